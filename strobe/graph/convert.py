@@ -1,0 +1,280 @@
+"""Dynamic graphs from and to what other libraries hold in memory.
+
+``from_edges`` is the general way in; the others bring their data into its form. Conventions: an edge goes from
+source to destination; arrays are ``[source row, destination row]`` as in PyTorch Geometric; a SciPy matrix has its
+sources as rows. An undirected edge is listed once in edge arrays, and in both directions in PyTorch Geometric
+data, SciPy matrices and signals, as is the custom there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from strobe.errors import InputError
+from strobe.graph.build import Edges, GraphBuilder
+from strobe.graph.dynamic import DynamicGraph, Time
+from strobe.graph.features import Array, Carrier, Static, as_features, as_labels
+from strobe.graph.snapshot import Snapshot
+from strobe.ops.csr import IntArray, Parallel
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
+SignalT = TypeVar("SignalT")
+Values = Carrier | npt.ArrayLike | Sequence[npt.ArrayLike]
+
+
+def from_edges(
+    edges: Iterable[npt.ArrayLike],
+    *,
+    weights: Iterable[npt.ArrayLike] | None = None,
+    num_nodes: int | None = None,
+    nodes: Iterable[npt.ArrayLike | None] | None = None,
+    x: Values | None = None,
+    y: Values | None = None,
+    times: Iterable[Time] | None = None,
+    directed: bool = True,
+    parallel: Parallel = "keep",
+    self_loops: bool = True,
+) -> DynamicGraph:
+    """A graph from one [2, E_t] array of node ids per snapshot.
+
+    ``nodes`` gives the nodes present in each snapshot (default: all, in all). ``x`` and ``y`` are one array
+    per node, or a list with one array per snapshot in the order of its nodes, or a carrier such as
+    ``Degrees()``. ``parallel`` says what repeated edges become: "keep", "count", "sum", "last".
+    """
+    pairs = [_pair(edge, t) for t, edge in enumerate(edges)]
+    columns: dict[str, list[Any]] = {}
+    for what, given in (("weights", weights), ("nodes", nodes), ("times", times)):
+        columns[what] = [None] * len(pairs) if given is None else list(given)
+        _check_length(columns[what], len(pairs), what)
+    per_snapshot = {"x": _per_snapshot(x, len(pairs), "x"), "y": _per_snapshot(y, len(pairs), "y")}
+    if num_nodes is None:
+        present = [np.asarray(listed) for listed in columns["nodes"] if listed is not None]
+        num_nodes = max((int(ids.max()) + 1 for ids in [*pairs, *present] if ids.size), default=0)
+    builder = GraphBuilder(
+        num_nodes=num_nodes,
+        directed=directed,
+        weighted=weights is not None,
+        parallel=parallel,
+        self_loops=self_loops,
+    )
+    for t, (src, dst) in enumerate(pairs):
+        builder.add(
+            Edges(src, dst, columns["weights"][t]),
+            nodes=columns["nodes"][t],
+            time=columns["times"][t],
+            x=per_snapshot["x"][t],
+            y=per_snapshot["y"][t],
+        )
+    return builder.finish(features=_carrier(x, as_features), labels=_carrier(y, as_labels))
+
+
+def to_edges(graph: DynamicGraph) -> list[Array]:
+    """One [2, E_t] array of node ids per snapshot; an undirected edge comes once."""
+    return [np.stack(snapshot.edges()[:2]).astype(np.int64) for snapshot in graph]
+
+
+def from_scipy(
+    matrices: Iterable[sp.sparray | sp.spmatrix],
+    *,
+    weighted: bool = True,
+    directed: bool = True,
+    **options: Any,
+) -> DynamicGraph:
+    """A graph from one N x N matrix per snapshot, where entry (u, v) is the weight of the edge u -> v.
+
+    Undirected graphs need symmetric matrices. Other options as in ``from_edges``.
+    """
+    coo = [sp.coo_array(matrix) for matrix in matrices]
+    sizes = {matrix.shape for matrix in coo}
+    if len(sizes) > 1 or any(rows != cols for rows, cols in sizes):
+        raise InputError(f"all matrices must be square and of one size, these are {sorted(sizes)}")
+    edges, weights = [], []
+    for t, matrix in enumerate(coo):
+        src, dst = (index.astype(np.int64) for index in matrix.coords)
+        once = _once(src, dst, matrix.data, directed, t)
+        edges.append(np.stack([src[once], dst[once]]))
+        weights.append(matrix.data[once])
+    options.setdefault("num_nodes", coo[0].shape[0] if coo else 0)
+    return from_edges(edges, weights=weights if weighted else None, directed=directed, **options)
+
+
+def to_scipy(graph: DynamicGraph) -> list[sp.csr_array]:
+    """One N x N matrix per snapshot; edges without a weight have entry 1, parallel edges stay apart."""
+    matrices = []
+    for snapshot in graph:
+        src, dst = (snapshot.nodes[local] for local in snapshot.arcs())
+        data = np.ones(src.size, np.float32) if snapshot.weight is None else snapshot.weight
+        row_ptr = np.zeros(graph.num_nodes + 1, np.int64)
+        row_ptr[1:] = np.cumsum(np.bincount(dst, minlength=graph.num_nodes))
+        by_destination = sp.csc_array((data, src, row_ptr), shape=(graph.num_nodes, graph.num_nodes))
+        matrices.append(by_destination.tocsr())
+    return matrices
+
+
+def from_pyg(
+    data: Iterable[Data], *, num_nodes: int | None = None, directed: bool = True, **options: Any
+) -> DynamicGraph:
+    """A graph from one PyTorch Geometric ``Data`` per snapshot.
+
+    Reads ``edge_index``, ``edge_weight`` (or a one-column ``edge_attr``), ``x`` and ``y``. Where the node set
+    changes, ``n_id`` gives the global id of each row; without it row i is node i. Other options as in
+    ``from_edges``.
+    """
+    listed = list(data)
+    present = [_numpy(item.n_id) if "n_id" in item else np.arange(item.num_nodes) for item in listed]
+    edges, weights = [], []
+    for t, (item, nodes) in enumerate(zip(listed, present, strict=True)):
+        src, dst = nodes[_numpy(item.edge_index)]
+        weight = _edge_weight(item, t)
+        once = _once(src, dst, weight, directed, t)
+        edges.append(np.stack([src[once], dst[once]]))
+        weights.append(None if weight is None else weight[once])
+    return from_edges(
+        edges,
+        weights=_all_or_none(weights, "edge_weight"),
+        nodes=present,
+        num_nodes=num_nodes,
+        x=_all_or_none([_attribute(item, "x") for item in listed], "x"),
+        y=_all_or_none([_attribute(item, "y") for item in listed], "y"),
+        directed=directed,
+        **options,
+    )
+
+
+def to_pyg(graph: DynamicGraph) -> list[Data]:
+    """One PyTorch Geometric ``Data`` per snapshot, on the nodes present; ``n_id`` holds their global ids."""
+    import torch
+    from torch_geometric.data import Data
+
+    def tensor(array: Array | None) -> torch.Tensor | None:
+        return None if array is None else torch.from_numpy(np.array(array))
+
+    return [
+        Data(
+            edge_index=tensor(np.stack(snapshot.arcs()).astype(np.int64)),
+            edge_weight=tensor(snapshot.weight),
+            x=tensor(snapshot.x),
+            y=tensor(snapshot.y),
+            n_id=tensor(snapshot.nodes.astype(np.int64)),
+            num_nodes=snapshot.num_nodes,
+        )
+        for snapshot in graph
+    ]
+
+
+def from_signal(signal: Iterable[Any], *, directed: bool = True, **options: Any) -> DynamicGraph:
+    """A graph from a PyTorch Geometric Temporal signal: any iterator of ``Data`` with one id space.
+
+    Static, dynamic and static-graph signals are read through their common protocol, so that package need
+    not be installed. Edge weights are the signal's ``edge_attr``; features and targets are per snapshot.
+    """
+    return from_pyg(iter(signal), directed=directed, **options)
+
+
+def to_signal(graph: DynamicGraph, make: Callable[..., SignalT]) -> SignalT:
+    """A signal made by ``make``, for instance PyTorch Geometric Temporal's ``DynamicGraphTemporalSignal``.
+
+    Signals have all nodes in every snapshot: a graph whose nodes come and go is refused.
+    """
+    snapshots = list(graph)
+    for snapshot in snapshots:
+        if not snapshot.has_all_nodes:
+            raise InputError(
+                f"snapshot {snapshot.t} has {snapshot.num_nodes:,} of {graph.num_nodes:,} nodes, "
+                "and a signal must have all of them in every snapshot"
+            )
+    return make(
+        edge_indices=[np.stack(snapshot.arcs()).astype(np.int64) for snapshot in snapshots],
+        edge_weights=[_weight_or_ones(snapshot) for snapshot in snapshots],
+        features=[snapshot.x for snapshot in snapshots],
+        targets=[snapshot.y for snapshot in snapshots],
+    )
+
+
+def _pair(edge: npt.ArrayLike, t: int) -> IntArray:
+    array = np.asarray(edge)
+    if array.ndim != 2 or array.shape[0] != 2:
+        raise InputError(f"snapshot {t}: edges must be an array of shape [2, E], not {array.shape}")
+    return array.astype(np.int64) if array.size == 0 else array
+
+
+def _check_length(column: Sequence[Any], length: int, what: str) -> None:
+    if len(column) != length:
+        raise InputError(f"{len(column)} {what} for {length} snapshots")
+
+
+def _is_list(values: Values | None) -> bool:
+    """Whether values come per snapshot; a plain list of numbers is one value per node."""
+    return isinstance(values, list | tuple) and not (len(values) and np.isscalar(values[0]))
+
+
+def _per_snapshot(values: Values | None, length: int, what: str) -> Sequence[Any]:
+    if not _is_list(values):
+        return [None] * length
+    assert isinstance(values, list | tuple)
+    _check_length(values, length, what)
+    return values
+
+
+def _carrier(values: Any, as_rows: Callable[[npt.ArrayLike], Array]) -> Carrier | None:
+    if values is None or _is_list(values):
+        return None
+    return values if isinstance(values, Carrier) else Static(as_rows(values))
+
+
+def _once(src: IntArray, dst: IntArray, weight: Array | None, directed: bool, t: int) -> Array:
+    """Which of the listed arcs to keep so that every edge comes once; an undirected list must be symmetric."""
+    if directed:
+        return np.ones(src.size, bool)
+    up, down = src < dst, src > dst
+    there = np.lexsort((*(() if weight is None else (weight[up],)), dst[up], src[up]))
+    back = np.lexsort((*(() if weight is None else (weight[down],)), src[down], dst[down]))
+    symmetric = (
+        there.size == back.size
+        and np.array_equal(src[up][there], dst[down][back])
+        and np.array_equal(dst[up][there], src[down][back])
+        and (weight is None or np.array_equal(weight[up][there], weight[down][back]))
+    )
+    if not symmetric:
+        raise InputError(f"snapshot {t}: an undirected graph must list every edge in both directions")
+    return src <= dst
+
+
+def _numpy(tensor: Any) -> Array:
+    return np.asarray(tensor.detach().cpu())
+
+
+def _attribute(item: Data, name: str) -> Array | None:
+    value = item.get(name, None)
+    return None if value is None else _numpy(value)
+
+
+def _edge_weight(item: Data, t: int) -> Array | None:
+    weight = _attribute(item, "edge_weight")
+    if weight is None:
+        weight = _attribute(item, "edge_attr")
+    if weight is None:
+        return None
+    if weight.ndim == 2 and weight.shape[1] == 1:
+        weight = weight[:, 0]
+    if weight.ndim != 1:
+        raise InputError(f"snapshot {t}: one weight per edge is supported, edge_attr has shape {weight.shape}")
+    return weight
+
+
+def _all_or_none(values: list[Any], what: str) -> list[Any] | None:
+    absent = [t for t, value in enumerate(values) if value is None]
+    if absent and len(absent) < len(values):
+        raise InputError(f"snapshot {absent[0]} has no {what}, though others have: give it for all or for none")
+    return None if absent or not values else values
+
+
+def _weight_or_ones(snapshot: Snapshot) -> Array:
+    return np.ones(snapshot.num_arcs, np.float32) if snapshot.weight is None else snapshot.weight

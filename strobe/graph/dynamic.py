@@ -1,0 +1,287 @@
+"""The dynamic graph: snapshots over one id space of nodes, immutable, sliced and restricted by views."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from os import PathLike
+from typing import Any, overload
+
+import numpy as np
+
+from strobe.errors import InputError, OptionError
+from strobe.graph.features import Carrier, PerCell, Static, given
+from strobe.graph.names import NodeNames
+from strobe.graph.snapshot import Snapshot
+from strobe.ops.csr import FloatArray, IntArray, index_dtype, row_pointers
+
+Time = int | str
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Storage:
+    """The arrays behind a graph and all its views, in memory or memory-mapped.
+
+    Cells are numbered t-major: those of snapshot t are ``cell_ptr[t]:cell_ptr[t + 1]``. Every snapshot has
+    its own CSR: ``row_ptr`` holds n_t + 1 offsets per snapshot that start at 0, ``col`` positions within the
+    snapshot, so that both are int32 however large the whole is. ``node`` is None where every node is
+    present in every snapshot.
+    """
+
+    num_nodes: int
+    directed: bool
+    times: tuple[Time, ...]
+    cell_ptr: IntArray  # [T + 1]
+    arc_ptr: IntArray  # [T + 1]
+    edge_count: IntArray  # [T], an undirected edge counts once
+    node: IntArray | None  # [C]
+    row_ptr: IntArray  # [C + T]
+    col: IntArray  # [A]
+    weight: FloatArray | None  # [A]
+
+    @cached_property
+    def all_nodes(self) -> IntArray:
+        nodes: IntArray = np.arange(self.num_nodes).astype(index_dtype(self.num_nodes))
+        nodes.flags.writeable = False
+        return nodes
+
+    def nodes(self, t: int) -> IntArray:
+        if self.node is None:
+            return self.all_nodes
+        return self.node[self.cell_ptr[t] : self.cell_ptr[t + 1]]
+
+    def arrays(self) -> dict[str, Any]:
+        """Stored arrays by name; the presence and the weights only where there are any."""
+        named = {name: getattr(self, name) for name in ARRAYS}
+        return {name: array for name, array in named.items() if array is not None}
+
+    @property
+    def nbytes(self) -> int:
+        return sum(int(array.nbytes) for array in self.arrays().values())
+
+
+ARRAYS = ("cell_ptr", "arc_ptr", "edge_count", "node", "row_ptr", "col", "weight")
+
+
+@dataclass(frozen=True, eq=False)
+class DynamicGraph:
+    """T snapshots over nodes 0..N-1: nodes come, go and return; edges, features and labels change.
+
+    ``graph[t]`` is a snapshot, ``graph[a:b]`` the snapshots from a up to b, ``graph.subset(nodes)`` the
+    graph on some nodes. Both are views: nothing is copied until a snapshot is read, and node ids stay the
+    same. Make one with ``from_edges`` and its relatives, ``strobe.ingest`` or ``strobe.open``.
+    """
+
+    storage: Storage
+    features: Carrier | None = None
+    labels: Carrier | None = None
+    names: NodeNames | None = None
+    info: Mapping[str, Any] = field(default_factory=dict)
+    window: range | None = None
+    kept: IntArray | None = None
+
+    @property
+    def num_nodes(self) -> int:
+        """Size of the id space: every node that is ever present has an id below it."""
+        return self.storage.num_nodes
+
+    @property
+    def num_snapshots(self) -> int:
+        return len(self._window)
+
+    @property
+    def directed(self) -> bool:
+        return self.storage.directed
+
+    @property
+    def weighted(self) -> bool:
+        return self.storage.weight is not None
+
+    @property
+    def times(self) -> tuple[Time, ...]:
+        """What each snapshot is called: when it begins, or its index."""
+        return tuple(self.storage.times[t] for t in self._window)
+
+    @cached_property
+    def cell_ptr(self) -> IntArray:
+        """Offsets of the snapshots' cells, [T + 1], int64: cells are numbered t-major."""
+        if self.kept is None:
+            sizes = np.diff(self.storage.cell_ptr)[self._slice]
+        else:
+            sizes = np.array([np.isin(self.storage.nodes(t), self.kept).sum() for t in self._window], np.int64)
+        return np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
+
+    @property
+    def num_cells(self) -> int:
+        return int(self.cell_ptr[-1])
+
+    @cached_property
+    def num_edges(self) -> int:
+        """Edges of all snapshots together; an undirected edge counts once in each."""
+        if self.kept is None:
+            return int(self.storage.edge_count[self._slice].sum())
+        return sum(snapshot.num_edges for snapshot in self)
+
+    @cached_property
+    def num_arcs(self) -> int:
+        """Stored entries of all snapshots: what a sparse product over the graph touches."""
+        if self.kept is None:
+            return int(np.diff(self.storage.arc_ptr)[self._slice].sum())
+        return sum(snapshot.num_arcs for snapshot in self)
+
+    def cell(self, node: int, t: int) -> int:
+        """The number of the cell (node, t). Raises InputError where the node is absent."""
+        snapshot = self[t]
+        at = int(np.searchsorted(snapshot.nodes, node))
+        if at == snapshot.num_nodes or snapshot.nodes[at] != node:
+            raise InputError(f"node {node} is not present in snapshot {snapshot.t}")
+        return int(self.cell_ptr[snapshot.t]) + at
+
+    def with_features(self, features: Carrier | None) -> DynamicGraph:
+        """The same graph with other features; an array per node or per cell must fit the whole storage."""
+        return replace(self, features=self._fitting(features, "features"))
+
+    def with_labels(self, labels: Carrier | None) -> DynamicGraph:
+        """The same graph with other labels."""
+        return replace(self, labels=self._fitting(labels, "labels"))
+
+    def subset(self, nodes: Iterable[int] | IntArray) -> DynamicGraph:
+        """The view on these nodes and the edges among them. Ids do not change."""
+        chosen = np.asarray(nodes if isinstance(nodes, np.ndarray) else list(nodes))
+        if chosen.size and chosen.dtype.kind not in "iu":
+            raise InputError(f"nodes must be integers, not {chosen.dtype}")
+        chosen = np.sort(chosen.astype(np.int64))
+        chosen = chosen[np.concatenate(([True], chosen[1:] != chosen[:-1]))] if chosen.size else chosen
+        if chosen.size and (chosen[0] < 0 or chosen[-1] >= self.num_nodes):
+            wrong = chosen[0] if chosen[0] < 0 else chosen[-1]
+            raise InputError(f"node {wrong} is outside 0..{self.num_nodes - 1}")
+        if self.kept is not None:
+            chosen = chosen[np.isin(chosen, self.kept)]
+        return replace(self, kept=chosen)
+
+    def save(self, path: str | PathLike[str], *, overwrite: bool = False) -> DynamicGraph:
+        """Writes the graph (or what this view shows of it) to a directory and opens it from there."""
+        from strobe.graph.disk import save
+
+        return save(self, path, overwrite=overwrite)
+
+    def __len__(self) -> int:
+        return self.num_snapshots
+
+    def __iter__(self) -> Iterator[Snapshot]:
+        return (self[t] for t in range(len(self)))
+
+    @overload
+    def __getitem__(self, key: int) -> Snapshot: ...
+    @overload
+    def __getitem__(self, key: slice) -> DynamicGraph: ...
+    def __getitem__(self, key: int | slice) -> Snapshot | DynamicGraph:
+        if isinstance(key, slice):
+            if key.step is not None and key.step < 1:
+                raise OptionError(f"a slice in time needs a positive step, not {key.step}")
+            return replace(self, window=self._window[key])
+        t = operator.index(key)
+        if not -len(self) <= t < len(self):
+            raise IndexError(f"snapshot {t} of a graph with {len(self)}")
+        t %= len(self)
+        whole = self._stored_snapshot(t)
+        return whole if self.kept is None else _restricted(whole, self.kept)
+
+    def __eq__(self, other: object) -> bool:
+        """Same ids, and in every snapshot the same nodes, edges, weights, features and labels."""
+        if not isinstance(other, DynamicGraph):
+            return NotImplemented
+        return (
+            self.num_nodes == other.num_nodes
+            and self.directed == other.directed
+            and self.weighted == other.weighted
+            and len(self) == len(other)
+            and all(a == b for a, b in zip(self, other, strict=True))
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        parts = [f"{self.num_nodes:,} nodes", f"{len(self):,} snapshots"]
+        if len(self):
+            first, last = self.times[0], self.times[-1]
+            parts[-1] += f" ({first} … {last})" if len(self) > 1 else f" ({first})"
+        if self.kept is None:
+            parts += [f"{self.num_cells:,} cells", f"{self.num_edges:,} edges"]
+        else:
+            parts += [f"view of {self.kept.size:,} nodes"]
+        parts += [
+            "directed" if self.directed else "undirected",
+            "weighted" if self.weighted else "unweighted",
+        ]
+        for what, carrier in (("features", self.features), ("labels", self.labels)):
+            if carrier is not None:
+                kind = "per node" if isinstance(given(carrier), Static) else "per cell"
+                kind = kind if given(carrier) is not None else "derived"
+                width = "×".join(map(str, carrier.shape)) or "1"
+                parts += [f"{width} {what} {kind}"]
+        return f"DynamicGraph({', '.join(parts)})"
+
+    @property
+    def _window(self) -> range:
+        return range(len(self.storage.times)) if self.window is None else self.window
+
+    @property
+    def _slice(self) -> slice:
+        window = self._window
+        return slice(window.start, window.stop, window.step)
+
+    def _stored_snapshot(self, t: int) -> Snapshot:
+        store, at = self.storage, self._window[t]
+        cells = slice(int(store.cell_ptr[at]), int(store.cell_ptr[at + 1]))
+        arcs = slice(int(store.arc_ptr[at]), int(store.arc_ptr[at + 1]))
+        return Snapshot(
+            t=t,
+            time=store.times[at],
+            nodes=store.nodes(at),
+            row_ptr=store.row_ptr[cells.start + at : cells.stop + at + 1],
+            col=store.col[arcs],
+            weight=None if store.weight is None else store.weight[arcs],
+            num_edges=int(store.edge_count[at]),
+            directed=store.directed,
+            has_all_nodes=cells.stop - cells.start == store.num_nodes,
+            stored_cells=cells,
+            features=self.features,
+            labels=self.labels,
+        )
+
+    def _fitting(self, carrier: Carrier | None, what: str) -> Carrier | None:
+        bottom = given(carrier)
+        if bottom is None:
+            return carrier
+        per_cell = isinstance(bottom, PerCell)
+        rows = int(self.storage.cell_ptr[-1]) if per_cell else self.num_nodes
+        if bottom.values.shape[0] != rows:
+            unit = "cells" if per_cell else "nodes"
+            raise InputError(f"{what} have {bottom.values.shape[0]:,} rows, the graph has {rows:,} {unit}")
+        return carrier
+
+
+def _restricted(whole: Snapshot, kept: IntArray) -> Snapshot:
+    """The snapshot on the kept nodes and the arcs among them."""
+    inside = np.isin(whole.nodes, kept)
+    place = np.cumsum(inside, dtype=np.int64) - 1
+    src, dst = whole.arcs()
+    stays = inside[src] & inside[dst]
+    src, dst = src[stays], dst[stays]
+    nodes = whole.nodes[inside]
+    cells = np.flatnonzero(inside)
+    assert isinstance(whole.stored_cells, slice)
+    arcs, loops = int(src.size), int((src == dst).sum())
+    return replace(
+        whole,
+        nodes=nodes,
+        row_ptr=row_pointers(np.bincount(place[dst], minlength=nodes.size)),
+        col=place[src].astype(whole.col.dtype),
+        weight=None if whole.weight is None else whole.weight[stays],
+        num_edges=arcs if whole.directed else (arcs + loops) // 2,
+        has_all_nodes=False if nodes.size < whole.num_nodes else whole.has_all_nodes,
+        stored_cells=cells + whole.stored_cells.start,
+    )

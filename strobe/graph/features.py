@@ -1,0 +1,183 @@
+"""What a node carries: values given per node, values given per cell, and values derived from the edges.
+
+Features and labels are both *carriers*: something that gives one row per cell of a snapshot. Given ones
+hold an array; derived ones hold a recipe, cost nothing on disk, and are computed when a snapshot is read.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from strobe.errors import FormatError, InputError
+
+if TYPE_CHECKING:
+    from strobe.graph.dynamic import DynamicGraph
+    from strobe.graph.snapshot import Snapshot
+
+Array = npt.NDArray[Any]
+
+
+class Carrier(ABC):
+    """Gives the rows of a snapshot's cells, in the order of its nodes."""
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one cell's value: (F,) for F features, () for one label."""
+
+    @abstractmethod
+    def rows(self, snapshot: Snapshot) -> Array:
+        """The values of the snapshot's cells, [n_t, *shape]."""
+
+    @abstractmethod
+    def recipe(self) -> dict[str, Any]:
+        """What JSON needs to rebuild this carrier; arrays are stored beside it, not in it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Static(Carrier):
+    """One value per node for all time, [N, …]. Reading a snapshot copies the rows of its nodes."""
+
+    values: Array
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.values.shape[1:])
+
+    def rows(self, snapshot: Snapshot) -> Array:
+        if snapshot.has_all_nodes:
+            return self.values
+        return self.values[snapshot.nodes]
+
+    def recipe(self) -> dict[str, Any]:
+        return {"kind": "static"}
+
+
+@dataclass(frozen=True, eq=False)
+class PerCell(Carrier):
+    """One value per cell, [C, …], t-major. Reading a snapshot is a view."""
+
+    values: Array
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.values.shape[1:])
+
+    def rows(self, snapshot: Snapshot) -> Array:
+        return self.values[snapshot.stored_cells]
+
+    def recipe(self) -> dict[str, Any]:
+        return {"kind": "per_cell"}
+
+
+@dataclass(frozen=True)
+class Degrees(Carrier):
+    """In-degree and out-degree of every cell, optionally as log(1 + degree), float32 [n_t, 2].
+
+    Parallel edges count each, edge weights do not; in an undirected graph both columns are equal.
+    """
+
+    log: bool = False
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (2,)
+
+    def rows(self, snapshot: Snapshot) -> Array:
+        degrees = np.stack([snapshot.in_degree, snapshot.out_degree], axis=1).astype(np.float32)
+        return np.log1p(degrees) if self.log else degrees
+
+    def recipe(self) -> dict[str, Any]:
+        return {"kind": "degrees", "log": self.log}
+
+
+@dataclass(frozen=True)
+class Standardised(Carrier):
+    """Another carrier shifted and scaled by fixed numbers, column by column, float32.
+
+    The numbers are part of the value, so they can come from training snapshots alone:
+    ``Standardised.fit(Degrees(log=True), graph[:40])``.
+    """
+
+    of: Carrier
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    @classmethod
+    def fit(cls, of: Carrier, graph: DynamicGraph) -> Standardised:
+        """Mean and standard deviation over all cells of ``graph``; a constant column gets std 1."""
+        if len(of.shape) != 1:
+            raise InputError(f"only rows of features can be standardised, not values of shape {of.shape}")
+        count, total, squares = 0, np.zeros(of.shape), np.zeros(of.shape)
+        for snapshot in graph:
+            x = of.rows(snapshot).astype(np.float64)
+            count, total, squares = count + len(x), total + x.sum(0), squares + (x * x).sum(0)
+        if count == 0:
+            raise InputError("cannot standardise over a graph without cells")
+        mean = total / count
+        std = np.sqrt(np.maximum(squares / count - mean * mean, 0.0))
+        std[std < 1e-12] = 1.0
+        return cls(of, tuple(mean.tolist()), tuple(std.tolist()))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.of.shape
+
+    def rows(self, snapshot: Snapshot) -> Array:
+        scaled: Array = (self.of.rows(snapshot) - np.array(self.mean)) / np.array(self.std)
+        return scaled.astype(np.float32)
+
+    def recipe(self) -> dict[str, Any]:
+        return {
+            "kind": "standardised",
+            "mean": list(self.mean),
+            "std": list(self.std),
+            "of": self.of.recipe(),
+        }
+
+
+def as_features(values: npt.ArrayLike) -> Array:
+    """Rows of features as float32 (float64 stays), [n, F]; one number per row becomes one column."""
+    array = np.asarray(values)
+    if array.dtype.kind not in "biuf" or array.ndim not in (1, 2):
+        raise InputError(f"features must be rows of numbers, not {array.dtype} of shape {array.shape}")
+    rows = array if array.ndim == 2 else array[:, None]
+    return rows if rows.dtype == np.float64 else rows.astype(np.float32, copy=False)
+
+
+def as_labels(values: npt.ArrayLike) -> Array:
+    """Labels as int64 classes or float targets, [n] or [n, K]."""
+    array = np.asarray(values)
+    if array.dtype.kind not in "biuf" or array.ndim not in (1, 2):
+        raise InputError(f"labels must be numbers, not {array.dtype} of shape {array.shape}")
+    return array if array.dtype.kind == "f" else array.astype(np.int64, copy=False)
+
+
+def given(carrier: Carrier | None) -> Static | PerCell | None:
+    """The carrier with an array at the bottom of a recipe, if there is one."""
+    while isinstance(carrier, Standardised):
+        carrier = carrier.of
+    return carrier if isinstance(carrier, Static | PerCell) else None
+
+
+def from_recipe(recipe: dict[str, Any] | None, values: Array | None) -> Carrier | None:
+    """Rebuilds a carrier from its recipe and, where it has one, its stored array."""
+    if recipe is None:
+        return None
+    kind = recipe.get("kind")
+    if kind in ("static", "per_cell"):
+        if values is None:
+            raise FormatError(f"the {kind} values of this graph are missing")
+        return Static(values) if kind == "static" else PerCell(values)
+    if kind == "degrees":
+        return Degrees(log=recipe["log"])
+    if kind == "standardised":
+        inner = from_recipe(recipe["of"], values)
+        assert inner is not None
+        return Standardised(inner, tuple(recipe["mean"]), tuple(recipe["std"]))
+    raise FormatError(f"unknown kind of features {kind!r}: this graph was written by a newer version")

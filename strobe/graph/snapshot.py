@@ -1,0 +1,107 @@
+"""One flash of the strobe: the nodes present at a time, the edges between them, what they carry."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from strobe.graph.features import Array, Carrier
+from strobe.ops.csr import FloatArray, IntArray, expand_rows, transpose
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Snapshot:
+    """Snapshot ``t``: cells in ascending order of node, arcs as CSR by destination.
+
+    Row i holds the sources of the arcs that end in ``nodes[i]``, as positions in ``nodes``, ascending. An
+    undirected edge is two arcs, a self-loop one. All arrays are read-only, and views where possible.
+    """
+
+    t: int
+    time: int | str
+    nodes: IntArray
+    row_ptr: IntArray
+    col: IntArray
+    weight: FloatArray | None
+    num_edges: int
+    directed: bool
+    has_all_nodes: bool
+    stored_cells: slice | IntArray
+    features: Carrier | None
+    labels: Carrier | None
+
+    @property
+    def num_nodes(self) -> int:
+        """Nodes present, the number of cells of this snapshot."""
+        return int(self.nodes.size)
+
+    @property
+    def num_arcs(self) -> int:
+        """Stored entries: edges, where an undirected edge that is no self-loop counts twice."""
+        return int(self.col.size)
+
+    @cached_property
+    def x(self) -> Array | None:
+        """Features of the cells, [n, F]."""
+        return None if self.features is None else self.features.rows(self)
+
+    @cached_property
+    def y(self) -> Array | None:
+        """Labels of the cells, [n] or [n, K]; -1 (integers) or NaN (floats) means unlabelled."""
+        return None if self.labels is None else self.labels.rows(self)
+
+    @cached_property
+    def in_degree(self) -> IntArray:
+        """Arcs that end in each cell, [n]."""
+        return np.diff(self.row_ptr)
+
+    @cached_property
+    def out_degree(self) -> IntArray:
+        """Arcs that start in each cell, [n]."""
+        return np.bincount(self.col, minlength=self.num_nodes).astype(self.row_ptr.dtype)
+
+    @cached_property
+    def transposed(self) -> tuple[IntArray, IntArray, IntArray]:
+        """CSR by source: (row_ptr, col, position of each entry in ``col``). Built once, on demand."""
+        return transpose(self.row_ptr, self.col, self.num_nodes)
+
+    def arcs(self) -> tuple[IntArray, IntArray]:
+        """(source, destination) of every stored arc, as positions in ``nodes``."""
+        return self.col, expand_rows(self.row_ptr)
+
+    def edges(self) -> tuple[IntArray, IntArray, FloatArray | None]:
+        """(source, destination, weight) of every edge by global id; an undirected edge comes once."""
+        src, dst = self.arcs()
+        weight = self.weight
+        if not self.directed:
+            once = src <= dst
+            src, dst = src[once], dst[once]
+            weight = None if weight is None else weight[once]
+        return self.nodes[src], self.nodes[dst], weight
+
+    def __eq__(self, other: object) -> bool:
+        """Same nodes, edges, weights, features and labels; where and when it stands does not matter."""
+        if not isinstance(other, Snapshot):
+            return NotImplemented
+        return (
+            self.directed == other.directed
+            and np.array_equal(self.nodes, other.nodes)
+            and np.array_equal(self.row_ptr, other.row_ptr)
+            and np.array_equal(self.col, other.col)
+            and _same(self.weight, other.weight)
+            and _same(self.x, other.x)
+            and _same(self.y, other.y)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Snapshot(t={self.t}, time={self.time!r}, nodes={self.num_nodes:,}, edges={self.num_edges:,})"
+
+
+def _same(a: Array | None, b: Array | None) -> bool:
+    if a is None or b is None:
+        return a is b
+    return np.array_equal(a, b, equal_nan=a.dtype.kind == "f" and b.dtype.kind == "f")

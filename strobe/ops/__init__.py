@@ -1,0 +1,1 @@
+"""Sparse and sequence kernels as pure functions."""
