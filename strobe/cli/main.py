@@ -1,0 +1,47 @@
+"""``strobe``: the program. Errors a user can mend end it with exit code 2 and a sentence, not a traceback."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+import strobe
+from strobe.cli.console import err, out
+from strobe.errors import StrobeError
+
+app = typer.Typer(
+    help="Train neural networks on graphs that change over time, from one core to a cluster.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        out.print(f"strobe {strobe.__version__}", highlight=False)
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and leave.")
+    ] = False,
+) -> None:
+    pass
+
+
+def run() -> None:
+    """The entry point of the installed program."""
+    try:
+        app()
+    except StrobeError as error:
+        err.print("[bold red]error:[/]", Text(str(error)), highlight=False)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        err.print("stopped")
+        sys.exit(130)
