@@ -14,6 +14,10 @@ class InputError(StrobeError):
     """Data that was given (a file, a table, an array) cannot be used as it is."""
 
 
+class BadRowsError(InputError):
+    """Rows of a table are bad; the text names each by file, line, column and reason."""
+
+
 class FormatError(StrobeError):
     """A saved graph is missing, damaged, or of a version this program cannot read."""
 
@@ -28,7 +32,7 @@ class UnknownNameError(StrobeError):
     def __init__(self, what: str, given: object, known: Iterable[str]) -> None:
         names = sorted(known)
         near = difflib.get_close_matches(str(given), names, n=1, cutoff=0.5)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = f"; did you mean {near[0]!r}?" if near else "."
         shown = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
         super().__init__(f"no {what} named {given!r}{hint} Known: {shown or 'none'}.")
 

@@ -1,0 +1,18 @@
+"""Ingest: tables of events or snapshot edges, of any size, become a dynamic graph."""
+
+from strobe.graph.ingest.clock import ByColumn, ByFile, Calendar, Clock, EventsEach, Every, Into
+from strobe.graph.ingest.nodes import NodeTable
+from strobe.graph.ingest.pipeline import ingest, to_events
+
+__all__ = [
+    "ByColumn",
+    "ByFile",
+    "Calendar",
+    "Clock",
+    "EventsEach",
+    "Every",
+    "Into",
+    "NodeTable",
+    "ingest",
+    "to_events",
+]

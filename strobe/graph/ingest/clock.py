@@ -1,0 +1,253 @@
+"""Clocks: how a stream of events is cut into snapshots.
+
+A clock turns into SQL over the staged table ``events`` (columns src, dst, time, weight, mark, file), and into
+the names of the snapshots. Snapshots without events are kept wherever time is regular.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Literal
+
+from strobe.errors import InputError, OptionError
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from strobe.graph.dynamic import Time
+
+TimeKind = Literal["unix", "number"]
+Unit = Literal["hour", "day", "week", "month", "quarter", "year"]
+UNITS: tuple[Unit, ...] = ("hour", "day", "week", "month", "quarter", "year")
+MAX_SNAPSHOTS = 1_000_000
+
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Events cut into snapshots: SQL that numbers an event's snapshot, and what each snapshot is called.
+
+    ``starts`` are the times at which snapshots begin, for what else is dated (node tables); a clock that goes by
+    values instead of times leaves it None and names its values.
+    """
+
+    sql: str
+    names: list[Time]
+    starts: list[float] | None = None
+
+
+class Clock(ABC):
+    """Decides to which snapshot an event belongs."""
+
+    needs_time = True
+
+    @abstractmethod
+    def cut(self, con: duckdb.DuckDBPyConnection, kind: TimeKind) -> Cut:
+        """Looks at the staged events and says where the cuts are."""
+
+
+@dataclass(frozen=True)
+class Every(Clock):
+    """A snapshot per stretch of time, aligned to its multiples: a day begins at midnight UTC.
+
+    The length is in seconds for dates and unix times, in the table's own unit for plain numbers.
+    """
+
+    length: float
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.length) and self.length > 0):
+            raise OptionError(f"the length of a snapshot must be positive, it is {self.length}")
+
+    @classmethod
+    def parse(cls, text: str) -> Every:
+        """From ``30m``, ``12h``, ``7d``, ``2w``, or a plain number of time units."""
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw]?)", text.strip())
+        if match is None:
+            raise OptionError(f"{text!r} is no duration: write a number and s, m, h, d or w, such as 12h or 7d")
+        return cls(float(match[1]) * _SECONDS.get(match[2], 1))
+
+    def cut(self, con: duckdb.DuckDBPyConnection, kind: TimeKind) -> Cut:
+        low, high = _time_range(con)
+        first = math.floor(low / self.length)
+        count = _checked_count(math.floor(high / self.length) - first + 1, "a longer duration")
+        starts = [(first + k) * self.length for k in range(count)]
+        return Cut(f"CAST(floor(time / {self.length!r}) AS BIGINT) - ({first})", _names(starts, kind), starts)
+
+
+@dataclass(frozen=True)
+class Calendar(Clock):
+    """A snapshot per hour, day, week (from Monday), month, quarter or year of the calendar, in UTC."""
+
+    unit: Unit
+
+    def __post_init__(self) -> None:
+        if self.unit not in UNITS:
+            raise OptionError(f"the calendar unit must be one of {', '.join(UNITS)}, not {self.unit!r}")
+
+    def cut(self, con: duckdb.DuckDBPyConnection, kind: TimeKind) -> Cut:
+        if kind != "unix":
+            raise OptionError(
+                f"a snapshot per {self.unit} needs dates or unix times, these times are plain numbers: "
+                "say which unit they have, or cut by duration, by events or into a number of snapshots"
+            )
+        low, high = (_EPOCH + timedelta(seconds=seconds) for seconds in _time_range(con))
+        starts, at = [], self._truncate(low)
+        while at <= high:
+            starts.append(at)
+            _checked_count(len(starts), "a longer unit")
+            at = self._next(at)
+        first = f"TIMESTAMP '{starts[0]:%Y-%m-%d %H:%M:%S}'"
+        moment = "make_timestamp(CAST(floor(time * 1000000) AS BIGINT))"
+        sql = f"datediff('{self.unit}', {first}, date_trunc('{self.unit}', {moment}))"
+        names: list[Time] = [self._name(start) for start in starts]
+        return Cut(sql, names, [(start - _EPOCH).total_seconds() for start in starts])
+
+    def _truncate(self, moment: datetime) -> datetime:
+        hour = moment.replace(minute=0, second=0, microsecond=0)
+        day = hour.replace(hour=0)
+        match self.unit:
+            case "hour":
+                return hour
+            case "day":
+                return day
+            case "week":
+                return day - timedelta(days=day.weekday())
+            case "month":
+                return day.replace(day=1)
+            case "quarter":
+                return day.replace(day=1, month=(day.month - 1) // 3 * 3 + 1)
+            case "year":
+                return day.replace(day=1, month=1)
+
+    def _next(self, start: datetime) -> datetime:
+        """The beginning of the following period; 32 days, 93 days and 366 days always reach into it."""
+        step = {"hour": 1 / 24, "day": 1, "week": 7, "month": 32, "quarter": 93, "year": 366}[self.unit]
+        return self._truncate(start + timedelta(days=step))
+
+    def _name(self, start: datetime) -> str:
+        match self.unit:
+            case "hour":
+                return f"{start:%Y-%m-%dT%H:00}"
+            case "month":
+                return f"{start:%Y-%m}"
+            case "quarter":
+                return f"{start:%Y}-Q{(start.month + 2) // 3}"
+            case "year":
+                return f"{start:%Y}"
+            case _:
+                return f"{start:%Y-%m-%d}"
+
+
+@dataclass(frozen=True)
+class EventsEach(Clock):
+    """A snapshot per so many events in order of time; equal times go by source, destination and weight."""
+
+    count: int
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise OptionError(f"a snapshot needs at least one event, not {self.count}")
+
+    def cut(self, con: duckdb.DuckDBPyConnection, kind: TimeKind) -> Cut:
+        row = f"(row_number() OVER (ORDER BY time, src, dst, weight) - 1) // {self.count}"
+        found = con.execute(
+            f"SELECT min(time) FROM (SELECT time, {row} AS snap FROM events) GROUP BY snap ORDER BY snap"
+        ).fetchall()
+        _checked_count(len(found), "more events per snapshot")
+        starts = [float(start) for (start,) in found]
+        return Cut(row, _names(starts, kind), starts)
+
+
+@dataclass(frozen=True)
+class Into(Clock):
+    """A given number of snapshots of equal length in time."""
+
+    count: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.count <= MAX_SNAPSHOTS:
+            raise OptionError(f"the number of snapshots must lie in 1..{MAX_SNAPSHOTS:,}, it is {self.count}")
+
+    def cut(self, con: duckdb.DuckDBPyConnection, kind: TimeKind) -> Cut:
+        low, high = _time_range(con)
+        length = (high - low) / self.count
+        if length <= 0:
+            if self.count > 1:
+                raise InputError(f"all events have one and the same time: they cannot make {self.count} snapshots")
+            return Cut("0", _names([low], kind), [low])
+        starts = [low + k * length for k in range(self.count)]
+        sql = f"least({self.count - 1}, CAST(floor((time - ({low!r})) / {length!r}) AS BIGINT))"
+        return Cut(sql, _names(starts, kind), starts)
+
+
+@dataclass(frozen=True)
+class ByColumn(Clock):
+    """A snapshot per distinct value of a column, in ascending order (numbers as numbers).
+
+    ``values`` lists the values instead, in the order of time; rows with another value are refused.
+    """
+
+    column: str | int
+    values: Sequence[Time] | None = None
+    needs_time = False
+
+    def cut(self, con: duckdb.DuckDBPyConnection, kind: TimeKind) -> Cut:
+        found = [mark for (mark,) in con.execute("SELECT DISTINCT mark FROM events").fetchall()]
+        if self.values is None:
+            values = sorted(found, key=float) if all(_is_number(mark) for mark in found) else sorted(found)
+        else:
+            values = [str(value) for value in self.values]
+            if stray := sorted(set(found) - set(values)):
+                raise InputError(f"column {self.column!r} holds {stray[0]!r}, which is not among the given values")
+        _checked_count(len(values), "another column")
+        con.execute("CREATE OR REPLACE TABLE marks (mark VARCHAR, snap BIGINT)")
+        con.executemany("INSERT INTO marks VALUES (?, ?)", [[value, k] for k, value in enumerate(values)] or [["", -1]])
+        names: list[Time] = [int(value) if re.fullmatch(r"-?\d{1,15}", value) else value for value in values]
+        return Cut("(SELECT any_value(snap) FROM marks WHERE marks.mark = events.mark)", names)
+
+
+@dataclass(frozen=True)
+class ByFile(Clock):
+    """A snapshot per file, in the order the files were given."""
+
+    needs_time = False
+
+    def cut(self, con: duckdb.DuckDBPyConnection, kind: TimeKind) -> Cut:
+        names: list[Time] = [name for (name,) in con.execute("SELECT name FROM files ORDER BY file").fetchall()]
+        return Cut("file", names)
+
+
+def _time_range(con: duckdb.DuckDBPyConnection) -> tuple[float, float]:
+    [(low, high)] = con.execute("SELECT min(time), max(time) FROM events").fetchall()
+    assert low is not None, "an empty table is refused before it is cut"
+    return float(low), float(high)
+
+
+def _checked_count(count: int, remedy: str) -> int:
+    if count > MAX_SNAPSHOTS:
+        raise OptionError(f"this would make more than {MAX_SNAPSHOTS:,} snapshots: choose {remedy}")
+    return count
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
+def _names(starts: list[float], kind: TimeKind) -> list[Time]:
+    """Starts for people: dates where they are dates, whole numbers where they are whole."""
+    if kind == "number":
+        return [int(start) if start == int(start) else repr(start) for start in starts]
+    moments = [_EPOCH + timedelta(seconds=start) for start in starts]
+    daily = all((m.hour, m.minute, m.second) == (0, 0, 0) for m in moments)
+    return [f"{m:%Y-%m-%d}" if daily else f"{m:%Y-%m-%dT%H:%M:%S}" for m in moments]

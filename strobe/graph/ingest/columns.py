@@ -1,0 +1,124 @@
+"""What a column must hold to be an id, a time or a weight: its SQL, when a value is good, and why one is not.
+
+One definition for all sources: text from CSV files and typed columns of Parquet, Arrow and databases.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from strobe.errors import InputError
+from strobe.graph.ingest.tables import Table
+
+Ids = Literal["integer", "string"]
+TimeUnit = Literal["number", "s", "ms", "iso"]
+
+_INTEGERS = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "HUGEINT"}
+_DATES = ("DATE", "TIMESTAMP")
+_YEAR_1, _YEAR_10000 = -62135596800, 253402300800
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """A column as SQL: its value, whether it is good (never NULL), and the reason where it is not.
+
+    ``name`` is what it is staged as, ``source`` the column of the table it comes from, by name or position.
+    """
+
+    name: str
+    source: str | int
+    value: str
+    good: str
+    reason: str
+
+    @property
+    def label(self) -> str:
+        """How messages call the column."""
+        return self.source if isinstance(self.source, str) else f"#{self.source}"
+
+
+def id_column(name: str, source: str | int, table: Table, ids: Ids) -> Parsed:
+    """A node id: a non-negative 64-bit integer, or any non-empty text."""
+    column, kind = table.column(source), table.type_of(source)
+    if ids == "string":
+        value = column if kind == "VARCHAR" else f"CAST({column} AS VARCHAR)"
+        return Parsed(name, source, value, f"coalesce({column} IS NOT NULL AND {value} <> '', false)", "'is empty'")
+    if kind in _INTEGERS:
+        value = f"TRY_CAST({column} AS BIGINT)"
+        good = f"{value} >= 0"
+    elif kind == "VARCHAR":
+        value = f"TRY_CAST({column} AS BIGINT)"
+        good = f"{value} >= 0 AND CAST({value} AS VARCHAR) = trim({column})"
+    elif kind in ("FLOAT", "DOUBLE") or kind.startswith("DECIMAL"):
+        value = f"TRY_CAST({column} AS BIGINT)"
+        good = f"{value} >= 0 AND {value} = {column}"
+    else:
+        raise InputError(f"column {source!r} has type {kind}, which is no integer: read the ids as strings")
+    text = f"trim(CAST({column} AS VARCHAR))"
+    reason = (
+        f"CASE WHEN {column} IS NULL OR {text} = '' THEN 'is empty' "
+        f"WHEN regexp_full_match({text}, '-[0-9]+') THEN 'is negative' "
+        f"WHEN regexp_full_match({text}, '[0-9]{{19,}}') AND {value} IS NULL THEN 'does not fit into 64 bits' "
+        "ELSE 'is not an integer (ids that are names need --ids string)' END"
+    )
+    return Parsed(name, source, value, f"coalesce({good}, false)", reason)
+
+
+def time_column(name: str, source: str | int, table: Table, unit: TimeUnit) -> Parsed:
+    """A time as a float64: seconds since 1970 for dates, plain numbers as they are."""
+    column, kind = table.column(source), table.type_of(source)
+    if kind.startswith(_DATES):
+        value = f"epoch({column})"
+        unit = "iso"
+    elif unit == "iso":
+        # 2009-10 is a month, which a cast to a time stamp would not take
+        text = f"trim(CAST({column} AS VARCHAR))"
+        value = f"epoch(coalesce(TRY_CAST({text} AS TIMESTAMPTZ), TRY_CAST({text} || '-01' AS TIMESTAMPTZ)))"
+    else:
+        value = f"TRY_CAST({column} AS DOUBLE)" + (" / 1000" if unit == "ms" else "")
+    low, high = (_YEAR_1, _YEAR_10000) if unit != "number" else (-(2**53), 2**53)
+    good = f"coalesce({value} >= {low} AND {value} < {high}, false)"
+    what = "a date (such as 2024-05-31 or 2024-05-31T12:30:00)" if unit == "iso" else "a number"
+    reason = (
+        f"CASE WHEN {column} IS NULL OR trim(CAST({column} AS VARCHAR)) = '' THEN 'is empty' "
+        f"WHEN {value} IS NULL THEN 'is not {what}' "
+        f"WHEN NOT isfinite(CAST({value} AS DOUBLE)) THEN 'is not a finite number' "
+        f"ELSE '{'is too large' if unit == 'number' else 'lies outside the years 1 to 9999'}' END"
+    )
+    return Parsed(name, source, value, good, reason)
+
+
+def number_column(name: str, source: str | int, table: Table) -> Parsed:
+    """A finite number, kept as float32."""
+    column = table.column(source)
+    value = f"TRY_CAST({column} AS FLOAT)"
+    reason = (
+        f"CASE WHEN {column} IS NULL OR trim(CAST({column} AS VARCHAR)) = '' THEN 'is empty' "
+        f"WHEN TRY_CAST({column} AS DOUBLE) IS NULL THEN 'is not a number' ELSE 'is not a finite number' END"
+    )
+    return Parsed(name, source, value, f"coalesce(isfinite({value}), false)", reason)
+
+
+def text_column(name: str, source: str | int, table: Table) -> Parsed:
+    """The value that names a snapshot: any non-empty text."""
+    column = table.column(source)
+    value = f"trim(CAST({column} AS VARCHAR))"
+    return Parsed(name, source, value, f"coalesce({value} <> '', false)", "'is empty'")
+
+
+def guess_ids(samples: list[str]) -> Ids:
+    """Integers if all samples are, else strings."""
+    return "integer" if all(sample.strip().lstrip("-").isdigit() for sample in samples if sample) else "string"
+
+
+def guess_time(samples: list[str]) -> TimeUnit:
+    """Dates, unix milliseconds, unix seconds (both from the year 1973 on), or plain numbers."""
+    try:
+        largest = max(abs(float(sample)) for sample in samples)
+    except ValueError:
+        dated = [sample for sample in samples if len(sample) >= 6 and "-" in sample[1:]]
+        return "iso" if dated else "number"
+    if largest < 1e8:
+        return "number"
+    return "s" if largest < 1e11 else "ms"

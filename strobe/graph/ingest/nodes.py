@@ -1,0 +1,189 @@
+"""Node tables: features and labels joined to nodes by id, for all time or dated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from strobe.errors import InputError, OptionError
+from strobe.graph.features import Array, Carrier, Static
+from strobe.graph.ingest.clock import ByColumn, ByFile, Clock, Cut
+from strobe.graph.ingest.columns import Ids, Parsed, TimeUnit, id_column, number_column, text_column, time_column
+from strobe.graph.ingest.numbering import Numbering
+from strobe.graph.ingest.tables import Table
+from strobe.ops.csr import IntArray
+
+if TYPE_CHECKING:
+    import duckdb
+
+    Connection = duckdb.DuckDBPyConnection
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeTable:
+    """A table with a row per node, or, with a ``time`` column, a row per node and time.
+
+    A dated row holds from its snapshot on, until the node's next row, and makes the node present in its snapshot.
+    A node without a row has no features: that is an error, unless ``missing="zero"`` fills them with zeros. A node
+    without a label is unlabelled. Labels that are not numbers become classes in the order of their names.
+    """
+
+    source: Any
+    id: str | int
+    features: Sequence[str | int] = ()
+    label: str | int | None = None
+    time: str | int | None = None
+    missing: Literal["error", "zero"] = "error"
+
+    def __post_init__(self) -> None:
+        if not self.features and self.label is None:
+            raise OptionError("a node table needs feature columns, a label column, or both")
+
+    def columns(self) -> list[str | int]:
+        """All columns it reads."""
+        optional = [column for column in (self.label, self.time) if column is not None]
+        return [self.id, *self.features, *optional]
+
+    def parse(self, table: Table, ids: Ids, unit: TimeUnit, clock: Clock) -> list[Parsed]:
+        """Its columns, as they are staged."""
+        parsed = [id_column("id", self.id, table, ids)]
+        parsed += [number_column(f"f{k}", column, table) for k, column in enumerate(self.features)]
+        if self.label is not None:
+            value = f"CAST({table.column(self.label)} AS VARCHAR)"
+            parsed.append(Parsed("label", self.label, f"nullif(trim({value}), '')", "true", "''"))
+        if self.time is not None:
+            if isinstance(clock, ByFile):
+                raise OptionError("a dated node table needs a clock that goes by time or by a column, not by file")
+            by_mark = isinstance(clock, ByColumn)
+            parsed.append(
+                text_column("mark", self.time, table) if by_mark else time_column("time", self.time, table, unit)
+            )
+        return parsed
+
+
+class NodeValues:
+    """The features and labels of a staged node table, by node; dated ones move on with time."""
+
+    def __init__(self, con: Connection, table: NodeTable, numbering: Numbering, cut: Cut) -> None:
+        self._table = table
+        self._dated = table.time is not None
+        columns = {name: _column(con, name) for name in _staged_columns(con)}
+        columns["id"] = numbering.nodes(_query(con, f"SELECT {numbering.sql('nodes.id')} FROM nodes"))
+        self.classes, labels = _labels(columns.get("label"))
+        features = np.stack([columns[f"f{k}"] for k in range(len(table.features))], 1) if table.features else None
+        snap = _snapshots(columns, cut) if self._dated else np.zeros(len(columns["id"]), np.int64)
+        moment = columns.get("time", snap)
+        order = np.lexsort((columns["id"], moment, snap))
+        self._snap, self._id = snap[order], columns["id"][order].astype(np.int64)
+        _refuse_twice(self._snap, moment[order], self._id, self._dated)
+        self._features = None if features is None else features[order]
+        self._labels = None if labels is None else labels[order]
+        total = numbering.num_nodes
+        self._x = None if features is None else np.zeros((total, features.shape[1]), np.float32)
+        self._y = None if labels is None else np.full(total, np.nan if labels.dtype.kind == "f" else -1, labels.dtype)
+        self._known = np.zeros(total, bool)
+        self._done = -2  # rows dated before the first snapshot are numbered -1, and hold from the beginning
+
+    def present(self, t: int) -> IntArray:
+        """Nodes that have a row dated in snapshot t."""
+        if not self._dated:
+            return np.empty(0, np.int64)
+        start, stop = np.searchsorted(self._snap, (t, t + 1))
+        return self._id[start:stop]
+
+    def at(self, t: int, nodes: IntArray | None) -> tuple[Array | None, Array | None]:
+        """Features and labels of these nodes (None: all) in snapshot t, for dated tables."""
+        if not self._dated:
+            return None, None
+        self._move_to(t)
+        self._refuse_missing(nodes, f"in snapshot {t}")
+        chosen: Any = slice(None) if nodes is None else nodes
+        return (
+            None if self._x is None else self._x[chosen].copy(),
+            None if self._y is None else self._y[chosen].copy(),
+        )
+
+    def for_all_time(self) -> tuple[Carrier | None, Carrier | None]:
+        """Features and labels that do not change."""
+        if self._dated:
+            return None, None
+        self._move_to(0)
+        self._refuse_missing(None, "in the node table")
+        return None if self._x is None else Static(self._x), None if self._y is None else Static(self._y)
+
+    def _move_to(self, t: int) -> None:
+        """Applies the rows dated up to t, in order of time: the latest of a node's rows stays."""
+        start, stop = np.searchsorted(self._snap, (self._done + 1, t + 1))
+        chosen = self._id[start:stop]
+        self._known[chosen] = True
+        if self._x is not None and self._features is not None:
+            self._x[chosen] = self._features[start:stop]
+        if self._y is not None and self._labels is not None:
+            self._y[chosen] = self._labels[start:stop]
+        self._done = t
+
+    def _refuse_missing(self, nodes: IntArray | None, where: str) -> None:
+        known = self._known if nodes is None else self._known[nodes]
+        if self._x is None or self._table.missing == "zero" or bool(known.all()):
+            return
+        raise InputError(
+            f"{int((~known).sum()):,} nodes have no features {where}: add their rows, or fill in zeros (missing='zero')"
+        )
+
+
+def _refuse_twice(snap: IntArray, moment: Array, node: IntArray, dated: bool) -> None:
+    """Refuses two rows for one node and time, which are neighbours in this order."""
+    same = (snap[1:] == snap[:-1]) & (moment[1:] == moment[:-1]) & (node[1:] == node[:-1])
+    if bool(same.any()):
+        raise InputError(f"the node table has two rows for one node{' and time' if dated else ''}")
+
+
+def _staged_columns(con: Connection) -> list[str]:
+    return [name for name, *_ in con.execute("DESCRIBE nodes").fetchall() if name not in ("id", "file")]
+
+
+def _column(con: Connection, name: str) -> Array:
+    return _query(con, f"SELECT {name} FROM nodes")
+
+
+def _query(con: Connection, sql: str) -> Array:
+    column = con.sql(sql).to_arrow_table().column(0)
+    array: Array = column.to_numpy()
+    return array
+
+
+def _labels(values: Array | None) -> tuple[list[str] | None, Array | None]:
+    """Labels as classes or numbers: whole numbers stay classes, other numbers targets, names get numbers."""
+    if values is None:
+        return None, None
+    given = np.array([value is not None for value in values])
+    texts = [str(value) for value in values[given]]
+    try:
+        numbers = np.array([float(text) for text in texts])
+    except ValueError:
+        classes = sorted(set(texts))
+        number = {name: k for k, name in enumerate(classes)}
+        labels = np.full(values.size, -1, np.int64)
+        labels[given] = [number[text] for text in texts]
+        return classes, labels
+    if bool((numbers == np.floor(numbers)).all()) and bool((numbers >= 0).all()):
+        labels = np.full(values.size, -1, np.int64)
+        labels[given] = numbers.astype(np.int64)
+        return None, labels
+    targets = np.full(values.size, np.nan, np.float32)
+    targets[given] = numbers
+    return None, targets
+
+
+def _snapshots(columns: dict[str, Array], cut: Cut) -> IntArray:
+    """The snapshot of every dated row; rows before the first snapshot come out as -1."""
+    if cut.starts is not None:
+        return np.searchsorted(np.array(cut.starts), columns["time"], side="right") - 1
+    number = {str(name): k for k, name in enumerate(cut.names)}
+    stray = [mark for mark in columns["mark"] if mark not in number]
+    if stray:
+        raise InputError(f"the node table is dated {stray[0]!r}, which is no snapshot")
+    return np.array([number[mark] for mark in columns["mark"]], np.int64)

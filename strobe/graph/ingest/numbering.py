@@ -1,0 +1,103 @@
+"""Numbering: raw ids, integers or strings, become nodes 0..N-1 in ascending order of the raw id.
+
+The order of rows plays no part, so shuffled rows give the same graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from strobe.errors import InputError
+from strobe.graph.features import Array
+from strobe.graph.ingest.columns import Ids
+from strobe.graph.names import NodeNames
+from strobe.ops.csr import IntArray, index_dtype
+
+if TYPE_CHECKING:
+    import duckdb
+
+    Connection = duckdb.DuckDBPyConnection
+
+_BATCH_ROWS = 1 << 20
+_DENSE_SPAN = 1 << 26
+
+
+@dataclass(frozen=True)
+class Numbering:
+    """How staged ids become nodes: SQL over a staged column, then a function over what it gives."""
+
+    num_nodes: int
+    names: NodeNames | None
+    sql: Callable[[str], str]
+    nodes: Callable[[Array], IntArray]
+
+
+def as_given(con: Connection, columns: list[tuple[str, str]], num_nodes: int | None) -> Numbering:
+    """Ids are node numbers already: 0..num_nodes-1, or up to the largest one found."""
+    high = _range(con, columns)[1]
+    total = high + 1 if num_nodes is None else num_nodes
+    if high >= total:
+        raise InputError(f"there is a node {high}, outside 0..{total - 1}")
+    return Numbering(total, None, lambda column: column, lambda raw: raw)
+
+
+def renumbered(con: Connection, columns: list[tuple[str, str]], ids: Ids) -> Numbering:
+    """Numbers the ids found in the given (table, column) pairs, and keeps their names."""
+    return _integers(con, columns) if ids == "integer" else _strings(con, columns)
+
+
+def _integers(con: Connection, columns: list[tuple[str, str]]) -> Numbering:
+    low, high = _range(con, columns)
+    span = high - low + 1
+    if span <= _DENSE_SPAN:
+        present = np.zeros(span, bool)
+        for batch in _batches(con, columns):
+            present[batch - low] = True
+        dense = np.flatnonzero(present) + low
+        place = np.cumsum(present, dtype=index_dtype(span)) - 1
+        return Numbering(dense.size, NodeNames(integers=dense), lambda c: c, lambda raw: place[raw - low])
+    known: IntArray = np.empty(0, np.int64)
+    for batch in _batches(con, columns):
+        known = _distinct(np.concatenate([known, _distinct(batch)]))
+    return Numbering(known.size, NodeNames(integers=known), lambda c: c, lambda raw: np.searchsorted(known, raw))
+
+
+def _strings(con: Connection, columns: list[tuple[str, str]]) -> Numbering:
+    every = " UNION ".join(f"SELECT {column} AS id FROM {table}" for table, column in columns)
+    con.execute(f"CREATE TABLE ids AS SELECT id, row_number() OVER (ORDER BY id) - 1 AS node FROM ({every})")
+    lengths, texts = [np.zeros(1, np.int64)], []
+    for batch in con.sql("SELECT id FROM ids ORDER BY node").to_arrow_reader(_BATCH_ROWS):
+        column = batch.column(0).cast(pa.large_binary())
+        offsets = np.frombuffer(column.buffers()[1], np.int64)[column.offset : column.offset + len(column) + 1]
+        lengths.append(np.diff(offsets))
+        texts.append(np.frombuffer(column.buffers()[2] or b"", np.uint8)[offsets[0] : offsets[-1]])
+    ptr = np.cumsum(np.concatenate(lengths))
+    names = NodeNames(ptr=ptr, text=np.concatenate(texts) if texts else np.empty(0, np.uint8))
+    return Numbering(
+        len(names),
+        names,
+        lambda column: f"(SELECT any_value(ids.node) FROM ids WHERE ids.id = {column})",
+        lambda raw: raw,
+    )
+
+
+def _range(con: Connection, columns: list[tuple[str, str]]) -> tuple[int, int]:
+    parts = " UNION ALL ".join(f"SELECT min({c}) AS low, max({c}) AS high FROM {t}" for t, c in columns)
+    [(low, high)] = con.execute(f"SELECT min(low), max(high) FROM ({parts})").fetchall()
+    return (0, -1) if low is None else (int(low), int(high))
+
+
+def _batches(con: Connection, columns: list[tuple[str, str]]) -> Iterator[IntArray]:
+    for table, column in columns:
+        for batch in con.sql(f"SELECT {column} FROM {table}").to_arrow_reader(_BATCH_ROWS):
+            yield batch.column(0).to_numpy(zero_copy_only=False)
+
+
+def _distinct(ids: IntArray) -> IntArray:
+    ids = np.sort(ids)
+    return ids[np.concatenate(([True], ids[1:] != ids[:-1]))] if ids.size else ids

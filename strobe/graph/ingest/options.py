@@ -1,0 +1,62 @@
+"""What a user may say about a table of events."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from strobe.errors import OptionError
+from strobe.graph.features import Carrier
+from strobe.graph.ingest.clock import ByColumn, Clock
+from strobe.graph.ingest.columns import Ids, TimeUnit
+from strobe.graph.ingest.nodes import NodeTable
+from strobe.ops.csr import Parallel
+
+Presence = Literal["active", "seen", "always"]
+PRESENCE: tuple[Presence, ...] = ("active", "seen", "always")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What a user may say about a table of events; ``ingest`` explains each."""
+
+    src: str | int
+    dst: str | int
+    clock: Clock
+    time: str | int | None = None
+    weight: str | int | None = None
+    ids: Ids | None = None
+    time_unit: TimeUnit | None = None
+    directed: bool = True
+    life: int = 1
+    repeated: Parallel | None = None
+    self_loops: bool = True
+    presence: Presence = "active"
+    nodes: NodeTable | None = None
+    features: Carrier | None = None
+    renumber: bool = True
+    num_nodes: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.clock.needs_time and self.time is None:
+            raise OptionError("this way of cutting snapshots needs a time column: say which one it is")
+        if self.life < 1:
+            raise OptionError(f"an edge lives for at least one snapshot, not {self.life}")
+        if self.presence not in PRESENCE:
+            raise OptionError(f"presence must be one of {', '.join(PRESENCE)}, not {self.presence!r}")
+        if self.num_nodes is not None and self.renumber:
+            raise OptionError("num_nodes only makes sense with renumber=False")
+        if self.nodes is not None and self.nodes.features and self.features is not None:
+            raise OptionError("features come from the node table or are derived, not both")
+
+    @property
+    def merging(self) -> Parallel:
+        """What repeated edges do where nothing is said: weights are summed, events without weights counted."""
+        if self.repeated is not None:
+            return self.repeated
+        return "count" if self.weight is None else "sum"
+
+    def columns(self) -> list[str | int]:
+        """All columns of the table it reads."""
+        mark = self.clock.column if isinstance(self.clock, ByColumn) else None
+        return [column for column in (self.src, self.dst, self.time, self.weight, mark) if column is not None]

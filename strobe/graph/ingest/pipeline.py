@@ -1,0 +1,233 @@
+"""The way of a table into a graph: check, stage, cut, number, sort, write. DuckDB does what may not fit in memory."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from strobe.errors import InputError, MissingPackageError, OptionError
+from strobe.graph.build import GraphBuilder, Sink
+from strobe.graph.disk import DiskSink
+from strobe.graph.dynamic import DynamicGraph
+from strobe.graph.features import Degrees
+from strobe.graph.ingest.clock import ByColumn, Clock
+from strobe.graph.ingest.columns import (
+    Ids,
+    Parsed,
+    TimeUnit,
+    guess_ids,
+    guess_time,
+    id_column,
+    number_column,
+    text_column,
+    time_column,
+)
+from strobe.graph.ingest.nodes import NodeValues
+from strobe.graph.ingest.numbering import as_given, renumbered
+from strobe.graph.ingest.options import Options
+from strobe.graph.ingest.snapshots import add_snapshots
+from strobe.graph.ingest.stage import Rejects, stage
+from strobe.graph.ingest.tables import Table, TextOptions, tables
+
+if TYPE_CHECKING:
+    import duckdb
+
+    Connection = duckdb.DuckDBPyConnection
+
+OnStage = Callable[[str, int, int | None], None]
+
+
+def ingest(
+    source: Any,
+    *,
+    src: str | int,
+    dst: str | int,
+    clock: Clock,
+    out: str | PathLike[str] | None = None,
+    text: TextOptions | None = None,
+    skip_bad_rows: bool = False,
+    rejects: str | PathLike[str] | None = None,
+    overwrite: bool = False,
+    memory: str = "512MB",
+    on_stage: OnStage | None = None,
+    **options: Any,
+) -> DynamicGraph:
+    """Makes a dynamic graph from a table of events (or of snapshots' edges).
+
+    ``source`` is a file (CSV, TSV, plain text, also .gz; Parquet; NPZ), a list of files, an Arrow table or stream,
+    a data frame, a mapping of arrays, or a DB-API cursor whose query has been executed. Columns are given by name
+    or position: ``src``, ``dst``, ``time`` and ``weight``; ``clock`` says how time is cut into snapshots. With
+    ``out`` the graph is written there and opened; else it is built in memory.
+
+    Further options: ``ids`` ("integer" or "string") and ``time_unit`` ("number", "s", "ms", "iso") are found out
+    from the first rows if not given; ``directed``; ``life``, for how many snapshots an edge stays; ``repeated``,
+    what several events of an edge in a snapshot do ("count", "sum", "last", "keep"; by default weights are summed
+    and events without weights counted); ``self_loops``; ``presence``, when a node is present ("active": in
+    snapshots where it has an edge; "seen": from its first edge on; "always"); ``nodes``, a ``NodeTable``;
+    ``features``, by default log degrees; ``renumber=False`` where ids are 0..N-1 already.
+
+    Bad rows raise ``BadRowsError``, which names each, and nothing is written; ``skip_bad_rows`` leaves them out and
+    writes them to ``rejects``. Memory: ``memory`` for the database, which spills to disk, and what ``GraphBuilder``
+    needs. Equal rows in any order give the same graph.
+    """
+    chosen = Options(src=src, dst=dst, clock=clock, **options)
+    report = on_stage or (lambda stage, done, total: None)
+    bad = Rejects(_rejects_path(out, rejects) if skip_bad_rows else None)
+    with tempfile.TemporaryDirectory(prefix="strobe-ingest-", dir=_scratch(out)) as scratch:
+        con = _connect(Path(scratch), memory)
+        try:
+            ids, unit = _stage_all(con, source, text or TextOptions(), chosen, bad, report)
+            if not skip_bad_rows:
+                bad.refuse()
+            if out is None:
+                return _build(con, None, chosen, ids, unit, bad, report)
+            with DiskSink(out, overwrite=overwrite) as sink:
+                return _build(con, sink, chosen, ids, unit, bad, report)
+        finally:
+            con.close()
+
+
+def to_events(graph: DynamicGraph) -> tuple[pa.Table, pa.Table]:
+    """A graph as two tables, the inverse of ``ingest`` by column "snapshot".
+
+    The first has a row per edge (snapshot, src, dst and, if weighted, weight), the second a row per cell (snapshot,
+    node, x0, x1, …, label).
+    """
+    edges, cells = [], []
+    for snapshot in graph:
+        src, dst, weight = snapshot.edges()
+        columns: dict[str, Any] = {"snapshot": np.full(src.size, snapshot.t), "src": src, "dst": dst}
+        if weight is not None:
+            columns["weight"] = weight
+        edges.append(pa.table(columns))
+        columns = {"snapshot": np.full(snapshot.num_nodes, snapshot.t), "node": snapshot.nodes}
+        if snapshot.x is not None:
+            columns |= {f"x{k}": np.ascontiguousarray(snapshot.x[:, k]) for k in range(snapshot.x.shape[1])}
+        if snapshot.y is not None:
+            columns["label"] = np.ascontiguousarray(snapshot.y)
+        cells.append(pa.table(columns))
+    return pa.concat_tables(edges), pa.concat_tables(cells)
+
+
+def _connect(scratch: Path, memory: str) -> Connection:
+    try:
+        import duckdb
+    except ImportError as error:
+        raise MissingPackageError("duckdb", "reading tables") from error
+    try:
+        con = duckdb.connect(scratch / "staging.duckdb", config={"memory_limit": memory})
+    except duckdb.Error as error:
+        raise OptionError(
+            f"memory={memory!r} is not understood: write a size such as 512MB or 4GB ({error})"
+        ) from error
+    # Rows keep no order: nothing here depends on it, and it costs memory.
+    for setting in (f"threads = {os.cpu_count() or 1}", "preserve_insertion_order = false", "TimeZone = 'UTC'"):
+        con.execute(f"SET {setting}")
+    return con
+
+
+def _stage_all(
+    con: Connection, source: Any, text: TextOptions, options: Options, bad: Rejects, report: OnStage
+) -> tuple[Ids, TimeUnit]:
+    """Fills the tables ``events``, ``files`` and, where a node table is given, ``nodes``."""
+    report("reading rows", 0, None)
+    found = tables(con, source, text, options.columns())
+    ids = options.ids or guess_ids([s for column in (options.src, options.dst) for s in found[0].samples(con, column)])
+    unit = options.time_unit or _time_unit(con, found[0], options)
+
+    def parse(table: Table) -> list[Parsed]:
+        parsed = [id_column("src", options.src, table, ids), id_column("dst", options.dst, table, ids)]
+        if options.time is not None:
+            parsed.append(time_column("time", options.time, table, unit))
+        if options.weight is not None:
+            parsed.append(number_column("weight", options.weight, table))
+        if isinstance(options.clock, ByColumn):
+            parsed.append(text_column("mark", options.clock.column, table))
+        return parsed
+
+    stage(con, "events", found, parse, bad, lambda done, total: report("reading rows", done, total))
+    con.execute("CREATE TABLE files (file INTEGER, name VARCHAR)")
+    con.executemany("INSERT INTO files VALUES (?, ?)", [[k, Path(t.name).stem] for k, t in enumerate(found)])
+    if options.nodes is not None:
+        table = options.nodes
+        rows = tables(con, table.source, text, table.columns())
+        stage(
+            con,
+            "nodes",
+            rows,
+            lambda t: table.parse(t, ids, unit, options.clock),
+            bad,
+            lambda done, total: report("reading nodes", done, total),
+        )
+    return ids, unit
+
+
+def _time_unit(con: Connection, table: Table, options: Options) -> TimeUnit:
+    if options.time is None:
+        return "number"
+    if table.type_of(options.time).startswith(("DATE", "TIMESTAMP")):
+        return "iso"
+    return guess_time([sample for sample in table.samples(con, options.time) if sample.strip()])
+
+
+def _build(
+    con: Connection, sink: Sink | None, options: Options, ids: Ids, unit: TimeUnit, bad: Rejects, report: OnStage
+) -> DynamicGraph:
+    [(num_events,)] = con.execute("SELECT count(*) FROM events").fetchall()
+    if num_events == 0 and not (isinstance(options.clock, ByColumn) and options.clock.values is not None):
+        raise InputError("there is no event to make a graph of" + (" once bad rows are left out" if bad.count else ""))
+    report("cutting snapshots", 0, None)
+    cut = options.clock.cut(con, "number" if unit == "number" else "unix")
+    report("numbering nodes", 0, None)
+    columns = [("events", "src"), ("events", "dst"), *([("nodes", "id")] if options.nodes is not None else [])]
+    numbering = renumbered(con, columns, ids) if options.renumber else as_given(con, columns, options.num_nodes)
+    values = None if options.nodes is None else NodeValues(con, options.nodes, numbering, cut)
+    builder = GraphBuilder(
+        sink,
+        num_nodes=numbering.num_nodes,
+        directed=options.directed,
+        weighted=options.weight is not None,
+        parallel=options.merging,
+        self_loops=options.self_loops,
+    )
+    add_snapshots(
+        con, builder, options, cut, numbering, values, lambda done, total: report("writing snapshots", done, total)
+    )
+    features, labels = (None, None) if values is None else values.for_all_time()
+    if not (options.nodes is not None and options.nodes.features):
+        features = options.features or Degrees(log=True)
+    info: dict[str, Any] = {
+        "rows": num_events,
+        "bad_rows": bad.count,
+        "repeated": options.merging,
+        "life": options.life,
+    }
+    if bad.count and bad.path is not None:
+        info["rejects"] = str(bad.path)
+    if values is not None and values.classes is not None:
+        info["classes"] = values.classes
+    return builder.finish(features=features, labels=labels, names=numbering.names, info=info)
+
+
+def _scratch(out: str | PathLike[str] | None) -> Path | None:
+    """Scratch files go beside the result, where there must be room anyway; else to the system's place."""
+    if out is None:
+        return None
+    parent = Path(out).resolve().parent
+    parent.mkdir(parents=True, exist_ok=True)
+    return parent
+
+
+def _rejects_path(out: str | PathLike[str] | None, rejects: str | PathLike[str] | None) -> Path:
+    if rejects is not None:
+        return Path(rejects)
+    if out is None:
+        raise OptionError("skip_bad_rows needs a file for the rejected rows: give rejects=…")
+    return Path(out).with_name(Path(out).name + ".rejects.csv")

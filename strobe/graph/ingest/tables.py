@@ -1,0 +1,249 @@
+"""Sources of rows, brought into one form: a table DuckDB can read, whose rows have a place to point at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+
+from strobe.errors import InputError, UnknownNameError
+from strobe.graph.ingest import text
+
+if TYPE_CHECKING:
+    import duckdb
+
+    Connection = duckdb.DuckDBPyConnection
+
+_BATCH_ROWS = 100_000
+_PARQUET = (".parquet", ".pq")
+_PLACE = "strobe_place"
+
+
+@dataclass(frozen=True)
+class TextOptions:
+    """How text files are read; None is found out."""
+
+    delimiter: str | None = None
+    header: bool | None = None
+    encoding: str = "utf-8"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under a name: SQL to read them from, column types, and the SQL of a row's place (line or row number).
+
+    ``place`` is None for a text file read the fast way, which does not know its lines: ``carefully`` gives the same
+    table with places, and the rows that could not even be split.
+    """
+
+    name: str
+    sql: str
+    types: Mapping[str, str]
+    place: str | None
+    unit: str = "row"
+    layout: text.Layout | None = None
+    path: Path | None = None
+    encoding: str = "utf-8"
+
+    def column(self, wanted: str | int) -> str:
+        """The quoted SQL name of a column given by name or position."""
+        names = list(self.types)
+        if isinstance(wanted, int):
+            if not 0 <= wanted < len(names):
+                raise InputError(f"{self.name} has {len(names)} columns, there is no column {wanted} (the first is 0)")
+            return _quoted(names[wanted])
+        if wanted not in self.types:
+            hint = ""
+            if len(names) == 1 and self.layout is not None:
+                hint = f"{self.name} was read as one column: is {self.layout.delimiter!r} its delimiter? "
+            raise InputError(hint + str(UnknownNameError(f"column in {self.name}", wanted, names)))
+        return _quoted(wanted)
+
+    def type_of(self, wanted: str | int) -> str:
+        """The DuckDB type of a column."""
+        return self.types[self.column(wanted)[1:-1].replace('""', '"')]
+
+    def samples(self, con: Connection, wanted: str | int, count: int = 1000) -> list[str]:
+        """Some values of a column as text, from the beginning."""
+        if self.layout is not None and self.path is not None and self.place is None:
+            at = list(self.types).index(self.column(wanted)[1:-1].replace('""', '"'))
+            read = islice(text.rows(self.path, self.layout, self.encoding), count)
+            return [row.fields[at] for row in read if row.fields is not None]
+        column = self.column(wanted)
+        query = f"SELECT CAST({column} AS VARCHAR) FROM {self.sql} WHERE {column} IS NOT NULL LIMIT {count}"
+        return [value for (value,) in con.execute(query).fetchall()]
+
+    def carefully(self, con: Connection) -> tuple[Table, list[text.Row]]:
+        """The table with places for its rows. A text file is read line by line into a table of the database."""
+        if self.place is not None:
+            return self, []
+        assert self.layout is not None
+        assert self.path is not None
+        bad: list[text.Row] = []
+        good = _good(text.rows(self.path, self.layout, self.encoding), bad)
+        names = [_PLACE, *self.types]
+        staged = _stage(con, _text_batches(good, names), self.name)
+        return replace(staged, unit="line"), bad
+
+
+def tables(con: Connection, source: Any, options: TextOptions, wanted: Iterable[str | int]) -> list[Table]:
+    """The tables of a source: files by their names, or an object that holds rows."""
+    wanted = list(wanted)
+    listed = source if isinstance(source, list | tuple) else [source]
+    if not listed:
+        raise InputError("no source was given")
+    return [_table(con, item, options, wanted) for item in listed]
+
+
+def _table(con: Connection, source: Any, options: TextOptions, wanted: list[str | int]) -> Table:
+    if isinstance(source, str | Path):
+        path = Path(source)
+        if not path.exists():
+            raise InputError(f"there is no file {path}")
+        if path.is_dir():
+            raise InputError(f"{path} is a directory, not a table")
+        if path.suffix in _PARQUET:
+            return _parquet(con, path)
+        if path.suffix == ".npz":
+            return _stage(con, iter([_npz(path)]), str(path))
+        return _text(path, options, wanted)
+    if hasattr(source, "description") and hasattr(source, "fetchmany"):
+        return _stage(con, _cursor_batches(source), "the query")
+    return _stage(con, _arrow_batches(source), "the table")
+
+
+def _text(path: Path, options: TextOptions, wanted: list[str | int]) -> Table:
+    header = options.header if options.header is not None else any(isinstance(name, str) for name in wanted)
+    layout = text.sniff(path, delimiter=options.delimiter, header=header, encoding=options.encoding)
+    types = dict.fromkeys(layout.columns, "VARCHAR")
+    columns = ", ".join(f"{_literal(name)}: 'VARCHAR'" for name in types)
+    # A NULL that was never written: an empty field is reported as empty, not as missing.
+    sql = (
+        f"read_csv({_literal(str(path))}, auto_detect=false, columns={{{columns}}}, header=false, "
+        f"skip={layout.skip}, delim={_literal(layout.delimiter)}, quote='\"', escape='\"', "
+        f"new_line={_literal(repr(layout.newline)[1:-1])}, strict_mode=true)"
+    )
+    return Table(str(path), sql, types, None, "line", layout, path, options.encoding)
+
+
+def _parquet(con: Connection, path: Path) -> Table:
+    import duckdb
+
+    sql = f"read_parquet({_literal(str(path))}, file_row_number=true)"
+    try:
+        described = con.execute(f"DESCRIBE SELECT * FROM {sql}").fetchall()
+    except duckdb.Error as error:
+        raise InputError(f"{path} cannot be read as a Parquet file: {error}") from error
+    types = {name: kind for name, kind, *_ in described if name != "file_row_number"}
+    return Table(str(path), sql, types, "file_row_number + 1")
+
+
+def _npz(path: Path) -> pa.RecordBatch:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except Exception as error:  # numpy raises half a dozen kinds for a damaged archive
+        raise InputError(f"{path} cannot be read as an NPZ file: {error}") from error
+    columns = {name: array for name, array in arrays.items() if array.ndim == 1}
+    longest = max((array.size for array in columns.values()), default=0)
+    same = {name: array for name, array in columns.items() if array.size == longest}
+    return pa.RecordBatch.from_arrays([pa.array(array) for array in same.values()], names=list(same))
+
+
+def _arrow_batches(source: Any) -> Iterator[pa.RecordBatch]:
+    if isinstance(source, Mapping):
+        source = pa.table({name: np.asarray(values) for name, values in source.items()})
+    elif hasattr(source, "__dataframe__") and not hasattr(source, "__arrow_c_stream__"):
+        source = pa.Table.from_pandas(source, preserve_index=False)
+    if not hasattr(source, "__arrow_c_stream__"):
+        raise InputError(
+            f"cannot read rows from {type(source).__name__}: give a file, an Arrow table or stream, "
+            "a data frame, a mapping of arrays, or a DB-API cursor whose query has been executed"
+        )
+    yield from pa.RecordBatchReader.from_stream(source)
+
+
+def _cursor_batches(cursor: Any) -> Iterator[pa.RecordBatch]:
+    if cursor.description is None:
+        raise InputError("this cursor has no result: execute a query that selects rows first")
+    names = [column[0] for column in cursor.description]
+    cursor.arraysize = _BATCH_ROWS
+    schema: pa.Schema | None = None
+    while fetched := cursor.fetchmany(_BATCH_ROWS):
+        values = [list(column) for column in zip(*fetched, strict=True)]
+        batch = _batch(values, names, schema)
+        schema = batch.schema
+        yield batch
+    if schema is None:
+        yield pa.RecordBatch.from_arrays([pa.array([], pa.string()) for _ in names], names=names)
+
+
+def _batch(values: list[list[Any]], names: list[str], schema: pa.Schema | None) -> pa.RecordBatch:
+    """A batch of database rows; a column that mixes types is read as text, and checked as text."""
+    arrays = []
+    for k, column in enumerate(values):
+        try:
+            arrays.append(pa.array(column, type=None if schema is None else schema.field(k).type))
+        except (pa.ArrowInvalid, pa.ArrowTypeError):
+            arrays.append(pa.array([None if value is None else str(value) for value in column], pa.string()))
+    return pa.RecordBatch.from_arrays(arrays, names=names)
+
+
+def _good(read: Iterator[text.Row], bad: list[text.Row]) -> Iterator[text.Row]:
+    for row in read:
+        if row.fields is None:
+            bad.append(row)
+        else:
+            yield row
+
+
+def _text_batches(good: Iterator[text.Row], names: list[str]) -> Iterator[pa.RecordBatch]:
+    empty = True
+    while chunk := list(islice(good, _BATCH_ROWS)):
+        empty = False
+        columns = zip(*(row.fields for row in chunk if row.fields is not None), strict=True)
+        arrays = [pa.array([row.line for row in chunk]), *(pa.array(column, pa.string()) for column in columns)]
+        yield pa.RecordBatch.from_arrays(arrays, names=names)
+    if empty:
+        kinds = [pa.int64(), *([pa.string()] * (len(names) - 1))]
+        yield pa.RecordBatch.from_arrays([pa.array([], kind) for kind in kinds], names=names)
+
+
+def _stage(con: Connection, batches: Iterator[pa.RecordBatch], name: str) -> Table:
+    """Rows that can be read only once, kept in the database with their numbers."""
+    staged, count, types = f"rows_{uuid4().hex}", 0, dict[str, str]()
+    for batch in batches:
+        numbered = batch
+        if _PLACE not in batch.schema.names:
+            places = pa.array(np.arange(count + 1, count + len(batch) + 1))
+            numbered = pa.RecordBatch.from_arrays([places, *batch.columns], names=[_PLACE, *batch.schema.names])
+        con.register("incoming", pa.Table.from_batches([numbered]))
+        if not types:
+            con.execute(f"CREATE TABLE {staged} AS SELECT * FROM incoming")
+            types = {column: kind for column, kind, *_ in con.execute(f"DESCRIBE {staged}").fetchall()}
+        else:
+            for field in numbered.schema:
+                if pa.types.is_string(field.type) and types[field.name] != "VARCHAR":
+                    con.execute(f"ALTER TABLE {staged} ALTER {_quoted(field.name)} TYPE VARCHAR")
+                    types[field.name] = "VARCHAR"
+            con.execute(f"INSERT INTO {staged} SELECT * FROM incoming")
+        con.unregister("incoming")
+        count += len(batch)
+    if not types:
+        raise InputError(f"{name} has no columns and no rows")
+    types.pop(_PLACE, None)
+    return Table(name, staged, types, _PLACE)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _literal(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"

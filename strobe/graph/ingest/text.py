@@ -1,0 +1,165 @@
+"""Text tables: finding delimiter and header, and the careful reader that knows every row's line."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import re
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from strobe.errors import InputError
+
+DELIMITERS = ("\t", ",", ";", "|")
+COMMENTS = ("#", "%")
+WHITESPACE = " "
+
+_SNIFFED_LINES = 50
+
+
+class Row(NamedTuple):
+    """A row of a text table; ``fields`` is None where it could not be read, for the stated reason."""
+
+    line: int
+    fields: list[str] | None
+    reason: str = ""
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a text file is laid out. ``skip`` lines (comments and the header) come before the first row."""
+
+    delimiter: str
+    columns: list[str]
+    has_header: bool
+    skip: int
+    newline: str
+
+
+def sniff(path: Path, *, delimiter: str | None, header: bool, encoding: str) -> Layout:
+    """Finds comments, delimiter and columns of a file from its first lines."""
+    raw = list(islice(_raw_lines(path), _SNIFFED_LINES))
+    newline = "\r\n" if raw and raw[0].endswith(b"\r\n") else "\n"
+    lines = [_decode(line, encoding).rstrip("\r\n") for line in raw]
+    skip = next((k for k, line in enumerate(lines) if line.strip() and not line.startswith(COMMENTS)), None)
+    if skip is None:
+        raise InputError(f"{path} is empty: it has no row" if not raw else f"{path} has no row among its comments")
+    body = [line for line in lines[skip:] if line.strip()]
+    found = _guess_delimiter(path, body) if delimiter is None else delimiter
+    first = split(body[0], found)
+    if header:
+        names = [name.strip() for name in first]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise InputError(f"{path}, line {skip + 1}: the header names column {twice[0]!r} twice")
+        return Layout(found, names, True, skip + 1, newline)
+    return Layout(found, [str(k) for k in range(len(first))], False, skip, newline)
+
+
+def rows(path: Path, layout: Layout, encoding: str) -> Iterator[Row]:
+    """Every row with its line; what cannot be split or decoded comes with a reason, and reading goes on."""
+    lines = _NumberedLines(path, encoding)
+    for _ in range(layout.skip):
+        next(lines, None)
+    parsed = _split_all(lines, layout.delimiter)
+    while True:
+        start = lines.number + 1
+        try:
+            fields = next(parsed)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            yield Row(start, None, f"cannot be read as a row: {error}", lines.last)
+            continue
+        if not fields or (len(fields) == 1 and not fields[0].strip()):
+            continue
+        if fields[0].startswith(COMMENTS):
+            continue
+        if any(_is_undecodable(field) for field in fields):
+            yield Row(start, None, f"is not {encoding} text", lines.last)
+        elif len(fields) != len(layout.columns):
+            yield Row(start, None, f"has {len(fields)} columns, not {len(layout.columns)}", lines.last)
+        else:
+            yield Row(start, fields)
+
+
+def split(line: str, delimiter: str) -> list[str]:
+    """One line as fields; a space as delimiter means any run of blanks."""
+    return next(_split_all([line], delimiter), [])
+
+
+def _split_all(lines: Iterable[str], delimiter: str) -> Iterator[list[str]]:
+    if delimiter == WHITESPACE:
+        return (line.split() for line in lines)
+    return csv.reader(lines, delimiter=delimiter, strict=True)
+
+
+class _NumberedLines:
+    """Decoded lines of a file, the number and text of the last one read."""
+
+    def __init__(self, path: Path, encoding: str) -> None:
+        self._lines = _raw_lines(path)
+        self._encoding = encoding
+        self.number = 0
+        self.last = ""
+
+    def __iter__(self) -> _NumberedLines:
+        return self
+
+    def __next__(self) -> str:
+        raw = next(self._lines)
+        self.number += 1
+        line = _decode(raw, self._encoding)
+        self.last = line.rstrip("\r\n")
+        return line.removeprefix("\ufeff") if self.number == 1 else line
+
+
+def _raw_lines(path: Path) -> Iterator[bytes]:
+    try:
+        with _open(path) as file:
+            yield from file
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise InputError(f"{path} is truncated or damaged: it cannot be unpacked to its end ({error})") from error
+    except IsADirectoryError as error:
+        raise InputError(f"{path} is a directory, not a table") from error
+    except FileNotFoundError as error:
+        raise InputError(f"there is no file {path}") from error
+
+
+def _open(path: Path) -> BinaryIO:
+    if path.suffix == ".gz":
+        return io.BufferedReader(gzip.open(path, "rb"))
+    return path.open("rb")
+
+
+def _decode(raw: bytes, encoding: str) -> str:
+    return raw.decode(encoding, errors="surrogateescape")
+
+
+def _is_undecodable(text: str) -> bool:
+    return re.search("[\udc80-\udcff]", text) is not None
+
+
+def _guess_delimiter(path: Path, lines: list[str]) -> str:
+    """The delimiter that splits all sampled lines into the same number of columns, the more the better."""
+    if path.name.removesuffix(".gz").endswith(".tsv"):
+        return "\t"
+    best, most = WHITESPACE, len(lines[0].split())
+    for delimiter in DELIMITERS:
+        widths = {_width(line, delimiter) for line in lines}
+        if len(widths) == 1 and (width := widths.pop()) > 1 and width >= most:
+            best, most = delimiter, width
+    return best
+
+
+def _width(line: str, delimiter: str) -> int:
+    try:
+        return len(split(line, delimiter))
+    except csv.Error:
+        return 0
