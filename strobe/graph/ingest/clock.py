@@ -32,7 +32,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Cut:
-    """Events cut into snapshots: SQL that numbers an event's snapshot, and what each snapshot is called.
+    """Events cut into snapshots: SQL that numbers an event's snapshot over ``source``, and what each is called.
 
     ``starts`` are the times at which snapshots begin, for what else is dated (node tables); a clock that goes by
     values instead of times leaves it None and names its values.
@@ -41,6 +41,7 @@ class Cut:
     sql: str
     names: list[Time]
     starts: list[float] | None = None
+    source: str = "events"
 
 
 class Clock(ABC):
@@ -157,7 +158,9 @@ class EventsEach(Clock):
             raise OptionError(f"a snapshot needs at least one event, not {self.count}")
 
     def cut(self, con: duckdb.DuckDBPyConnection, kind: TimeKind) -> Cut:
-        row = f"(row_number() OVER (ORDER BY time, src, dst, weight) - 1) // {self.count}"
+        columns = [name for name, *_ in con.execute("DESCRIBE events").fetchall() if name != "file"]
+        order = ", ".join(["time", *(name for name in columns if name != "time")])
+        row = f"(row_number() OVER (ORDER BY {order}) - 1) // {self.count}"
         found = con.execute(
             f"SELECT min(time) FROM (SELECT time, {row} AS snap FROM events) GROUP BY snap ORDER BY snap"
         ).fetchall()
@@ -211,7 +214,7 @@ class ByColumn(Clock):
         con.execute("CREATE OR REPLACE TABLE marks (mark VARCHAR, snap BIGINT)")
         con.executemany("INSERT INTO marks VALUES (?, ?)", [[value, k] for k, value in enumerate(values)] or [["", -1]])
         names: list[Time] = [int(value) if re.fullmatch(r"-?\d{1,15}", value) else value for value in values]
-        return Cut("(SELECT any_value(snap) FROM marks WHERE marks.mark = events.mark)", names)
+        return Cut("marks.snap", names, source="events JOIN marks USING (mark)")
 
 
 @dataclass(frozen=True)

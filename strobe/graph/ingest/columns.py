@@ -5,6 +5,9 @@ One definition for all sources: text from CSV files and typed columns of Parquet
 
 from __future__ import annotations
 
+import contextlib
+import math
+import statistics
 from dataclasses import dataclass
 from typing import Literal
 
@@ -107,18 +110,29 @@ def text_column(name: str, source: str | int, table: Table) -> Parsed:
     return Parsed(name, source, value, f"coalesce({value} <> '', false)", "'is empty'")
 
 
+def is_number(kind: str) -> bool:
+    """Whether a DuckDB type holds numbers that numpy has too."""
+    return kind in _INTEGERS - {"HUGEINT"} or kind in ("FLOAT", "DOUBLE")
+
+
 def guess_ids(samples: list[str]) -> Ids:
-    """Integers if all samples are, else strings."""
-    return "integer" if all(sample.strip().lstrip("-").isdigit() for sample in samples if sample) else "string"
+    """Integers if at least half of the samples are: a stray name among them is a bad row, not a node."""
+    given = [sample for sample in samples if sample and sample.strip()]
+    whole = sum(sample.strip().lstrip("-").isdigit() for sample in given)
+    return "integer" if 2 * whole >= len(given) else "string"
 
 
 def guess_time(samples: list[str]) -> TimeUnit:
-    """Dates, unix milliseconds, unix seconds (both from the year 1973 on), or plain numbers."""
-    try:
-        largest = max(abs(float(sample)) for sample in samples)
-    except ValueError:
-        dated = [sample for sample in samples if len(sample) >= 6 and "-" in sample[1:]]
-        return "iso" if dated else "number"
-    if largest < 1e8:
+    """Dates, unix milliseconds, unix seconds (both from the year 1973 on), or plain numbers, as most samples are."""
+    numbers = []
+    for sample in samples:
+        with contextlib.suppress(ValueError):
+            numbers.append(abs(float(sample)))
+    numbers = [number for number in numbers if math.isfinite(number)]
+    dated = sum(len(sample) >= 6 and "-" in sample[1:] for sample in samples)
+    if len(numbers) < dated:
+        return "iso"
+    typical = statistics.median(numbers) if numbers else 0.0
+    if typical < 1e8:
         return "number"
-    return "s" if largest < 1e11 else "ms"
+    return "s" if typical < 1e11 else "ms"

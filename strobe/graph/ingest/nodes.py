@@ -7,11 +7,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import pyarrow as pa
 
 from strobe.errors import InputError, OptionError
 from strobe.graph.features import Array, Carrier, Static
 from strobe.graph.ingest.clock import ByColumn, ByFile, Clock, Cut
-from strobe.graph.ingest.columns import Ids, Parsed, TimeUnit, id_column, number_column, text_column, time_column
+from strobe.graph.ingest.columns import (
+    Ids,
+    Parsed,
+    TimeUnit,
+    id_column,
+    is_number,
+    number_column,
+    text_column,
+    time_column,
+)
 from strobe.graph.ingest.numbering import Numbering
 from strobe.graph.ingest.tables import Table
 from strobe.ops.csr import IntArray
@@ -39,8 +49,8 @@ class NodeTable:
     missing: Literal["error", "zero"] = "error"
 
     def __post_init__(self) -> None:
-        if not self.features and self.label is None:
-            raise OptionError("a node table needs feature columns, a label column, or both")
+        if not self.features and self.label is None and self.time is None:
+            raise OptionError("a node table needs feature columns, a label column, or a time column")
 
     def columns(self) -> list[str | int]:
         """All columns it reads."""
@@ -52,8 +62,9 @@ class NodeTable:
         parsed = [id_column("id", self.id, table, ids)]
         parsed += [number_column(f"f{k}", column, table) for k, column in enumerate(self.features)]
         if self.label is not None:
-            value = f"CAST({table.column(self.label)} AS VARCHAR)"
-            parsed.append(Parsed("label", self.label, f"nullif(trim({value}), '')", "true", "''"))
+            column = table.column(self.label)
+            value = column if is_number(table.type_of(self.label)) else f"nullif(trim(CAST({column} AS VARCHAR)), '')"
+            parsed.append(Parsed("label", self.label, value, "true", "''"))
         if self.time is not None:
             if isinstance(clock, ByFile):
                 raise OptionError("a dated node table needs a clock that goes by time or by a column, not by file")
@@ -70,8 +81,8 @@ class NodeValues:
     def __init__(self, con: Connection, table: NodeTable, numbering: Numbering, cut: Cut) -> None:
         self._table = table
         self._dated = table.time is not None
-        columns = {name: _column(con, name) for name in _staged_columns(con)}
-        columns["id"] = numbering.nodes(_query(con, f"SELECT {numbering.sql('nodes.id')} FROM nodes"))
+        columns = _columns(con, numbering)
+        columns["id"] = numbering.nodes(columns["id"])
         self.classes, labels = _labels(columns.get("label"))
         features = np.stack([columns[f"f{k}"] for k in range(len(table.features))], 1) if table.features else None
         snap = _snapshots(columns, cut) if self._dated else np.zeros(len(columns["id"]), np.int64)
@@ -141,24 +152,22 @@ def _refuse_twice(snap: IntArray, moment: Array, node: IntArray, dated: bool) ->
         raise InputError(f"the node table has two rows for one node{' and time' if dated else ''}")
 
 
-def _staged_columns(con: Connection) -> list[str]:
-    return [name for name, *_ in con.execute("DESCRIBE nodes").fetchall() if name not in ("id", "file")]
-
-
-def _column(con: Connection, name: str) -> Array:
-    return _query(con, f"SELECT {name} FROM nodes")
-
-
-def _query(con: Connection, sql: str) -> Array:
-    column = con.sql(sql).to_arrow_table().column(0)
-    array: Array = column.to_numpy()
-    return array
+def _columns(con: Connection, numbering: Numbering) -> dict[str, Array]:
+    """The staged table in memory; a missing label is None, -1 or NaN by the type of its column."""
+    names = [name for name, *_ in con.execute("DESCRIBE nodes").fetchall() if name not in ("id", "file")]
+    picked = ", ".join([f"{numbering.select('id')} AS id", *names])
+    table = con.sql(f"SELECT {picked} FROM {numbering.source('nodes', 'id')}").to_arrow_table()
+    columns = {}
+    for name in table.column_names:
+        column = table[name].combine_chunks()
+        columns[name] = (column.fill_null(-1) if pa.types.is_integer(column.type) else column).to_numpy(False)
+    return columns
 
 
 def _labels(values: Array | None) -> tuple[list[str] | None, Array | None]:
     """Labels as classes or numbers: whole numbers stay classes, other numbers targets, names get numbers."""
-    if values is None:
-        return None, None
+    if values is None or values.dtype.kind in "iuf":
+        return None, values
     given = np.array([value is not None for value in values])
     texts = [str(value) for value in values[given]]
     try:

@@ -29,12 +29,23 @@ _DENSE_SPAN = 1 << 26
 
 @dataclass(frozen=True)
 class Numbering:
-    """How staged ids become nodes: SQL over a staged column, then a function over what it gives."""
+    """How staged ids become nodes: by a join in the database, or by a function over what comes out of it."""
 
     num_nodes: int
     names: NodeNames | None
-    sql: Callable[[str], str]
     nodes: Callable[[Array], IntArray]
+    joined: bool = False
+
+    def select(self, *columns: str) -> str:
+        """SQL of what stands for these columns of a staged table: raw ids, or nodes where they are joined."""
+        return ", ".join(f"ids_{column}.node" if self.joined else column for column in columns)
+
+    def source(self, table: str, *columns: str) -> str:
+        """The staged table, joined to the nodes of these columns where need be."""
+        if not self.joined:
+            return table
+        joins = (f"JOIN ids AS ids_{column} ON ids_{column}.name = {column}" for column in columns)
+        return " ".join([table, *joins])
 
 
 def as_given(con: Connection, columns: list[tuple[str, str]], num_nodes: int | None) -> Numbering:
@@ -43,7 +54,7 @@ def as_given(con: Connection, columns: list[tuple[str, str]], num_nodes: int | N
     total = high + 1 if num_nodes is None else num_nodes
     if high >= total:
         raise InputError(f"there is a node {high}, outside 0..{total - 1}")
-    return Numbering(total, None, lambda column: column, lambda raw: raw)
+    return Numbering(total, None, lambda raw: raw)
 
 
 def renumbered(con: Connection, columns: list[tuple[str, str]], ids: Ids) -> Numbering:
@@ -60,30 +71,25 @@ def _integers(con: Connection, columns: list[tuple[str, str]]) -> Numbering:
             present[batch - low] = True
         dense = np.flatnonzero(present) + low
         place = np.cumsum(present, dtype=index_dtype(span)) - 1
-        return Numbering(dense.size, NodeNames(integers=dense), lambda c: c, lambda raw: place[raw - low])
+        return Numbering(dense.size, NodeNames(integers=dense), lambda raw: place[raw - low])
     known: IntArray = np.empty(0, np.int64)
     for batch in _batches(con, columns):
         known = _distinct(np.concatenate([known, _distinct(batch)]))
-    return Numbering(known.size, NodeNames(integers=known), lambda c: c, lambda raw: np.searchsorted(known, raw))
+    return Numbering(known.size, NodeNames(integers=known), lambda raw: np.searchsorted(known, raw))
 
 
 def _strings(con: Connection, columns: list[tuple[str, str]]) -> Numbering:
-    every = " UNION ".join(f"SELECT {column} AS id FROM {table}" for table, column in columns)
-    con.execute(f"CREATE TABLE ids AS SELECT id, row_number() OVER (ORDER BY id) - 1 AS node FROM ({every})")
+    every = " UNION ".join(f"SELECT {column} AS name FROM {table}" for table, column in columns)
+    con.execute(f"CREATE TABLE ids AS SELECT name, row_number() OVER (ORDER BY name) - 1 AS node FROM ({every})")
     lengths, texts = [np.zeros(1, np.int64)], []
-    for batch in con.sql("SELECT id FROM ids ORDER BY node").to_arrow_reader(_BATCH_ROWS):
+    for batch in con.sql("SELECT name FROM ids ORDER BY node").to_arrow_reader(_BATCH_ROWS):
         column = batch.column(0).cast(pa.large_binary())
         offsets = np.frombuffer(column.buffers()[1], np.int64)[column.offset : column.offset + len(column) + 1]
         lengths.append(np.diff(offsets))
         texts.append(np.frombuffer(column.buffers()[2] or b"", np.uint8)[offsets[0] : offsets[-1]])
     ptr = np.cumsum(np.concatenate(lengths))
     names = NodeNames(ptr=ptr, text=np.concatenate(texts) if texts else np.empty(0, np.uint8))
-    return Numbering(
-        len(names),
-        names,
-        lambda column: f"(SELECT any_value(ids.node) FROM ids WHERE ids.id = {column})",
-        lambda raw: raw,
-    )
+    return Numbering(len(names), names, lambda raw: raw, joined=True)
 
 
 def _range(con: Connection, columns: list[tuple[str, str]]) -> tuple[int, int]:

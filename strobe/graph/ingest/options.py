@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from strobe.errors import OptionError
 from strobe.graph.features import Carrier
@@ -36,6 +37,8 @@ class Options:
     features: Carrier | None = None
     renumber: bool = True
     num_nodes: int | None = None
+    count_pairs: bool = False
+    info: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.clock.needs_time and self.time is None:

@@ -16,7 +16,7 @@ from strobe.errors import InputError, MissingPackageError, OptionError
 from strobe.graph.build import GraphBuilder, Sink
 from strobe.graph.disk import DiskSink
 from strobe.graph.dynamic import DynamicGraph
-from strobe.graph.features import Degrees
+from strobe.graph.features import Array, Degrees
 from strobe.graph.ingest.clock import ByColumn, Clock
 from strobe.graph.ingest.columns import (
     Ids,
@@ -35,6 +35,8 @@ from strobe.graph.ingest.options import Options
 from strobe.graph.ingest.snapshots import add_snapshots
 from strobe.graph.ingest.stage import Rejects, stage
 from strobe.graph.ingest.tables import Table, TextOptions, tables
+from strobe.graph.snapshot import Snapshot
+from strobe.ops.csr import IntArray
 
 if TYPE_CHECKING:
     import duckdb
@@ -71,11 +73,12 @@ def ingest(
     what several events of an edge in a snapshot do ("count", "sum", "last", "keep"; by default weights are summed
     and events without weights counted); ``self_loops``; ``presence``, when a node is present ("active": in
     snapshots where it has an edge; "seen": from its first edge on; "always"); ``nodes``, a ``NodeTable``;
-    ``features``, by default log degrees; ``renumber=False`` where ids are 0..N-1 already.
+    ``features``, by default log degrees; ``renumber=False`` where ids are 0..N-1 already; ``info``, what the graph
+    shall remember of its origin; ``count_pairs``, to count the distinct pairs of ids for that, which costs a sort.
 
     Bad rows raise ``BadRowsError``, which names each, and nothing is written; ``skip_bad_rows`` leaves them out and
     writes them to ``rejects``. Memory: ``memory`` for the database, which spills to disk, and what ``GraphBuilder``
-    needs. Equal rows in any order give the same graph.
+    needs. Equal rows in any order give the same graph; parallel edges that are kept come in order of weight.
     """
     chosen = Options(src=src, dst=dst, clock=clock, **options)
     report = on_stage or (lambda stage, done, total: None)
@@ -100,20 +103,27 @@ def to_events(graph: DynamicGraph) -> tuple[pa.Table, pa.Table]:
     The first has a row per edge (snapshot, src, dst and, if weighted, weight), the second a row per cell (snapshot,
     node, x0, x1, …, label).
     """
+    if graph.labels is not None and graph.labels.shape:
+        raise InputError(f"labels of shape {graph.labels.shape} do not fit into one column")
     edges, cells = [], []
     for snapshot in graph:
         src, dst, weight = snapshot.edges()
-        columns: dict[str, Any] = {"snapshot": np.full(src.size, snapshot.t), "src": src, "dst": dst}
-        if weight is not None:
-            columns["weight"] = weight
-        edges.append(pa.table(columns))
-        columns = {"snapshot": np.full(snapshot.num_nodes, snapshot.t), "node": snapshot.nodes}
-        if snapshot.x is not None:
-            columns |= {f"x{k}": np.ascontiguousarray(snapshot.x[:, k]) for k in range(snapshot.x.shape[1])}
-        if snapshot.y is not None:
-            columns["label"] = np.ascontiguousarray(snapshot.y)
-        cells.append(pa.table(columns))
+        edges.append(_table(snapshot, {"src": src, "dst": dst}, {"weight": weight}))
+        x, y = snapshot.x, snapshot.y
+        features = {} if x is None else {f"x{k}": x[:, k] for k in range(x.shape[1])}
+        cells.append(_table(snapshot, {"node": snapshot.nodes}, {**features, "label": y}))
+    if not edges:
+        none = np.empty(0, np.int64)
+        return pa.table({"snapshot": none, "src": none, "dst": none}), pa.table({"snapshot": none, "node": none})
     return pa.concat_tables(edges), pa.concat_tables(cells)
+
+
+def _table(snapshot: Snapshot, ids: dict[str, IntArray], values: dict[str, Array | None]) -> pa.Table:
+    """Rows of one snapshot; int64 ids, so that tables of all snapshots fit together."""
+    columns: dict[str, Array] = {name: column.astype(np.int64) for name, column in ids.items()}
+    size = next(iter(columns.values())).size
+    columns |= {name: np.ascontiguousarray(column) for name, column in values.items() if column is not None}
+    return pa.table({"snapshot": np.full(size, snapshot.t), **columns})
 
 
 def _connect(scratch: Path, memory: str) -> Connection:
@@ -204,16 +214,35 @@ def _build(
     if not (options.nodes is not None and options.nodes.features):
         features = options.features or Degrees(log=True)
     info: dict[str, Any] = {
+        **options.info,
         "rows": num_events,
         "bad_rows": bad.count,
         "repeated": options.merging,
         "life": options.life,
+        **_counted(con, options, unit),
     }
     if bad.count and bad.path is not None:
         info["rejects"] = str(bad.path)
     if values is not None and values.classes is not None:
         info["classes"] = values.classes
     return builder.finish(features=features, labels=labels, names=numbering.names, info=info)
+
+
+def _counted(con: Connection, options: Options, unit: TimeUnit) -> dict[str, Any]:
+    """The range of times (dates as ISO text) and, if asked for, the distinct pairs of ids among the events."""
+    counted: dict[str, Any] = {}
+    if options.time is not None:
+        ends = "min(time) AS low, max(time) AS high"
+        shown = (
+            "{}" if unit == "number" else "strftime(make_timestamp(CAST({} * 1000000 AS BIGINT)), '%Y-%m-%dT%H:%M:%S')"
+        )
+        picked = f"{shown.format('low')}, {shown.format('high')}"
+        [(low, high)] = con.execute(f"SELECT {picked} FROM (SELECT {ends} FROM events)").fetchall()
+        counted |= {"first_time": low, "last_time": high}
+    if options.count_pairs:
+        [(pairs,)] = con.execute("SELECT count(*) FROM (SELECT DISTINCT src, dst FROM events)").fetchall()
+        counted["distinct_pairs"] = pairs
+    return counted
 
 
 def _scratch(out: str | PathLike[str] | None) -> Path | None:

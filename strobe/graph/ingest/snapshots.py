@@ -63,8 +63,9 @@ def _blocks(con: Connection, options: Options, cut: Cut, numbering: Numbering) -
     extra = ["weight"] if options.weight is not None else []
     if extra and options.merging == "last" and options.time is not None:
         extra.append("time")
-    picked = ", ".join([numbering.sql("events.src"), numbering.sql("events.dst"), *extra])
-    reader = con.sql(f"SELECT {cut.sql} AS snap, {picked} FROM events ORDER BY snap").to_arrow_reader(_BATCH_ROWS)
+    picked = ", ".join([f"{cut.sql} AS snap", numbering.select("src", "dst"), *extra])
+    query = f"SELECT {picked} FROM {numbering.source(cut.source, 'src', 'dst')} ORDER BY snap"
+    reader = con.sql(query).to_arrow_reader(_BATCH_ROWS)
     pending: dict[int, list[list[Any]]] = {}
     at = 0
     for batch in reader:

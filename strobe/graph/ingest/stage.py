@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from strobe.errors import BadRowsError
+from strobe.graph.ingest import text
 from strobe.graph.ingest.columns import Parsed
 from strobe.graph.ingest.tables import Table
 
@@ -107,11 +108,19 @@ def _all_good(con: Connection, target: str, table: Table, columns: list[Parsed],
             f"INSERT INTO {target} SELECT {_values(columns)}, {number} FROM {table.sql} "
             f"WHERE CASE WHEN {good} THEN true ELSE error('bad row') END"
         )
+        complete = _has_every_line(con, target, table, number)
     except duckdb.Error:
-        con.execute("ROLLBACK")
-        return False
-    con.execute("COMMIT")
-    return True
+        complete = False
+    con.execute("COMMIT" if complete else "ROLLBACK")
+    return complete
+
+
+def _has_every_line(con: Connection, target: str, table: Table, number: int) -> bool:
+    """Whether a text file read the fast way gave as many rows as it has lines: that no row was lost is not assumed."""
+    if table.place is not None or table.path is None or table.layout is None:
+        return True
+    [(rows,)] = con.execute(f"SELECT count(*) FROM {target} WHERE file = {number}").fetchall()
+    return bool(rows == text.count_lines(table.path) - table.layout.skip)
 
 
 def _row_by_row(
@@ -120,17 +129,17 @@ def _row_by_row(
     placed, unsplit = table.carefully(con)
     rejects.add([BadRow(table.name, placed.unit, row.line, "", "", row.reason) for row in unsplit])
     first_bad = " ".join(f"WHEN NOT ({column.good}) THEN {k}" for k, column in enumerate(columns))
-    values = ", ".join(f"CAST({placed.column(column.source)} AS VARCHAR)" for column in columns)
+    texts = ", ".join(f"CAST({placed.column(column.source)} AS VARCHAR)" for column in columns)
     reasons = ", ".join(column.reason for column in columns)
     found = con.execute(
-        f"SELECT {placed.place}, CASE {first_bad} END AS bad, [{values}], [{reasons}] FROM {placed.sql} "
+        f"SELECT {placed.place}, CASE {first_bad} END AS bad, [{texts}], [{reasons}] FROM {placed.sql} "
         f"WHERE CASE {first_bad} END IS NOT NULL ORDER BY 1"
     )
     while rows := found.fetchmany(10_000):
         rejects.add(
             [
-                BadRow(table.name, placed.unit, place, columns[bad].label, text[bad] or "", reason[bad])
-                for place, bad, text, reason in rows
+                BadRow(table.name, placed.unit, place, columns[bad].label, values[bad] or "", reason[bad])
+                for place, bad, values, reason in rows
             ]
         )
     good = " AND ".join(column.good for column in columns)

@@ -123,11 +123,10 @@ def _text(path: Path, options: TextOptions, wanted: list[str | int]) -> Table:
     layout = text.sniff(path, delimiter=options.delimiter, header=header, encoding=options.encoding)
     types = dict.fromkeys(layout.columns, "VARCHAR")
     columns = ", ".join(f"{_literal(name)}: 'VARCHAR'" for name in types)
-    # A NULL that was never written: an empty field is reported as empty, not as missing.
     sql = (
         f"read_csv({_literal(str(path))}, auto_detect=false, columns={{{columns}}}, header=false, "
         f"skip={layout.skip}, delim={_literal(layout.delimiter)}, quote='\"', escape='\"', "
-        f"new_line={_literal(repr(layout.newline)[1:-1])}, strict_mode=true)"
+        "strict_mode=true)"
     )
     return Table(str(path), sql, types, None, "line", layout, path, options.encoding)
 
@@ -166,7 +165,10 @@ def _arrow_batches(source: Any) -> Iterator[pa.RecordBatch]:
             f"cannot read rows from {type(source).__name__}: give a file, an Arrow table or stream, "
             "a data frame, a mapping of arrays, or a DB-API cursor whose query has been executed"
         )
-    yield from pa.RecordBatchReader.from_stream(source)
+    reader = pa.RecordBatchReader.from_stream(source)
+    empty = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in reader.schema], schema=reader.schema)
+    yield empty  # a table without rows has columns all the same
+    yield from reader
 
 
 def _cursor_batches(cursor: Any) -> Iterator[pa.RecordBatch]:

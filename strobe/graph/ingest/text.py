@@ -20,6 +20,7 @@ COMMENTS = ("#", "%")
 WHITESPACE = " "
 
 _SNIFFED_LINES = 50
+_CHUNK = 16 << 20
 
 
 class Row(NamedTuple):
@@ -37,16 +38,13 @@ class Layout:
 
     delimiter: str
     columns: list[str]
-    has_header: bool
     skip: int
-    newline: str
 
 
 def sniff(path: Path, *, delimiter: str | None, header: bool, encoding: str) -> Layout:
     """Finds comments, delimiter and columns of a file from its first lines."""
     raw = list(islice(_raw_lines(path), _SNIFFED_LINES))
-    newline = "\r\n" if raw and raw[0].endswith(b"\r\n") else "\n"
-    lines = [_decode(line, encoding).rstrip("\r\n") for line in raw]
+    lines = [_decode(line, encoding).rstrip("\r\n").removeprefix("\ufeff") for line in raw]
     skip = next((k for k, line in enumerate(lines) if line.strip() and not line.startswith(COMMENTS)), None)
     if skip is None:
         raise InputError(f"{path} is empty: it has no row" if not raw else f"{path} has no row among its comments")
@@ -58,8 +56,8 @@ def sniff(path: Path, *, delimiter: str | None, header: bool, encoding: str) -> 
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise InputError(f"{path}, line {skip + 1}: the header names column {twice[0]!r} twice")
-        return Layout(found, names, True, skip + 1, newline)
-    return Layout(found, [str(k) for k in range(len(first))], False, skip, newline)
+        return Layout(found, names, skip + 1)
+    return Layout(found, [str(k) for k in range(len(first))], skip)
 
 
 def rows(path: Path, layout: Layout, encoding: str) -> Iterator[Row]:
@@ -87,6 +85,16 @@ def rows(path: Path, layout: Layout, encoding: str) -> Iterator[Row]:
             yield Row(start, None, f"has {len(fields)} columns, not {len(layout.columns)}", lines.last)
         else:
             yield Row(start, fields)
+
+
+def count_lines(path: Path) -> int:
+    """Lines of a file that are not blank; of several blank lines in a row only one may be left out."""
+    lines, last = 0, b"\n"
+    with _open(path) as file:
+        while chunk := file.read(_CHUNK):
+            lines += chunk.count(b"\n") - chunk.count(b"\n\n") - chunk.count(b"\n\r\n")
+            last = chunk[-1:]
+    return lines + (last != b"\n")
 
 
 def split(line: str, delimiter: str) -> list[str]:
@@ -147,13 +155,14 @@ def _is_undecodable(text: str) -> bool:
 
 
 def _guess_delimiter(path: Path, lines: list[str]) -> str:
-    """The delimiter that splits all sampled lines into the same number of columns, the more the better."""
+    """The delimiter that gives the first line the most columns, and at least half of the others as many."""
     if path.name.removesuffix(".gz").endswith(".tsv"):
         return "\t"
     best, most = WHITESPACE, len(lines[0].split())
     for delimiter in DELIMITERS:
-        widths = {_width(line, delimiter) for line in lines}
-        if len(widths) == 1 and (width := widths.pop()) > 1 and width >= most:
+        width = _width(lines[0], delimiter)
+        alike = sum(_width(line, delimiter) == width for line in lines)
+        if width > 1 and width >= most and 2 * alike >= len(lines):
             best, most = delimiter, width
     return best
 

@@ -1,0 +1,29 @@
+# The two commands of the README. Each makes the environment in .venv if it is not there yet.
+PYTHON ?= python3
+BIN := .venv/bin
+GRAPH := demo/social
+
+.PHONY: demo test check clean
+
+demo: .venv/ready
+	$(BIN)/strobe data make social $(GRAPH) --overwrite
+	$(BIN)/strobe inspect $(GRAPH) --html demo/social.html
+
+test: .venv/ready
+	$(BIN)/python -m pytest -n auto
+
+check: .venv/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+clean:
+	rm -rf .venv demo
+
+.venv/ready: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Strobe needs Python 3.11 or newer; say which with PYTHON=..."; exit 1; }
+	$(PYTHON) -m venv .venv
+	@echo "installing Strobe and what it needs into .venv (a few minutes the first time)"
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@

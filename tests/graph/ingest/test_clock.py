@@ -1,0 +1,172 @@
+"""Clocks, each on events whose snapshots are worked out by hand."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from strobe.errors import InputError, OptionError
+from strobe.graph import DynamicGraph
+from strobe.graph.ingest import ByColumn, Calendar, Clock, EventsEach, Every, Into, ingest
+from strobe.graph.ingest.columns import guess_time
+
+
+def cut(times: list[Any], clock: Clock, **options: Any) -> DynamicGraph:
+    """A graph with the one-way pair (2k, 2k + 1) for the k-th time."""
+    table = {"s": [2 * k for k in range(len(times))], "d": [2 * k + 1 for k in range(len(times))], "t": times}
+    return ingest(table, src="s", dst="d", time="t", clock=clock, renumber=False, **options)
+
+
+def sizes(graph: DynamicGraph) -> list[int]:
+    return [snapshot.num_edges for snapshot in graph]
+
+
+def unix(text: str) -> int:
+    return int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp())
+
+
+def test_every_is_aligned_to_its_multiples_and_keeps_empty_snapshots() -> None:
+    graph = cut([-3, 12, 19, 41], Every(10))
+    assert graph.times == (-10, 0, 10, 20, 30, 40)
+    assert sizes(graph) == [1, 0, 2, 0, 0, 1]
+
+
+def test_a_day_begins_at_midnight_utc() -> None:
+    graph = cut([unix("2020-03-01T23:59:59"), unix("2020-03-02T00:00:00")], Every.parse("1d"))
+    assert graph.times == ("2020-03-01", "2020-03-02")
+    assert sizes(graph) == [1, 1]
+
+
+def test_hours_are_named_by_date_and_time() -> None:
+    graph = cut([unix("2020-03-01T22:30"), unix("2020-03-02T00:10")], Every.parse("12h"))
+    assert graph.times == ("2020-03-01T12:00:00", "2020-03-02T00:00:00")
+
+
+@pytest.mark.parametrize(
+    ("unit", "names", "counts"),
+    [
+        ("hour", None, None),
+        ("day", None, None),
+        ("week", ("2019-12-30", "2020-01-06"), None),
+        ("month", ("2019-12", "2020-01", "2020-02", "2020-03"), [1, 1, 0, 2]),
+        ("quarter", ("2019-Q4", "2020-Q1"), [1, 3]),
+        ("year", ("2019", "2020"), [1, 3]),
+    ],
+)
+def test_calendar_units(unit: Any, names: tuple[str, ...] | None, counts: list[int] | None) -> None:
+    times = [
+        unix("2019-12-31T23:59:59"),
+        unix("2020-01-01T00:00:00"),
+        unix("2020-03-01T00:00"),
+        unix("2020-03-31T12:00"),
+    ]
+    graph = cut(times, Calendar(unit))
+    assert sum(sizes(graph)) == 4
+    assert names is None or graph.times[: len(names)] == names
+    assert counts is None or sizes(graph) == counts
+    first_and_last = {"hour": ("2019-12-31T23:00", "2020-03-31T12:00"), "day": ("2019-12-31", "2020-03-31")}
+    if unit in first_and_last:
+        assert (graph.times[0], graph.times[-1]) == first_and_last[unit]
+        assert len(graph) == {"hour": 2174, "day": 92}[unit]
+        assert sizes(graph)[0] == sizes(graph)[-1] == 1
+
+
+def test_dates_before_1970_are_cut_like_others() -> None:
+    graph = cut(["1969-12-31", "1970-01-01", "1960-05-05"], Calendar("year"))
+    assert (graph.times[0], graph.times[-1]) == ("1960", "1970")
+    assert sizes(graph) == [1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1]
+
+
+def test_events_each_counts_in_order_of_time() -> None:
+    graph = cut([50, 10, 40, 20, 30], EventsEach(2))
+    assert graph.times == (10, 30, 50)
+    assert graph[0].edges()[0].tolist() == [2, 6]
+    assert sizes(graph) == [2, 2, 1]
+
+
+def test_into_makes_equal_lengths_and_keeps_the_last_event() -> None:
+    graph = cut([0, 1, 5, 10], Into(2))
+    assert sizes(graph) == [2, 2]
+    assert sizes(cut([3, 3], Into(1))) == [2]
+    with pytest.raises(InputError, match="one and the same time"):
+        cut([3, 3], Into(2))
+
+
+def test_a_column_of_numbers_is_ordered_as_numbers() -> None:
+    table = {"s": [0, 1, 2], "d": [1, 2, 0], "year": [10, 9, 10]}
+    graph = ingest(table, src="s", dst="d", clock=ByColumn("year"))
+    assert graph.times == (9, 10)
+    assert sizes(graph) == [1, 2]
+
+
+def test_a_column_of_names_is_ordered_as_text_or_as_given() -> None:
+    table = {"s": [0, 1], "d": [1, 2], "term": ["spring", "autumn"]}
+    assert ingest(table, src="s", dst="d", clock=ByColumn("term")).times == ("autumn", "spring")
+    given = ByColumn("term", values=["spring", "summer", "autumn"])
+    assert sizes(ingest(table, src="s", dst="d", clock=given)) == [1, 0, 1]
+    with pytest.raises(InputError, match="'autumn', which is not among"):
+        ingest(table, src="s", dst="d", clock=ByColumn("term", values=["spring"]))
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        ["2020-01-01", "2020-02-01"],
+        ["2020-01-01T00:00:00Z", "2020-02-01T02:00:00+02:00"],
+        ["2020-01-01 00:00:00", "2020-02-01 00:00:00.5"],
+        ["2020-01", "2020-02"],
+        [unix("2020-01-01"), unix("2020-02-01")],
+        [unix("2020-01-01") * 1000, unix("2020-02-01") * 1000],
+        [unix("2020-01-01") + 0.25, unix("2020-02-01") + 0.75],
+        [datetime(2020, 1, 1), datetime(2020, 2, 1)],
+        [datetime(2020, 1, 1, tzinfo=UTC), datetime(2020, 2, 1, tzinfo=UTC)],
+        [datetime(2020, 1, 1).date(), datetime(2020, 2, 1).date()],
+    ],
+)
+def test_times_of_all_kinds_are_understood(times: list[Any]) -> None:
+    graph = cut(times, Calendar("month"))
+    assert graph.times == ("2020-01", "2020-02")
+    assert sizes(graph) == [1, 1]
+
+
+def test_the_unit_of_time_can_be_said() -> None:
+    assert cut([0, 86_400_000], Calendar("day"), time_unit="ms").times == ("1970-01-01", "1970-01-02")
+    assert cut([0, 86_400], Calendar("day"), time_unit="s").times == ("1970-01-01", "1970-01-02")
+    assert cut([1_500_000_000, 1_500_000_001], Every(1), time_unit="number").times == (1_500_000_000, 1_500_000_001)
+
+
+@pytest.mark.parametrize(
+    ("samples", "unit"),
+    [
+        (["0", "8736"], "number"),
+        (["0.923"], "number"),
+        (["1082040961"], "s"),
+        (["1500000000000"], "ms"),
+        (["2009-10"], "iso"),
+        (["2009-10-01T12:00:00Z"], "iso"),
+        (["abc"], "number"),
+        (["nan", "17"], "number"),
+        ([], "number"),
+    ],
+)
+def test_the_unit_of_time_is_guessed(samples: list[str], unit: str) -> None:
+    assert guess_time(samples) == unit
+
+
+@pytest.mark.parametrize("text", ["", "7 parsecs", "d", "-3d", "0d"])
+def test_durations_that_are_none_are_refused(text: str) -> None:
+    with pytest.raises(OptionError):
+        Every.parse(text)
+
+
+@pytest.mark.parametrize("make", [lambda: Calendar("fortnight"), lambda: EventsEach(0), lambda: Into(0)])  # type: ignore[arg-type]
+def test_clocks_refuse_what_cannot_be(make: Any) -> None:
+    with pytest.raises(OptionError):
+        make()
+
+
+def test_a_duration_far_too_short_is_refused() -> None:
+    with pytest.raises(OptionError, match="a longer duration"):
+        cut([0, 10**8 - 1], Every(1))
