@@ -1,12 +1,16 @@
-"""What all commands share: the two consoles, progress bars, numbers for people."""
+"""What all commands share: the two consoles, progress bars, and how a new graph is announced."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+
+from strobe.graph.dynamic import DynamicGraph
+from strobe.report.numbers import file_size
 
 out = Console()
 """Results: what a user may pipe into a file."""
@@ -15,11 +19,12 @@ err = Console(stderr=True)
 """Progress, hints and errors."""
 
 OnProgress = Callable[[int, int | None], None]
+OnStage = Callable[[str, int, int | None], None]
 
 
 @contextmanager
-def progress_bar(what: str) -> Iterator[OnProgress]:
-    """A progress bar on stderr; call what it gives with (done, total), or total None while it is unknown."""
+def stage_bar() -> Iterator[OnStage]:
+    """A progress bar on stderr; call what it gives with (stage, done, total), or total None while it is unknown."""
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -27,15 +32,27 @@ def progress_bar(what: str) -> Iterator[OnProgress]:
         MofNCompleteColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=err, transient=True) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
+        task = bar.add_task("", total=None)
+
+        def update(stage: str, done: int, total: int | None) -> None:
+            if bar.tasks[0].description != stage:
+                bar.reset(task, total=total, description=stage)
+            bar.update(task, completed=done, total=total)
+
+        yield update
 
 
-def file_size(num_bytes: float) -> str:
-    """Bytes for people: 12.3 MiB."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if num_bytes < 1024:
-            return f"{num_bytes:.0f} {unit}" if unit == "B" else f"{num_bytes:.1f} {unit}"
-        num_bytes /= 1024
-    return f"{num_bytes:.1f} TiB"
+@contextmanager
+def progress_bar(what: str) -> Iterator[OnProgress]:
+    """A progress bar of one stage; call what it gives with (done, total)."""
+    with stage_bar() as on_stage:
+        on_stage(what, 0, None)
+        yield lambda done, total: on_stage(what, done, total)
+
+
+def show_written(graph: DynamicGraph, path: Path) -> None:
+    """Says what was written, where, how large it is, and what to do next."""
+    size = file_size(sum(file.stat().st_size for file in path.iterdir()))
+    out.print(f"{graph!r}\n{size} at {path}", highlight=False, markup=False, soft_wrap=True)
+    err.print(f"Next: strobe inspect {path}", highlight=False, markup=False, soft_wrap=True)

@@ -1,7 +1,7 @@
 """Clocks: how a stream of events is cut into snapshots.
 
-A clock turns into SQL over the staged table ``events`` (columns src, dst, time, weight, mark, file), and into
-the names of the snapshots. Snapshots without events are kept wherever time is regular.
+A clock looks at the staged table ``events`` (columns src, dst, time, weight, mark, file) and says where snapshots
+begin and what they are called. Snapshots without events are kept wherever time is regular.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Cut:
-    """Events cut into snapshots: SQL that numbers an event's snapshot over ``source``, and what each is called.
+    """Events cut into snapshots: what each snapshot is called, and how an event finds its own.
 
-    ``starts`` are the times at which snapshots begin, for what else is dated (node tables); a clock that goes by
-    values instead of times leaves it None and names its values.
+    ``starts`` are the times at which snapshots begin. An event belongs to the last one that has begun, unless ``sql``
+    over ``source`` says otherwise; a clock that goes by values instead of times has no starts.
     """
 
-    sql: str
     names: list[Time]
     starts: list[float] | None = None
+    sql: str | None = None
     source: str = "events"
 
 
@@ -80,7 +80,7 @@ class Every(Clock):
         first = math.floor(low / self.length)
         count = _checked_count(math.floor(high / self.length) - first + 1, "a longer duration")
         starts = [(first + k) * self.length for k in range(count)]
-        return Cut(f"CAST(floor(time / {self.length!r}) AS BIGINT) - ({first})", _names(starts, kind), starts)
+        return Cut(_names(starts, kind), starts)
 
 
 @dataclass(frozen=True)
@@ -105,11 +105,8 @@ class Calendar(Clock):
             starts.append(at)
             _checked_count(len(starts), "a longer unit")
             at = self._next(at)
-        first = f"TIMESTAMP '{starts[0]:%Y-%m-%d %H:%M:%S}'"
-        moment = "make_timestamp(CAST(floor(time * 1000000) AS BIGINT))"
-        sql = f"datediff('{self.unit}', {first}, date_trunc('{self.unit}', {moment}))"
         names: list[Time] = [self._name(start) for start in starts]
-        return Cut(sql, names, [(start - _EPOCH).total_seconds() for start in starts])
+        return Cut(names, [(start - _EPOCH).total_seconds() for start in starts])
 
     def _truncate(self, moment: datetime) -> datetime:
         hour = moment.replace(minute=0, second=0, microsecond=0)
@@ -166,7 +163,7 @@ class EventsEach(Clock):
         ).fetchall()
         _checked_count(len(found), "more events per snapshot")
         starts = [float(start) for (start,) in found]
-        return Cut(row, _names(starts, kind), starts)
+        return Cut(_names(starts, kind), starts, row)
 
 
 @dataclass(frozen=True)
@@ -185,10 +182,9 @@ class Into(Clock):
         if length <= 0:
             if self.count > 1:
                 raise InputError(f"all events have one and the same time: they cannot make {self.count} snapshots")
-            return Cut("0", _names([low], kind), [low])
+            return Cut(_names([low], kind), [low])
         starts = [low + k * length for k in range(self.count)]
-        sql = f"least({self.count - 1}, CAST(floor((time - ({low!r})) / {length!r}) AS BIGINT))"
-        return Cut(sql, _names(starts, kind), starts)
+        return Cut(_names(starts, kind), starts)
 
 
 @dataclass(frozen=True)
@@ -214,7 +210,7 @@ class ByColumn(Clock):
         con.execute("CREATE OR REPLACE TABLE marks (mark VARCHAR, snap BIGINT)")
         con.executemany("INSERT INTO marks VALUES (?, ?)", [[value, k] for k, value in enumerate(values)] or [["", -1]])
         names: list[Time] = [int(value) if re.fullmatch(r"-?\d{1,15}", value) else value for value in values]
-        return Cut("marks.snap", names, source="events JOIN marks USING (mark)")
+        return Cut(names, sql="marks.snap", source="events JOIN marks USING (mark)")
 
 
 @dataclass(frozen=True)
@@ -225,7 +221,7 @@ class ByFile(Clock):
 
     def cut(self, con: duckdb.DuckDBPyConnection, kind: TimeKind) -> Cut:
         names: list[Time] = [name for (name,) in con.execute("SELECT name FROM files ORDER BY file").fetchall()]
-        return Cut("file", names)
+        return Cut(names, sql="file")
 
 
 def _time_range(con: duckdb.DuckDBPyConnection) -> tuple[float, float]:

@@ -26,7 +26,8 @@ _YEAR_1, _YEAR_10000 = -62135596800, 253402300800
 class Parsed:
     """A column as SQL: its value, whether it is good (never NULL), and the reason where it is not.
 
-    ``name`` is what it is staged as, ``source`` the column of the table it comes from, by name or position.
+    ``name`` is what it is staged as, ``source`` the column of the table it comes from, by name or position, and
+    ``kind`` the DuckDB type a text file's column is read as while all is well.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Parsed:
     value: str
     good: str
     reason: str
+    kind: str
 
     @property
     def label(self) -> str:
@@ -46,13 +48,15 @@ def id_column(name: str, source: str | int, table: Table, ids: Ids) -> Parsed:
     column, kind = table.column(source), table.type_of(source)
     if ids == "string":
         value = column if kind == "VARCHAR" else f"CAST({column} AS VARCHAR)"
-        return Parsed(name, source, value, f"coalesce({column} IS NOT NULL AND {value} <> '', false)", "'is empty'")
+        return Parsed(
+            name, source, value, f"coalesce({column} IS NOT NULL AND {value} <> '', false)", "'is empty'", "VARCHAR"
+        )
     if kind in _INTEGERS:
         value = f"TRY_CAST({column} AS BIGINT)"
         good = f"{value} >= 0"
     elif kind == "VARCHAR":
         value = f"TRY_CAST({column} AS BIGINT)"
-        good = f"{value} >= 0 AND CAST({value} AS VARCHAR) = trim({column})"
+        good = f"{value} >= 0 AND regexp_full_match(trim({column}), '[0-9]+')"
     elif kind in ("FLOAT", "DOUBLE") or kind.startswith("DECIMAL"):
         value = f"TRY_CAST({column} AS BIGINT)"
         good = f"{value} >= 0 AND {value} = {column}"
@@ -65,7 +69,7 @@ def id_column(name: str, source: str | int, table: Table, ids: Ids) -> Parsed:
         f"WHEN regexp_full_match({text}, '[0-9]{{19,}}') AND {value} IS NULL THEN 'does not fit into 64 bits' "
         "ELSE 'is not an integer (ids that are names need --ids string)' END"
     )
-    return Parsed(name, source, value, f"coalesce({good}, false)", reason)
+    return Parsed(name, source, value, f"coalesce({good}, false)", reason, "BIGINT")
 
 
 def time_column(name: str, source: str | int, table: Table, unit: TimeUnit) -> Parsed:
@@ -89,7 +93,7 @@ def time_column(name: str, source: str | int, table: Table, unit: TimeUnit) -> P
         f"WHEN NOT isfinite(CAST({value} AS DOUBLE)) THEN 'is not a finite number' "
         f"ELSE '{'is too large' if unit == 'number' else 'lies outside the years 1 to 9999'}' END"
     )
-    return Parsed(name, source, value, good, reason)
+    return Parsed(name, source, value, good, reason, "VARCHAR" if unit == "iso" else "DOUBLE")
 
 
 def number_column(name: str, source: str | int, table: Table) -> Parsed:
@@ -100,14 +104,14 @@ def number_column(name: str, source: str | int, table: Table) -> Parsed:
         f"CASE WHEN {column} IS NULL OR trim(CAST({column} AS VARCHAR)) = '' THEN 'is empty' "
         f"WHEN TRY_CAST({column} AS DOUBLE) IS NULL THEN 'is not a number' ELSE 'is not a finite number' END"
     )
-    return Parsed(name, source, value, f"coalesce(isfinite({value}), false)", reason)
+    return Parsed(name, source, value, f"coalesce(isfinite({value}), false)", reason, "DOUBLE")
 
 
 def text_column(name: str, source: str | int, table: Table) -> Parsed:
     """The value that names a snapshot: any non-empty text."""
     column = table.column(source)
     value = f"trim(CAST({column} AS VARCHAR))"
-    return Parsed(name, source, value, f"coalesce({value} <> '', false)", "'is empty'")
+    return Parsed(name, source, value, f"coalesce({value} <> '', false)", "'is empty'", "VARCHAR")
 
 
 def is_number(kind: str) -> bool:

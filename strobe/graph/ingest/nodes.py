@@ -64,7 +64,7 @@ class NodeTable:
         if self.label is not None:
             column = table.column(self.label)
             value = column if is_number(table.type_of(self.label)) else f"nullif(trim(CAST({column} AS VARCHAR)), '')"
-            parsed.append(Parsed("label", self.label, value, "true", "''"))
+            parsed.append(Parsed("label", self.label, value, "true", "''", "VARCHAR"))
         if self.time is not None:
             if isinstance(clock, ByFile):
                 raise OptionError("a dated node table needs a clock that goes by time or by a column, not by file")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,7 +34,7 @@ from strobe.graph.ingest.columns import (
 from strobe.graph.ingest.nodes import NodeValues
 from strobe.graph.ingest.numbering import as_given, renumbered
 from strobe.graph.ingest.options import Options
-from strobe.graph.ingest.snapshots import add_snapshots
+from strobe.graph.ingest.snapshots import add_snapshots, spooled
 from strobe.graph.ingest.stage import Rejects, stage
 from strobe.graph.ingest.tables import Table, TextOptions, tables
 from strobe.graph.snapshot import Snapshot
@@ -44,6 +46,17 @@ if TYPE_CHECKING:
     Connection = duckdb.DuckDBPyConnection
 
 OnStage = Callable[[str, int, int | None], None]
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What the steps of one ingest share."""
+
+    con: Connection
+    options: Options
+    rejects: Rejects
+    scratch: Path
+    report: OnStage
 
 
 def ingest(
@@ -81,20 +94,19 @@ def ingest(
     needs. Equal rows in any order give the same graph; parallel edges that are kept come in order of weight.
     """
     chosen = Options(src=src, dst=dst, clock=clock, **options)
-    report = on_stage or (lambda stage, done, total: None)
     bad = Rejects(_rejects_path(out, rejects) if skip_bad_rows else None)
-    with tempfile.TemporaryDirectory(prefix="strobe-ingest-", dir=_scratch(out)) as scratch:
-        con = _connect(Path(scratch), memory)
-        try:
-            ids, unit = _stage_all(con, source, text or TextOptions(), chosen, bad, report)
-            if not skip_bad_rows:
-                bad.refuse()
-            if out is None:
-                return _build(con, None, chosen, ids, unit, bad, report)
-            with DiskSink(out, overwrite=overwrite) as sink:
-                return _build(con, sink, chosen, ids, unit, bad, report)
-        finally:
-            con.close()
+    with (
+        tempfile.TemporaryDirectory(prefix="strobe-ingest-", dir=_scratch_parent(out)) as scratch,
+        contextlib.closing(_connect(Path(scratch), memory)) as con,
+    ):
+        job = _Job(con, chosen, bad, Path(scratch), on_stage or (lambda stage, done, total: None))
+        ids, unit = _stage_all(job, source, text or TextOptions())
+        if not skip_bad_rows:
+            bad.refuse()
+        if out is None:
+            return _build(job, None, ids, unit)
+        with DiskSink(out, overwrite=overwrite) as sink:
+            return _build(job, sink, ids, unit)
 
 
 def to_events(graph: DynamicGraph) -> tuple[pa.Table, pa.Table]:
@@ -137,16 +149,21 @@ def _connect(scratch: Path, memory: str) -> Connection:
         raise OptionError(
             f"memory={memory!r} is not understood: write a size such as 512MB or 4GB ({error})"
         ) from error
-    # Rows keep no order: nothing here depends on it, and it costs memory.
-    for setting in (f"threads = {os.cpu_count() or 1}", "preserve_insertion_order = false", "TimeZone = 'UTC'"):
-        con.execute(f"SET {setting}")
+    # Rows keep no order: nothing here depends on it, and it costs memory. Compressing what is read back but twice
+    # costs more than it saves.
+    for statement in (
+        f"SET threads = {os.cpu_count() or 1}",
+        "SET preserve_insertion_order = false",
+        "SET TimeZone = 'UTC'",
+        "PRAGMA force_compression = 'uncompressed'",
+    ):
+        con.execute(statement)
     return con
 
 
-def _stage_all(
-    con: Connection, source: Any, text: TextOptions, options: Options, bad: Rejects, report: OnStage
-) -> tuple[Ids, TimeUnit]:
+def _stage_all(job: _Job, source: Any, text: TextOptions) -> tuple[Ids, TimeUnit]:
     """Fills the tables ``events``, ``files`` and, where a node table is given, ``nodes``."""
+    con, options, report = job.con, job.options, job.report
     report("reading rows", 0, None)
     found = tables(con, source, text, options.columns())
     ids = options.ids or guess_ids([s for column in (options.src, options.dst) for s in found[0].samples(con, column)])
@@ -162,7 +179,7 @@ def _stage_all(
             parsed.append(text_column("mark", options.clock.column, table))
         return parsed
 
-    stage(con, "events", found, parse, bad, lambda done, total: report("reading rows", done, total))
+    stage(con, "events", found, parse, job.rejects, lambda done, total: report("reading rows", done, total))
     con.execute("CREATE TABLE files (file INTEGER, name VARCHAR)")
     con.executemany("INSERT INTO files VALUES (?, ?)", [[k, Path(t.name).stem] for k, t in enumerate(found)])
     if options.nodes is not None:
@@ -173,7 +190,7 @@ def _stage_all(
             "nodes",
             rows,
             lambda t: table.parse(t, ids, unit, options.clock),
-            bad,
+            job.rejects,
             lambda done, total: report("reading nodes", done, total),
         )
     return ids, unit
@@ -187,9 +204,8 @@ def _time_unit(con: Connection, table: Table, options: Options) -> TimeUnit:
     return guess_time([sample for sample in table.samples(con, options.time) if sample.strip()])
 
 
-def _build(
-    con: Connection, sink: Sink | None, options: Options, ids: Ids, unit: TimeUnit, bad: Rejects, report: OnStage
-) -> DynamicGraph:
+def _build(job: _Job, sink: Sink | None, ids: Ids, unit: TimeUnit) -> DynamicGraph:
+    con, options, bad, report = job.con, job.options, job.rejects, job.report
     [(num_events,)] = con.execute("SELECT count(*) FROM events").fetchall()
     if num_events == 0 and not (isinstance(options.clock, ByColumn) and options.clock.values is not None):
         raise InputError("there is no event to make a graph of" + (" once bad rows are left out" if bad.count else ""))
@@ -207,9 +223,9 @@ def _build(
         parallel=options.merging,
         self_loops=options.self_loops,
     )
-    add_snapshots(
-        con, builder, options, cut, numbering, values, lambda done, total: report("writing snapshots", done, total)
-    )
+    report("sorting events", 0, None)
+    spool = spooled(con, options, cut, numbering, job.scratch)
+    add_snapshots(builder, spool, options, cut, values, lambda done, total: report("writing snapshots", done, total))
     features, labels = (None, None) if values is None else values.for_all_time()
     if not (options.nodes is not None and options.nodes.features):
         features = options.features or Degrees(log=True)
@@ -229,23 +245,22 @@ def _build(
 
 
 def _counted(con: Connection, options: Options, unit: TimeUnit) -> dict[str, Any]:
-    """The range of times (dates as ISO text) and, if asked for, the distinct pairs of ids among the events."""
+    """The first and last time (dates as ISO text) and, if asked for, the distinct pairs of ids among the events."""
     counted: dict[str, Any] = {}
     if options.time is not None:
-        ends = "min(time) AS low, max(time) AS high"
-        shown = (
-            "{}" if unit == "number" else "strftime(make_timestamp(CAST({} * 1000000 AS BIGINT)), '%Y-%m-%dT%H:%M:%S')"
-        )
-        picked = f"{shown.format('low')}, {shown.format('high')}"
-        [(low, high)] = con.execute(f"SELECT {picked} FROM (SELECT {ends} FROM events)").fetchall()
-        counted |= {"first_time": low, "last_time": high}
+        moment = "strftime(make_timestamp(CAST({} * 1000000 AS BIGINT)), '%Y-%m-%dT%H:%M:%S')"
+        shown = "{}" if unit == "number" else moment
+        picked = ", ".join(shown.format(end) for end in ("min(time)", "max(time)"))
+        [ends] = con.execute(f"SELECT {picked} FROM events").fetchall()
+        whole = [int(end) if isinstance(end, float) and end.is_integer() else end for end in ends]
+        counted |= dict(zip(("first_time", "last_time"), whole, strict=True))
     if options.count_pairs:
         [(pairs,)] = con.execute("SELECT count(*) FROM (SELECT DISTINCT src, dst FROM events)").fetchall()
         counted["distinct_pairs"] = pairs
     return counted
 
 
-def _scratch(out: str | PathLike[str] | None) -> Path | None:
+def _scratch_parent(out: str | PathLike[str] | None) -> Path | None:
     """Scratch files go beside the result, where there must be room anyway; else to the system's place."""
     if out is None:
         return None

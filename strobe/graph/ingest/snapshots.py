@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
@@ -15,105 +16,116 @@ from strobe.graph.ingest.clock import Cut
 from strobe.graph.ingest.nodes import NodeValues
 from strobe.graph.ingest.numbering import Numbering
 from strobe.graph.ingest.options import Options, Presence
-from strobe.ops.csr import IntArray
+from strobe.ops.csr import IntArray, stable_argsort
 
 if TYPE_CHECKING:
     import duckdb
 
     Connection = duckdb.DuckDBPyConnection
 
-_BATCH_ROWS = 1 << 19
+Block = dict[str, Array]
+"""The events of a snapshot: columns src and dst by node, and weight and time where they are needed."""
+
+_BATCH_ROWS = 1 << 18
 
 
-@dataclass(frozen=True)
-class _Block:
-    """The events of one snapshot, by node."""
+class Spool:
+    """Events by snapshot: every batch is split into pieces, which go to a file per column and are found again."""
 
-    src: IntArray
-    dst: IntArray
-    weight: Array | None
-    time: Array | None
+    def __init__(self, folder: Path, names: list[str]) -> None:
+        self._paths = {name: folder / f"{name}.column" for name in names}
+        self._files: dict[str, BinaryIO] = {name: path.open("wb") for name, path in self._paths.items()}
+        self._dtypes: dict[str, np.dtype[Any]] = {}
+        self._pieces: dict[int, list[slice]] = {}
+        self._rows = 0
+
+    def add(self, snap: IntArray, columns: dict[str, Array]) -> None:
+        if snap.size == 0:
+            return
+        if bool((snap[1:] < snap[:-1]).any()):
+            order = stable_argsort(snap)
+            snap, columns = snap[order], {name: column[order] for name, column in columns.items()}
+        bounds = [0, *(np.flatnonzero(snap[1:] != snap[:-1]) + 1).tolist(), snap.size]
+        for start, stop in itertools.pairwise(bounds):
+            pieces = self._pieces.setdefault(int(snap[start]), [])
+            pieces.append(slice(self._rows + start, self._rows + stop))
+        for name, column in columns.items():
+            self._dtypes[name] = column.dtype
+            column.tofile(self._files[name])
+        self._rows += snap.size
+
+    def blocks(self, num_snapshots: int) -> Iterator[dict[str, Array]]:
+        """The columns of snapshot 0, 1, 2, …, empty ones included."""
+        for file in self._files.values():
+            file.close()
+        stored: dict[str, Array] = {
+            name: np.memmap(path, self._dtypes[name], mode="r") if self._rows else np.empty(0, np.int64)
+            for name, path in self._paths.items()
+        }
+        for t in range(num_snapshots):
+            pieces = self._pieces.get(t, [slice(0, 0)])
+            yield {name: np.concatenate([column[piece] for piece in pieces]) for name, column in stored.items()}
+
+
+def spooled(con: Connection, options: Options, cut: Cut, numbering: Numbering, folder: Path) -> Spool:
+    """All events by node, sorted into their snapshots, in one pass over the staged table."""
+    names = ["src", "dst", *(["weight"] if options.weight is not None else [])]
+    if options.weight is not None and options.merging == "last" and options.time is not None:
+        names.append("time")
+    picked = ", ".join([f"{cut.sql or 'time'} AS snap", numbering.select("src", "dst"), *names[2:]])
+    starts = None if cut.sql is not None or cut.starts is None else np.array(cut.starts)
+    spool = Spool(folder, names)
+    source = numbering.source(cut.source, "src", "dst")
+    for batch in con.sql(f"SELECT {picked} FROM {source}").to_arrow_reader(_BATCH_ROWS):
+        snap, *columns = (column.to_numpy(zero_copy_only=False) for column in batch.columns)
+        if starts is not None:
+            snap = np.searchsorted(starts, snap, side="right") - 1
+        columns[:2] = [numbering.nodes(column) for column in columns[:2]]
+        spool.add(snap, dict(zip(names, columns, strict=True)))
+    return spool
 
 
 def add_snapshots(
-    con: Connection,
     builder: GraphBuilder,
+    spool: Spool,
     options: Options,
     cut: Cut,
-    numbering: Numbering,
     values: NodeValues | None,
     on_progress: Callable[[int, int], None],
 ) -> None:
-    """Adds every snapshot of the cut to the builder, in order; memory holds those an edge lives for."""
+    """Adds every snapshot of the cut to the builder, in order; memory holds the events of those an edge lives for."""
     total = len(cut.names)
-    blocks = _blocks(con, options, cut, numbering)
-    alive: deque[_Block] = deque(maxlen=options.life)
-    seen = np.zeros(numbering.num_nodes, bool)
-    for t in range(total):
+    alive: deque[Block] = deque(maxlen=options.life)
+    seen = np.zeros(builder.num_nodes, bool)
+    for t, block in enumerate(spool.blocks(total)):
         on_progress(t, total)
-        alive.append(next(blocks))
+        alive.append(block)
         nodes = _present(alive, options.presence, seen, None if values is None else values.present(t))
         x, y = (None, None) if values is None else values.at(t, nodes)
         builder.add(_edges(alive, options), nodes=nodes, time=cut.names[t], x=x, y=y)
     on_progress(total, total)
 
 
-def _blocks(con: Connection, options: Options, cut: Cut, numbering: Numbering) -> Iterator[_Block]:
-    """The events of snapshot 0, 1, 2, …, empty ones included, streamed in order."""
-    extra = ["weight"] if options.weight is not None else []
-    if extra and options.merging == "last" and options.time is not None:
-        extra.append("time")
-    picked = ", ".join([f"{cut.sql} AS snap", numbering.select("src", "dst"), *extra])
-    query = f"SELECT {picked} FROM {numbering.source(cut.source, 'src', 'dst')} ORDER BY snap"
-    reader = con.sql(query).to_arrow_reader(_BATCH_ROWS)
-    pending: dict[int, list[list[Any]]] = {}
-    at = 0
-    for batch in reader:
-        columns = [column.to_numpy(zero_copy_only=False) for column in batch.columns]
-        snap = columns[0]
-        columns[1], columns[2] = numbering.nodes(columns[1]), numbering.nodes(columns[2])
-        bounds = np.flatnonzero(np.diff(snap)) + 1
-        for start, stop in zip([0, *bounds], [*bounds, snap.size], strict=True):
-            pending.setdefault(int(snap[start]), []).append([column[start:stop] for column in columns[1:]])
-        while at < snap[-1]:
-            yield _block(pending.pop(at, []), extra)
-            at += 1
-    while True:
-        yield _block(pending.pop(at, []), extra)
-        at += 1
-
-
-def _block(parts: list[list[Any]], extra: list[str]) -> _Block:
-    if not parts:
-        empty = np.empty(0, np.int64)
-        carried = {name: np.empty(0, np.float64 if name == "time" else np.float32) for name in extra}
-        return _Block(empty, empty, carried.get("weight"), carried.get("time"))
-    columns = dict(
-        zip(["src", "dst", *extra], (np.concatenate(column) for column in zip(*parts, strict=True)), strict=True)
-    )
-    return _Block(columns["src"], columns["dst"], columns.get("weight"), columns.get("time"))
-
-
-def _edges(alive: deque[_Block], options: Options) -> Edges | list[Edges]:
+def _edges(alive: deque[Block], options: Options) -> Edges | list[Edges]:
     """The edges of the living blocks. Weights come in an order of their own, so that sums and ties do not depend on
     the order of rows."""
     if options.weight is None:
-        return [Edges(block.src, block.dst) for block in alive]
-    src, dst, weight = (np.concatenate([getattr(b, name) for b in alive]) for name in ("src", "dst", "weight"))
-    times = [block.time for block in alive if block.time is not None]
-    order = np.lexsort((weight, np.concatenate(times))) if times else np.argsort(weight, kind="stable")
-    return Edges(src[order], dst[order], weight[order])
+        return [Edges(block["src"], block["dst"]) for block in alive]
+    joined = {name: np.concatenate([block[name] for block in alive]) for name in alive[0]}
+    weight = joined["weight"]
+    order = np.lexsort((weight, joined["time"])) if "time" in joined else np.argsort(weight, kind="stable")
+    return Edges(joined["src"][order], joined["dst"][order], weight[order])
 
 
-def _present(alive: deque[_Block], presence: Presence, seen: Array, dated: IntArray | None) -> IntArray | None:
+def _present(alive: deque[Block], presence: Presence, seen: Array, dated: IntArray | None) -> IntArray | None:
     """The nodes present in a snapshot; ``seen`` collects those that ever were. None means all."""
     if presence == "always":
         return None
     if presence == "active":
         seen[:] = False
     for block in alive:
-        seen[block.src] = True
-        seen[block.dst] = True
+        seen[block["src"]] = True
+        seen[block["dst"]] = True
     if dated is not None:
         seen[dated] = True
     return np.flatnonzero(seen)

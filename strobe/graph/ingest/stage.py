@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from strobe.errors import BadRowsError
-from strobe.graph.ingest import text
 from strobe.graph.ingest.columns import Parsed
 from strobe.graph.ingest.tables import Table
 
@@ -82,51 +83,56 @@ def stage(
 
     A text file is first read the fast way; only if that finds anything to object to is it read line by line.
     """
-    created = False
     for number, table in enumerate(tables):
         on_progress(number, len(tables) if len(tables) > 1 else None)
         columns = parse(table)
-        if not created:
-            con.execute(f"CREATE TABLE {target} AS SELECT {_values(columns)}, 0 AS file FROM {table.sql} LIMIT 0")
-            created = True
-        if not _all_good(con, target, table, columns, number):
-            _row_by_row(con, target, table, columns, number, rejects)
+        if number == 0:
+            blank = ", ".join(f"CAST(NULL AS {kind}) AS {table.column(name)}" for name, kind in table.types.items())
+            con.execute(f"CREATE TABLE {target} AS SELECT {_values(columns)}, 0 AS file FROM (SELECT {blank}) LIMIT 0")
+        if not _all_at_once(con, target, table, parse, number):
+            _row_by_row(con, target, table, parse, number, rejects)
     on_progress(len(tables), len(tables))
 
 
-def _all_good(con: Connection, target: str, table: Table, columns: list[Parsed], number: int) -> bool:
-    """Inserts all rows if none is bad; else none."""
+def _all_at_once(
+    con: Connection, target: str, table: Table, parse: Callable[[Table], list[Parsed]], number: int
+) -> bool:
+    """Inserts all rows if none is bad and none was lost; else none."""
     import duckdb
 
-    if table.place is None and table.encoding.lower() not in ("utf-8", "utf8"):
+    kinds: dict[str | int, str] = {}
+    for column in parse(table):
+        kinds[column.source] = column.kind if kinds.get(column.source, column.kind) == column.kind else "VARCHAR"
+    quick = table.quickly(con, kinds)
+    if quick is None:
         return False
+    columns = parse(quick)
     good = " AND ".join(column.good for column in columns)
     con.execute("BEGIN")
     try:
-        # One scan: a bad row makes the error, so a good table is never read twice.
+        # One scan: a bad row makes an error, so a good table is never read twice.
         con.execute(
-            f"INSERT INTO {target} SELECT {_values(columns)}, {number} FROM {table.sql} "
+            f"INSERT INTO {target} SELECT {_values(columns)}, {number} FROM {quick.sql} "
             f"WHERE CASE WHEN {good} THEN true ELSE error('bad row') END"
         )
-        complete = _has_every_line(con, target, table, number)
-    except duckdb.Error:
+        [(rows,)] = con.execute(f"SELECT count(*) FROM {target} WHERE file = {number}").fetchall()
+        complete = table.is_complete(rows)
+    except (duckdb.Error, pa.ArrowException):
         complete = False
     con.execute("COMMIT" if complete else "ROLLBACK")
     return complete
 
 
-def _has_every_line(con: Connection, target: str, table: Table, number: int) -> bool:
-    """Whether a text file read the fast way gave as many rows as it has lines: that no row was lost is not assumed."""
-    if table.place is not None or table.path is None or table.layout is None:
-        return True
-    [(rows,)] = con.execute(f"SELECT count(*) FROM {target} WHERE file = {number}").fetchall()
-    return bool(rows == text.count_lines(table.path) - table.layout.skip)
-
-
 def _row_by_row(
-    con: Connection, target: str, table: Table, columns: list[Parsed], number: int, rejects: Rejects
+    con: Connection,
+    target: str,
+    table: Table,
+    parse: Callable[[Table], list[Parsed]],
+    number: int,
+    rejects: Rejects,
 ) -> None:
     placed, unsplit = table.carefully(con)
+    columns = parse(placed)
     rejects.add([BadRow(table.name, placed.unit, row.line, "", "", row.reason) for row in unsplit])
     first_bad = " ".join(f"WHEN NOT ({column.good}) THEN {k}" for k, column in enumerate(columns))
     texts = ", ".join(f"CAST({placed.column(column.source)} AS VARCHAR)" for column in columns)

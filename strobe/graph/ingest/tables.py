@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 
 from strobe.errors import InputError, UnknownNameError
 from strobe.graph.ingest import text
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 _BATCH_ROWS = 100_000
 _PARQUET = (".parquet", ".pq")
 _PLACE = "strobe_place"
+_BLOCK_BYTES = 4 << 20
+_ARROW = {"BIGINT": pa.int64(), "DOUBLE": pa.float64(), "VARCHAR": pa.string()}
 
 
 @dataclass(frozen=True)
@@ -36,59 +39,99 @@ class TextOptions:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under a name: SQL to read them from, column types, and the SQL of a row's place (line or row number).
-
-    ``place`` is None for a text file read the fast way, which does not know its lines: ``carefully`` gives the same
-    table with places, and the rows that could not even be split.
-    """
+    """Rows under a name: SQL to read them from, column types, and the SQL of a row's place, here its number."""
 
     name: str
-    sql: str
     types: Mapping[str, str]
-    place: str | None
+    sql: str
+    place: str
     unit: str = "row"
-    layout: text.Layout | None = None
-    path: Path | None = None
-    encoding: str = "utf-8"
 
     def column(self, wanted: str | int) -> str:
         """The quoted SQL name of a column given by name or position."""
+        return _quoted(self.column_name(wanted))
+
+    def column_name(self, wanted: str | int) -> str:
+        """The name of a column given by name or position."""
         names = list(self.types)
-        if isinstance(wanted, int):
-            if not 0 <= wanted < len(names):
-                raise InputError(f"{self.name} has {len(names)} columns, there is no column {wanted} (the first is 0)")
-            return _quoted(names[wanted])
-        if wanted not in self.types:
-            hint = ""
-            if len(names) == 1 and self.layout is not None:
-                hint = f"{self.name} was read as one column: is {self.layout.delimiter!r} its delimiter? "
-            raise InputError(hint + str(UnknownNameError(f"column in {self.name}", wanted, names)))
-        return _quoted(wanted)
+        if isinstance(wanted, str):
+            if wanted not in self.types:
+                raise InputError(str(UnknownNameError(f"column in {self.name}", wanted, names)))
+            return wanted
+        if not 0 <= wanted < len(names):
+            raise InputError(f"{self.name} has {len(names)} columns, there is no column {wanted} (the first is 0)")
+        return names[wanted]
 
     def type_of(self, wanted: str | int) -> str:
         """The DuckDB type of a column."""
-        return self.types[self.column(wanted)[1:-1].replace('""', '"')]
+        return self.types[self.column_name(wanted)]
 
     def samples(self, con: Connection, wanted: str | int, count: int = 1000) -> list[str]:
         """Some values of a column as text, from the beginning."""
-        if self.layout is not None and self.path is not None and self.place is None:
-            at = list(self.types).index(self.column(wanted)[1:-1].replace('""', '"'))
-            read = islice(text.rows(self.path, self.layout, self.encoding), count)
-            return [row.fields[at] for row in read if row.fields is not None]
         column = self.column(wanted)
         query = f"SELECT CAST({column} AS VARCHAR) FROM {self.sql} WHERE {column} IS NOT NULL LIMIT {count}"
         return [value for (value,) in con.execute(query).fetchall()]
 
+    def quickly(self, con: Connection, kinds: Mapping[str | int, str]) -> Table | None:
+        """The table as it is read while all is well; None where there is no such way."""
+        return self
+
+    def is_complete(self, num_rows: int) -> bool:
+        """Whether so many rows, read quickly, are all there are."""
+        return True
+
     def carefully(self, con: Connection) -> tuple[Table, list[text.Row]]:
-        """The table with places for its rows. A text file is read line by line into a table of the database."""
-        if self.place is not None:
-            return self, []
-        assert self.layout is not None
-        assert self.path is not None
+        """The table as it is read when something is wrong, and rows that could not even be split."""
+        return self, []
+
+
+@dataclass(frozen=True)
+class TextFile(Table):
+    """A text file: read by Arrow while all is well, and line by line when something is wrong."""
+
+    path: Path = Path()
+    layout: text.Layout = field(default_factory=lambda: text.Layout("", [], 0))
+    encoding: str = "utf-8"
+
+    def column_name(self, wanted: str | int) -> str:
+        if len(self.types) == 1 and wanted not in self.types:
+            raise InputError(f"{self.name} was read as one column: is {self.layout.delimiter!r} its delimiter?")
+        return super().column_name(wanted)
+
+    def samples(self, con: Connection, wanted: str | int, count: int = 1000) -> list[str]:
+        at = list(self.types).index(self.column_name(wanted))
+        read = islice(text.rows(self.path, self.layout, self.encoding), count)
+        return [row.fields[at] for row in read if row.fields is not None]
+
+    def quickly(self, con: Connection, kinds: Mapping[str | int, str]) -> Table | None:
+        """A stream of typed columns. Arrow is strict: what is no number where one belongs ends the stream."""
+        if self.encoding.lower() not in ("utf-8", "utf8"):
+            return None
+        types = {self.column_name(wanted): kind for wanted, kind in kinds.items()}
+        stream = f"stream_{uuid4().hex}"
+        try:
+            reader = pyarrow.csv.open_csv(
+                self.path,
+                pyarrow.csv.ReadOptions(
+                    block_size=_BLOCK_BYTES, column_names=self.layout.columns, skip_rows=self.layout.skip
+                ),
+                pyarrow.csv.ParseOptions(delimiter=self.layout.delimiter),
+                pyarrow.csv.ConvertOptions(
+                    column_types={name: _ARROW[kind] for name, kind in types.items()}, include_columns=list(types)
+                ),
+            )
+        except (pa.ArrowException, OSError):
+            return None
+        con.register(stream, reader)
+        return Table(self.name, {**self.types, **types}, stream, self.place, self.unit)
+
+    def is_complete(self, num_rows: int) -> bool:
+        return num_rows == text.count_lines(self.path) - self.layout.skip
+
+    def carefully(self, con: Connection) -> tuple[Table, list[text.Row]]:
         bad: list[text.Row] = []
         good = _good(text.rows(self.path, self.layout, self.encoding), bad)
-        names = [_PLACE, *self.types]
-        staged = _stage(con, _text_batches(good, names), self.name)
+        staged = _stage(con, _text_batches(good, [_PLACE, *self.types]), self.name)
         return replace(staged, unit="line"), bad
 
 
@@ -122,13 +165,7 @@ def _text(path: Path, options: TextOptions, wanted: list[str | int]) -> Table:
     header = options.header if options.header is not None else any(isinstance(name, str) for name in wanted)
     layout = text.sniff(path, delimiter=options.delimiter, header=header, encoding=options.encoding)
     types = dict.fromkeys(layout.columns, "VARCHAR")
-    columns = ", ".join(f"{_literal(name)}: 'VARCHAR'" for name in types)
-    sql = (
-        f"read_csv({_literal(str(path))}, auto_detect=false, columns={{{columns}}}, header=false, "
-        f"skip={layout.skip}, delim={_literal(layout.delimiter)}, quote='\"', escape='\"', "
-        "strict_mode=true)"
-    )
-    return Table(str(path), sql, types, None, "line", layout, path, options.encoding)
+    return TextFile(str(path), types, "", "", "line", path, layout, options.encoding)
 
 
 def _parquet(con: Connection, path: Path) -> Table:
@@ -140,7 +177,7 @@ def _parquet(con: Connection, path: Path) -> Table:
     except duckdb.Error as error:
         raise InputError(f"{path} cannot be read as a Parquet file: {error}") from error
     types = {name: kind for name, kind, *_ in described if name != "file_row_number"}
-    return Table(str(path), sql, types, "file_row_number + 1")
+    return Table(str(path), types, sql, "file_row_number + 1")
 
 
 def _npz(path: Path) -> pa.RecordBatch:
@@ -230,17 +267,19 @@ def _stage(con: Connection, batches: Iterator[pa.RecordBatch], name: str) -> Tab
             con.execute(f"CREATE TABLE {staged} AS SELECT * FROM incoming")
             types = {column: kind for column, kind, *_ in con.execute(f"DESCRIBE {staged}").fetchall()}
         else:
-            for field in numbered.schema:
-                if pa.types.is_string(field.type) and types[field.name] != "VARCHAR":
-                    con.execute(f"ALTER TABLE {staged} ALTER {_quoted(field.name)} TYPE VARCHAR")
-                    types[field.name] = "VARCHAR"
+            for column in numbered.schema:
+                if pa.types.is_string(column.type) and types[column.name] != "VARCHAR":
+                    con.execute(
+                        f"ALTER TABLE {staged} ALTER {Table(name, types, '', '').column(column.name)} TYPE VARCHAR"
+                    )
+                    types[column.name] = "VARCHAR"
             con.execute(f"INSERT INTO {staged} SELECT * FROM incoming")
         con.unregister("incoming")
         count += len(batch)
     if not types:
         raise InputError(f"{name} has no columns and no rows")
     types.pop(_PLACE, None)
-    return Table(name, staged, types, _PLACE)
+    return Table(name, types, staged, _PLACE)
 
 
 def _quoted(name: str) -> str:

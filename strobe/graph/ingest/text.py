@@ -8,10 +8,13 @@ import io
 import re
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
+
+import numpy as np
 
 from strobe.errors import InputError
 
@@ -20,7 +23,8 @@ COMMENTS = ("#", "%")
 WHITESPACE = " "
 
 _SNIFFED_LINES = 50
-_CHUNK = 16 << 20
+_CHUNK = 4 << 20
+_NEWLINE = ord("\n")
 
 
 class Row(NamedTuple):
@@ -88,13 +92,15 @@ def rows(path: Path, layout: Layout, encoding: str) -> Iterator[Row]:
 
 
 def count_lines(path: Path) -> int:
-    """Lines of a file that are not blank; of several blank lines in a row only one may be left out."""
-    lines, last = 0, b"\n"
-    with _open(path) as file:
-        while chunk := file.read(_CHUNK):
-            lines += chunk.count(b"\n") - chunk.count(b"\n\n") - chunk.count(b"\n\r\n")
-            last = chunk[-1:]
-    return lines + (last != b"\n")
+    """Lines of a file that are not blank."""
+    lines, last = 0, np.full(1, _NEWLINE, np.uint8)
+    for chunk in _chunks(path):
+        # Carriage returns are left out first where there are any, so that a blank line is two newlines in a row.
+        data = np.frombuffer(chunk.replace(b"\r", b"") if b"\r" in chunk else chunk, np.uint8)
+        ends = np.concatenate([last, data]) == _NEWLINE
+        lines += int(np.count_nonzero(ends[1:])) - int(np.count_nonzero(ends[1:] & ends[:-1]))
+        last = data[-1:] if data.size else last
+    return lines + int(last[0] != _NEWLINE)
 
 
 def split(line: str, delimiter: str) -> list[str]:
@@ -129,9 +135,21 @@ class _NumberedLines:
 
 
 def _raw_lines(path: Path) -> Iterator[bytes]:
+    with _readable(path), _open(path) as file:
+        yield from file
+
+
+def _chunks(path: Path) -> Iterator[bytes]:
+    with _readable(path), _open(path) as file:
+        while chunk := file.read(_CHUNK):
+            yield chunk
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Turns what goes wrong while a file is read into errors that name it."""
     try:
-        with _open(path) as file:
-            yield from file
+        yield
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise InputError(f"{path} is truncated or damaged: it cannot be unpacked to its end ({error})") from error
     except IsADirectoryError as error:

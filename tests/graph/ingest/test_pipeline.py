@@ -331,7 +331,13 @@ def test_the_graph_written_to_disk_is_the_one_in_memory(tmp_path: Path) -> None:
     stages: list[str] = []
     written = ingest(columns(EVENTS), out=tmp_path / "g", on_stage=lambda s, d, n: stages.append(s), **options)
     assert written == ingest(columns(EVENTS), **options)
-    assert list(dict.fromkeys(stages)) == ["reading rows", "cutting snapshots", "numbering nodes", "writing snapshots"]
+    assert list(dict.fromkeys(stages)) == [
+        "reading rows",
+        "cutting snapshots",
+        "numbering nodes",
+        "sorting events",
+        "writing snapshots",
+    ]
     assert [path.name for path in tmp_path.iterdir()] == ["g"]
 
 

@@ -1,0 +1,1 @@
+"""One script per question. ``python -m benchmarks.NAME [--quick] [--json FILE]``."""
