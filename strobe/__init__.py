@@ -1,9 +1,36 @@
 """Strobe trains neural networks on graphs that change over time, on one core or on a cluster."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from strobe.errors import StrobeError
-from strobe.graph import DynamicGraph, Snapshot
+from strobe.graph import DynamicGraph, Snapshot, from_edges, from_pyg, from_scipy
 from strobe.graph import open_graph as open
+
+if TYPE_CHECKING:
+    from strobe.graph.datasets import load
+    from strobe.graph.ingest import ingest
 
 __version__ = "0.1.0"
 
-__all__ = ["DynamicGraph", "Snapshot", "StrobeError", "__version__", "open"]
+__all__ = [
+    "DynamicGraph",
+    "Snapshot",
+    "StrobeError",
+    "__version__",
+    "from_edges",
+    "from_pyg",
+    "from_scipy",
+    "ingest",
+    "load",
+    "open",
+]
+
+_LATER = {"ingest": "strobe.graph.ingest", "load": "strobe.graph.datasets"}
+
+
+def __getattr__(name: str) -> Any:
+    """Reading tables needs packages that training does not, so they are imported when they are first asked for."""
+    if name not in _LATER:
+        raise AttributeError(f"module 'strobe' has no attribute {name!r}")
+    return getattr(import_module(_LATER[name]), name)

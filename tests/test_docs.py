@@ -1,0 +1,79 @@
+"""The documents tell the truth: their code runs, their commands work, their numbers are those of the records."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.render import DOCUMENTS, rendered
+
+ROOT = Path(__file__).parent.parent
+FENCE = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+PAYMENTS = "payer,payee,at,amount\n" + "".join(
+    f"acct{k % 5},acct{(k * k + 1) % 7},2024-{1 + k % 6:02d}-{1 + k % 28:02d},{k}.5\n" for k in range(60)
+)
+CUSTOMERS = "id,age,country\n" + "".join(f"acct{k},{20 + k},{'NO' if k % 2 else 'DK'}\n" for k in range(7))
+
+
+def blocks(document: str) -> list[tuple[str, str]]:
+    return [(language, body) for language, body in FENCE.findall((ROOT / document).read_text())]
+
+
+def commands(body: str) -> list[str]:
+    """The strobe commands of a shell block; lines that end in a backslash go on."""
+    joined = body.replace("\\\n", " ")
+    return [line for line in joined.splitlines() if line.startswith("strobe ")]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_block_of_a_document_runs(document: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "payments.csv").write_text(PAYMENTS)
+    (tmp_path / "customers.csv").write_text(CUSTOMERS)
+    monkeypatch.chdir(tmp_path)
+    shared = ROOT.parent / "shared" / "data"
+    data = os.environ.get("STROBE_DATA") or (str(shared) if shared.is_dir() else None)
+    namespace: dict[str, Any] = {}
+    ran = 0
+    for language, body in blocks(document):
+        if language == "python":
+            exec(compile(body, document, "exec"), namespace)
+            ran += 1
+        for command in commands(body) if language == "sh" else []:
+            if " get " in command and data is None:
+                continue  # needs a data set that is not here
+            program = [str(Path(sys.executable).with_name("strobe")), *shlex.split(command)[1:]]
+            env = os.environ | ({} if data is None else {"STROBE_DATA": data})
+            done = subprocess.run(program, capture_output=True, text=True, env=env)
+            assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+            ran += 1
+    assert ran > 2
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_numbers_are_those_of_the_records(document: str) -> None:
+    text = (ROOT / document).read_text()
+    assert rendered(text) == text, "run python -m benchmarks.render"
+
+
+@pytest.mark.parametrize("document", [*DOCUMENTS, "docs/glossary.md"])
+def test_links_lead_somewhere(document: str) -> None:
+    folder = (ROOT / document).parent
+    targets = re.findall(r"\]\((?!https?:)([^)#]+)", (ROOT / document).read_text())
+    assert [target for target in targets if not (folder / target).exists()] == []
+
+
+def test_the_picture_of_the_axes_is_the_one_its_script_draws() -> None:
+    namespace: dict[str, Any] = {"__name__": "axes", "__file__": str(ROOT / "docs/axes.py")}
+    exec(compile((ROOT / "docs/axes.py").read_text(), "axes.py", "exec"), namespace)
+    assert (ROOT / "docs/axes.svg").read_text() == namespace["draw"]()
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) < 150
