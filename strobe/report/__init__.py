@@ -1,0 +1,1 @@
+"""Pages: one self-contained HTML file each, readable offline, on a phone and in the dark."""
