@@ -9,6 +9,7 @@ import typer
 from rich.text import Text
 
 import strobe
+from strobe.cli import data, ingest, inspect
 from strobe.cli.console import err, out
 from strobe.errors import StrobeError
 
@@ -35,12 +36,17 @@ def _options(
     pass
 
 
+app.command("ingest")(ingest.ingest)
+app.command("inspect")(inspect.inspect)
+app.add_typer(data.app, name="data")
+
+
 def run() -> None:
     """The entry point of the installed program."""
     try:
         app()
     except StrobeError as error:
-        err.print("[bold red]error:[/]", Text(str(error)), highlight=False)
+        err.print("[bold red]error:[/]", Text(str(error)), highlight=False, soft_wrap=True)
         sys.exit(2)
     except KeyboardInterrupt:
         err.print("stopped")
