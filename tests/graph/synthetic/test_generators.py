@@ -1,0 +1,86 @@
+"""What holds for every generator."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from strobe.errors import OptionError
+from strobe.graph import DiskSink, open_graph
+from strobe.graph.synthetic import Changing, Generator, Growth, Published, Social, Uneven, draws
+
+SMALL: list[Generator] = [
+    Social(nodes=300, snapshots=8, edges=1_000, labels=True),
+    Uneven(cells=3_000, edges=2_000, snapshots=10, mean_length=4, length_spread=2, edge_spread=50),
+    Changing(nodes=200, edges=600, snapshots=4, features=16, hot=0.1),
+    Growth(snapshots=12, nodes=100, edges=500),
+    Published(shape="slashdot", scale=0.01),
+    Published(shape="rec-amazon", scale=0.0003),
+    Published(shape="papers100M", scale=1e-5, features=3),
+]
+every_kind = pytest.mark.parametrize("generator", SMALL, ids=lambda g: getattr(g, "shape", g.name))
+
+
+@every_kind
+def test_same_seed_gives_the_same_graph(generator: Generator) -> None:
+    assert generator.write() == generator.write()
+
+
+@every_kind
+def test_another_seed_gives_another_graph_of_the_same_size(generator: Generator) -> None:
+    ours, theirs = generator.write(), replace(generator, seed=1).write()
+    assert ours != theirs
+    assert (ours.num_nodes, len(ours)) == (theirs.num_nodes, len(theirs))
+
+
+@every_kind
+def test_disk_and_memory_hold_the_same_graph(generator: Generator, tmp_path: Path) -> None:
+    with DiskSink(tmp_path / "graph") as sink:
+        generator.write(sink)
+    assert open_graph(tmp_path / "graph", verify=True) == generator.write()
+    assert [path.name for path in tmp_path.iterdir()] == ["graph"]
+    assert {path.suffix for path in (tmp_path / "graph").iterdir()} == {".npy", ".json"}
+
+
+@every_kind
+def test_graph_does_not_depend_on_the_size_of_parts(generator: Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = generator.write()
+    monkeypatch.setattr(draws, "CHUNK", 17)
+    assert generator.write() == whole
+
+
+@every_kind
+def test_no_edge_is_a_self_loop(generator: Generator) -> None:
+    for snapshot in generator.write():
+        src, dst = snapshot.arcs()
+        assert not (src == dst).any()
+
+
+@every_kind
+def test_progress_counts_every_snapshot(generator: Generator) -> None:
+    seen: list[tuple[int, int]] = []
+    graph = generator.write(on_progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(done, len(graph)) for done in range(1, len(graph) + 1)]
+    assert len(graph) == generator.num_snapshots
+
+
+@every_kind
+def test_graph_remembers_how_to_make_it_again(generator: Generator) -> None:
+    info = json.loads(json.dumps(dict(generator.write().info)))
+    assert info["generator"] == generator.name
+    assert type(generator)(**info["parameters"]) == generator
+
+
+def test_numpy_numbers_are_welcome_as_parameters() -> None:
+    info = Growth(nodes=np.int64(50), snapshots=np.int32(3)).write().info  # type: ignore[arg-type]
+    assert json.loads(json.dumps(info["parameters"]))["nodes"] == 50
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, True, "7"])
+def test_bad_seeds_are_refused(seed: object) -> None:
+    with pytest.raises(OptionError, match="seed must be a whole number of at least 0, not"):
+        Social(seed=seed)  # type: ignore[arg-type]
