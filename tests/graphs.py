@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from strobe.graph import Carrier, Degrees, DynamicGraph, Snapshot, from_edges
+from strobe.graph import Carrier, Degrees, DynamicGraph, Edges, GraphBuilder, NodeNames, Snapshot, from_edges
 
 Row = list[float]
 Label = int | float
@@ -216,6 +216,17 @@ AWKWARD: dict[str, PlainGraph] = {
     "derived log features": PlainGraph(3, _LEAVES, derived=Degrees(log=True), directed=False),
 }
 """The graphs every test of a graph should survive, by what is awkward about them."""
+
+
+def full_graph(names: NodeNames | None = None, weight: float = 1.0) -> DynamicGraph:
+    """A graph that has everything a graph can have: its own names, unless others are given."""
+    builder = GraphBuilder(num_nodes=4, weighted=True)
+    builder.add(
+        Edges([0, 1], [1, 2], [weight, 2.0]), nodes=[0, 1, 2], time="Mon", x=np.eye(3, dtype=np.float32), y=[1, -1, 0]
+    )
+    builder.add(Edges([3], [0], [0.5]), time=2, x=np.ones((4, 3)), y=[0, 0, 1, 2])
+    names = NodeNames.of(["", "anna", "bob", "ö"]) if names is None else names
+    return builder.finish(names=names, info={"source": "by hand", "licence": None, "of": [1, 2.5, "ö"]})
 
 
 _halves = st.integers(-6, 6).map(lambda n: n / 2)  # exact in float32

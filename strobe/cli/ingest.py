@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from time import perf_counter
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
+from strobe.cli import ingest_options as given
 from strobe.cli.clock_options import (
-    CUT_PANEL,
-    EDGES_PANEL,
     EventsOption,
     EveryOption,
     LifeOption,
@@ -27,91 +24,41 @@ from strobe.graph.ingest import NodeTable
 from strobe.graph.ingest import ingest as ingest_table
 from strobe.graph.ingest.tables import TextOptions
 
-_COLUMNS = "Columns"
-_NODES = "Node table"
-_FILES = "Files and bad rows"
-
 
 def ingest(
-    sources: Annotated[list[Path], typer.Argument(help="Files: CSV, TSV, plain text (also .gz), Parquet, NPZ.")],
-    to: Annotated[Path, typer.Option("--out", "-o", help="Where the graph goes: a directory that is made.")],
-    src: Annotated[
-        str, typer.Option(help="Source column, by name or position from 0.", rich_help_panel=_COLUMNS)
-    ] = "src",
-    dst: Annotated[str, typer.Option(help="Destination column.", rich_help_panel=_COLUMNS)] = "dst",
-    time: Annotated[str | None, typer.Option(help="Time column.", rich_help_panel=_COLUMNS)] = None,
-    weight: Annotated[str | None, typer.Option(help="Weight column.", rich_help_panel=_COLUMNS)] = None,
-    ids: Annotated[
-        str | None,
-        typer.Option(help="integer or string. \\[default: found from the first rows]", rich_help_panel=_COLUMNS),
-    ] = None,
-    time_unit: Annotated[
-        str | None,
-        typer.Option(help="iso, s, ms or number. \\[default: found from the first rows]", rich_help_panel=_COLUMNS),
-    ] = None,
+    sources: given.SourcesArgument,
+    to: given.ToOption,
+    src: given.SrcOption = "src",
+    dst: given.DstOption = "dst",
+    time: given.TimeOption = None,
+    weight: given.WeightOption = None,
+    ids: given.IdsOption = None,
+    time_unit: given.TimeUnitOption = None,
     every: EveryOption = None,
     per: PerOption = None,
     events: EventsOption = None,
     snapshots: SnapshotsOption = None,
-    by_column: Annotated[
-        str | None, typer.Option("--by-column", help="A snapshot per value of this column.", rich_help_panel=CUT_PANEL)
-    ] = None,
-    per_file: Annotated[
-        bool, typer.Option("--per-file", help="A snapshot per file, in the order given.", rich_help_panel=CUT_PANEL)
-    ] = False,
-    undirected: Annotated[
-        bool, typer.Option("--undirected", help="An edge goes both ways.", rich_help_panel=EDGES_PANEL)
-    ] = False,
+    by_column: given.ByColumnOption = None,
+    per_file: given.PerFileOption = False,
+    undirected: given.UndirectedOption = False,
     life: LifeOption = None,
-    repeated: Annotated[
-        str | None,
-        typer.Option(
-            help="What several events of an edge in a snapshot become: count, sum, last or keep. "
-            "\\[default: sum with weights, else count]",
-            rich_help_panel=EDGES_PANEL,
-        ),
-    ] = None,
-    self_loops: Annotated[
-        bool, typer.Option(help="Keep edges of a node with itself.", rich_help_panel=EDGES_PANEL)
-    ] = True,
+    repeated: given.RepeatedOption = None,
+    self_loops: given.SelfLoopsOption = True,
     presence: PresenceOption = None,
-    nodes: Annotated[
-        Path | None, typer.Option(help="A table with features and labels of nodes.", rich_help_panel=_NODES)
-    ] = None,
-    node_id: Annotated[str, typer.Option(help="Its id column.", rich_help_panel=_NODES)] = "id",
-    features: Annotated[
-        str | None, typer.Option(help="Its feature columns, separated by commas.", rich_help_panel=_NODES)
-    ] = None,
-    label: Annotated[str | None, typer.Option(help="Its label column.", rich_help_panel=_NODES)] = None,
-    node_time: Annotated[
-        str | None,
-        typer.Option(help="Its time column: a row holds until the node's next one.", rich_help_panel=_NODES),
-    ] = None,
-    fill_missing: Annotated[
-        bool, typer.Option("--fill-missing", help="Zeros for nodes without a row.", rich_help_panel=_NODES)
-    ] = False,
-    delimiter: Annotated[str | None, typer.Option(help="\\[default: found]", rich_help_panel=_FILES)] = None,
-    header: Annotated[
-        bool | None,
-        typer.Option(
-            "--header/--no-header", help="\\[default: yes if columns are given by name]", rich_help_panel=_FILES
-        ),
-    ] = None,
-    encoding: Annotated[str, typer.Option(help="Of text files.", rich_help_panel=_FILES)] = "utf-8",
-    skip_bad_rows: Annotated[
-        bool,
-        typer.Option("--skip-bad-rows", help="Leave bad rows out, and write them to a file.", rich_help_panel=_FILES),
-    ] = False,
-    rejects: Annotated[
-        Path | None, typer.Option(help="That file. \\[default: OUT.rejects.csv]", rich_help_panel=_FILES)
-    ] = None,
-    memory: Annotated[
-        str, typer.Option(help="For the database; more than that goes to disk.", rich_help_panel=_FILES)
-    ] = "512MB",
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace an existing graph.", rich_help_panel=_FILES)
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as one line of JSON.")] = False,
+    nodes: given.NodesOption = None,
+    node_id: given.NodeIdOption = "id",
+    features: given.FeaturesOption = None,
+    label: given.LabelOption = None,
+    node_time: given.NodeTimeOption = None,
+    fill_missing: given.FillMissingOption = False,
+    delimiter: given.DelimiterOption = None,
+    header: given.HeaderOption = None,
+    encoding: given.EncodingOption = "utf-8",
+    skip_bad_rows: given.SkipBadRowsOption = False,
+    rejects: given.RejectsOption = None,
+    memory: given.MemoryOption = "512MB",
+    overwrite: given.OverwriteOption = False,
+    as_json: given.AsJsonOption = False,
 ) -> None:
     """Make a dynamic graph from tables of events.
 
@@ -131,7 +78,7 @@ def ingest(
             "say how to cut time into snapshots: --per month, --every 7d, --events 10000, --snapshots 50, "
             "--by-column NAME or --per-file"
         )
-    given: dict[str, Any] = {
+    chosen: dict[str, Any] = {
         "ids": _one_of("--ids", ids, "integer", "string"),
         "time_unit": _one_of("--time-unit", time_unit, "iso", "s", "ms", "number"),
         "repeated": _one_of("--repeated", repeated, "count", "sum", "last", "keep"),
@@ -157,7 +104,7 @@ def ingest(
             memory=memory,
             overwrite=overwrite,
             on_stage=on_stage,
-            **{name: value for name, value in given.items() if value is not None},
+            **{name: value for name, value in chosen.items() if value is not None},
         )
     _summary(graph, to, perf_counter() - begin, as_json)
 
@@ -170,9 +117,8 @@ def _summary(graph: DynamicGraph, path: Path, seconds: float, as_json: bool) -> 
         return
     out.print(f"{rows:,} events in {seconds:.1f} s ({rows / max(seconds, 1e-9):,.0f} per second)", highlight=False)
     if info["bad_rows"]:
-        err.print(
-            f"{info['bad_rows']:,} bad rows were left out: see {info['rejects']}", style="yellow", highlight=False
-        )
+        left = "1 bad row was" if info["bad_rows"] == 1 else f"{info['bad_rows']:,} bad rows were"
+        err.print(f"{left} left out, see {info['rejects']}", style="yellow", highlight=False, soft_wrap=True)
     show_written(graph, path)
 
 

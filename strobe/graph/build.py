@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -10,11 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from strobe.errors import InputError, OptionError
+from strobe.graph.arrays import Array, as_features, as_ids, as_labels, as_weights
 from strobe.graph.dynamic import ARRAYS, DynamicGraph, Storage, Time
 from strobe.graph.edge_sort import EdgeSorter
-from strobe.graph.features import Array, Carrier, PerCell, as_features, as_labels, from_recipe, given
+from strobe.graph.features import Carrier, PerCell, from_recipe, given
 from strobe.graph.names import NodeNames
-from strobe.ops.csr import FloatArray, IntArray, Parallel, index_dtype, row_pointers
+from strobe.ops.csr import MAX_NODES, FloatArray, IntArray, Parallel, index_dtype, row_pointers
 
 PARALLEL: tuple[Parallel, ...] = ("keep", "count", "sum", "last")
 
@@ -54,7 +56,9 @@ class MemorySink:
         self._chunks.setdefault(name, []).append(rows)
 
     def arrays(self) -> dict[str, Array]:
-        joined = {name: np.concatenate(chunks) for name, chunks in self._chunks.items()}
+        # The type of an array without rows says nothing: [] is a float64 array.
+        filled = {name: [c for c in chunks if len(c)] or chunks[:1] for name, chunks in self._chunks.items()}
+        joined = {name: np.concatenate(chunks) for name, chunks in filled.items()}
         for array in joined.values():
             array.flags.writeable = False
         return joined
@@ -85,10 +89,12 @@ class GraphBuilder:
             raise OptionError(f"parallel must be one of {', '.join(PARALLEL)}, not {parallel!r}")
         if parallel == "sum" and not weighted:
             raise OptionError("parallel='sum' needs edge weights; to count repeated edges use 'count'")
-        if num_nodes < 0:
-            raise OptionError(f"num_nodes must not be negative, it is {num_nodes}")
+        if not 0 <= num_nodes <= MAX_NODES:
+            raise OptionError(
+                f"num_nodes must be from 0 to {MAX_NODES:,}, it is {num_nodes:,}: number the nodes from 0 on"
+            )
         self._sink: Sink = MemorySink() if sink is None else sink
-        self._num_nodes = num_nodes
+        self._num_nodes = operator.index(num_nodes)
         self._directed = directed
         self._weighted_input = weighted
         self._weighted = weighted or parallel == "count"
@@ -97,7 +103,13 @@ class GraphBuilder:
         self._times: list[Time] = []
         self._cell_ptr, self._arc_ptr, self._edge_count = [0], [0], list[int]()
         self._all_present = True
-        self._carries: dict[str, bool] = {}
+        self._places: IntArray | None = None
+        self._finished = False
+        self._carried: dict[str, Array | None] = {}  # one row of what snapshots carry; None where they do not
+
+    @property
+    def num_nodes(self) -> int:
+        return self._num_nodes
 
     @property
     def num_snapshots(self) -> int:
@@ -113,17 +125,19 @@ class GraphBuilder:
         y: npt.ArrayLike | None = None,
     ) -> None:
         """Adds the next snapshot. ``nodes`` are the present ones in any order (None: all of them); ``x`` and
-        ``y`` are rows in the order of ``nodes``; edges may come in parts."""
+        ``y`` are rows in the order of ``nodes``; edges may come in parts. A refused one leaves no trace."""
+        self._refuse_if_finished()
         t = self.num_snapshots
+        label = _time(time, t)
         present, order = self._presence(nodes, t)
         size = self._num_nodes if present is None else int(present.size)
+        carried = {name: self._values(name, values, size, order, t) for name, values in (("x", x), ("y", y))}
         row_ptr, loops = self._write_edges([edges] if isinstance(edges, Edges) else edges, present, size, t)
         self._sink.append("row_ptr", row_ptr)
         self._write_presence(present)
-        self._write_values("x", x, size, order, t)
-        self._write_values("y", y, size, order, t)
+        self._write_values(carried)
         arcs = int(row_ptr[-1])
-        self._times.append(t if time is None else time)
+        self._times.append(label)
         self._cell_ptr.append(self._cell_ptr[-1] + size)
         self._arc_ptr.append(self._arc_ptr[-1] + arcs)
         self._edge_count.append(arcs if self._directed else (arcs + loops) // 2)
@@ -136,8 +150,13 @@ class GraphBuilder:
         names: NodeNames | None = None,
         info: Mapping[str, Any] | None = None,
     ) -> DynamicGraph:
-        """The graph. ``features`` and ``labels`` stand in for an ``x`` and ``y`` that no snapshot was given."""
+        """The graph. ``features`` and ``labels`` stand in for an ``x`` and ``y`` that no snapshot was given, or
+        are derived from those that were, which a ``PerCell`` without rows then stands for."""
+        self._refuse_if_finished()
         sink = self._sink
+        if names is not None and len(names) != self._num_nodes:
+            raise InputError(f"{len(names):,} names for {self._num_nodes:,} nodes")
+        self._finished = True
         for name in ("cell_ptr", "arc_ptr", "edge_count"):
             sink.append(name, np.asarray(getattr(self, f"_{name}"), np.int64))
         for name, dtype in (("row_ptr", np.int32), ("col", np.int32)):
@@ -145,10 +164,11 @@ class GraphBuilder:
         if self._weighted:
             sink.append("weight", np.empty(0, np.float32))
         for name, carrier in (("x", features), ("y", labels)):
-            if self._carries.get(name):
-                if carrier is not None:
+            bottom = given(carrier)
+            if self._carried.get(name) is not None:
+                if carrier is not None and not (isinstance(bottom, PerCell) and len(bottom.values) == 0):
                     raise InputError(f"{name} was given with the snapshots and again at the end")
-            elif (bottom := given(carrier)) is not None:
+            elif bottom is not None:
                 sink.append(name, bottom.values)
         for name, array in (names.arrays() if names is not None else {}).items():
             sink.append(name, array)
@@ -163,11 +183,15 @@ class GraphBuilder:
         graph = bare.with_features(self._carrier("x", features, arrays.get("x")))
         return sink.finish(graph.with_labels(self._carrier("y", labels, arrays.get("y"))))
 
+    def _refuse_if_finished(self) -> None:
+        if self._finished:
+            raise OptionError("this graph is finished: start another builder")
+
     def _carrier(self, name: str, carrier: Carrier | None, stored: Array | None) -> Carrier | None:
         """The carrier over the array that went into the sink."""
-        if self._carries.get(name) and stored is not None:
-            return PerCell(stored)
-        return None if carrier is None else from_recipe(carrier.recipe(), stored)
+        if carrier is None:
+            return None if stored is None else PerCell(stored)
+        return from_recipe(carrier.recipe(), stored)
 
     def _presence(self, nodes: npt.ArrayLike | None, t: int) -> tuple[IntArray | None, IntArray | None]:
         """Present nodes in ascending order (None: all), and the order that sorts the given ones."""
@@ -194,10 +218,11 @@ class GraphBuilder:
             parallel=self._parallel,
             scratch_dir=self._sink.scratch_dir,
         )
+        places = self._places_of(present)
         try:
             for part in parts:
                 src, dst, weight = self._checked(part, t)
-                sorter.add(_positions(src, present, t), _positions(dst, present, t), weight)
+                sorter.add(_positions(src, places, size, t), _positions(dst, places, size, t), weight)
             degree, loops = np.zeros(size, np.int64), 0
             for key, merged in sorter.blocks():
                 if key.size == 0:
@@ -213,6 +238,21 @@ class GraphBuilder:
             return row_pointers(degree), loops
         finally:
             sorter.close()
+            if places is not None:
+                places[present] = -1
+
+    def _places_of(self, present: IntArray | None) -> IntArray | None:
+        """Where each node stands among the present ones, -1 where it is absent, [N]; None where its id says it.
+
+        One table for all snapshots, wiped after each: searching millions of nodes for every end of an edge takes
+        fifty times as long as looking it up.
+        """
+        if present is None or (present.size and present[-1] == present.size - 1):
+            return None
+        if self._places is None:
+            self._places = np.full(self._num_nodes, -1, present.dtype)
+        self._places[present] = np.arange(present.size, dtype=present.dtype)
+        return self._places
 
     def _write_presence(self, present: IntArray | None) -> None:
         """The presence is stored from the first snapshot that lacks a node; earlier ones are filled in."""
@@ -225,16 +265,33 @@ class GraphBuilder:
             self._all_present = False
         self._sink.append("node", everyone if present is None else present)
 
-    def _write_values(self, name: str, values: npt.ArrayLike | None, size: int, order: IntArray | None, t: int) -> None:
-        what = "features" if name == "x" else "labels"
-        if self._carries.setdefault(name, values is not None) != (values is not None):
-            raise InputError(f"snapshot {t}: {what} must be given for every snapshot or for none")
+    def _values(
+        self, name: str, values: npt.ArrayLike | None, size: int, order: IntArray | None, t: int
+    ) -> Array | None:
+        """The rows of a snapshot in the order of its cells, like those of the snapshots before."""
+        what = f"snapshot {t}: {'features' if name == 'x' else 'labels'}"
+        before = self._carried.get(name)
+        if t and (before is None) != (values is None):
+            raise InputError(f"{what} must be given for every snapshot or for none")
         if values is None:
-            return
-        rows = as_features(values) if name == "x" else as_labels(values)
+            return None
+        rows = as_features(values, what) if name == "x" else as_labels(values, what)
         if rows.shape[0] != size:
-            raise InputError(f"snapshot {t}: {what} of shape {rows.shape} for {size:,} nodes")
-        self._sink.append(name, rows if order is None else rows[order])
+            raise InputError(f"{what} of shape {rows.shape} for {size:,} nodes")
+        if before is not None and rows.shape[1:] != before.shape[1:]:
+            raise InputError(f"{what} have shape {rows.shape[1:]} per node, those before it {before.shape[1:]}")
+        if before is not None and len(before) and len(rows) and rows.dtype.kind != before.dtype.kind:
+            # An unlabelled -1 among integers would become a target of -1.0 among floats.
+            raise InputError(f"{what} are {rows.dtype}, those before it {before.dtype}: give all of one kind")
+        return rows if order is None else rows[order]
+
+    def _write_values(self, carried: dict[str, Array | None]) -> None:
+        for name, rows in carried.items():
+            before = self._carried.get(name)
+            if rows is not None:
+                self._sink.append(name, rows)
+            if before is None or not len(before):
+                self._carried[name] = None if rows is None else rows[:1].copy()
 
     def _checked(self, part: Edges, t: int) -> tuple[IntArray, IntArray, FloatArray | None]:
         src, dst = self._ids(part.src, "edge sources", t), self._ids(part.dst, "edge destinations", t)
@@ -247,41 +304,41 @@ class GraphBuilder:
             )
         if part.weight is None:
             return src, dst, None
-        weight = np.asarray(part.weight)
-        weight = weight if weight.dtype == np.float64 else weight.astype(np.float32)
+        weight = as_weights(part.weight, f"snapshot {t}: edge weights")
         if weight.shape != src.shape:
-            raise InputError(f"snapshot {t}: {weight.size:,} weights for {src.size:,} edges")
-        if not bool(np.isfinite(weight).all()):
-            raise InputError(f"snapshot {t}: edge {int(np.argmin(np.isfinite(weight)))} has no finite weight")
+            raise InputError(f"snapshot {t}: edge weights of shape {weight.shape} for {src.size:,} edges")
         return src, dst, weight
 
     def _ids(self, ids: npt.ArrayLike, what: str, t: int) -> IntArray:
-        array = np.asarray(ids)
-        if array.ndim != 1:
-            raise InputError(f"snapshot {t}: {what} must be a one-dimensional array, not of shape {array.shape}")
+        array = as_ids(ids, f"snapshot {t}: {what}")
         if array.size == 0:
-            return array.astype(np.int64)
-        if array.dtype.kind not in "iu":
-            raise InputError(f"snapshot {t}: {what} must be integers, not {array.dtype}")
+            return array
         low, high = int(array.min()), int(array.max())
         if low < 0 or high >= self._num_nodes:
             wrong = low if low < 0 else high
-            raise InputError(f"snapshot {t}: {what} contain node {wrong}, outside 0..{self._num_nodes - 1}")
+            allowed = f"0..{self._num_nodes - 1}" if self._num_nodes else "of which there are none"
+            raise InputError(f"snapshot {t}: {what} contain {wrong}, which is not among the nodes, {allowed}")
         return array
 
 
-def _positions(ids: IntArray, present: IntArray | None, t: int) -> IntArray:
-    """Where the ids stand among the present nodes; an absent one is refused."""
-    if present is None:
-        return ids
-    if present.size and present[-1] == present.size - 1:  # the present nodes are a prefix of all
-        at, missing = ids, ids >= present.size
-    else:
-        at = np.searchsorted(present, ids)
-        missing = at == present.size
-        missing[~missing] = present[at[~missing]] != ids[~missing]
+def _positions(ids: IntArray, places: IntArray | None, size: int, t: int) -> IntArray:
+    """Where the ids stand among the ``size`` present nodes; an absent one is refused."""
+    at = ids if places is None else places[ids]
+    missing = at >= size if places is None else at < 0
     if bool(missing.any()):
         raise InputError(
             f"snapshot {t}: an edge touches node {int(ids[missing][0])}, which is not among the snapshot's nodes"
         )
     return at
+
+
+def _time(time: Time | None, t: int) -> Time:
+    """The snapshot's time as JSON can keep it."""
+    if time is None:
+        return t
+    if isinstance(time, str):
+        return str(time)
+    try:
+        return operator.index(time)
+    except TypeError:
+        raise InputError(f"snapshot {t}: its time must be an integer or a string, not {time!r}") from None

@@ -16,9 +16,10 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from strobe.errors import InputError
+from strobe.graph.arrays import Array, as_array, as_features, as_ids, as_integers, as_labels, as_weights
 from strobe.graph.build import Edges, GraphBuilder
 from strobe.graph.dynamic import DynamicGraph, Time
-from strobe.graph.features import Array, Carrier, Static, as_features, as_labels
+from strobe.graph.features import Carrier, Static
 from strobe.graph.snapshot import Snapshot
 from strobe.ops.csr import IntArray, Parallel
 
@@ -32,7 +33,7 @@ Values = Carrier | npt.ArrayLike | Sequence[npt.ArrayLike]
 def from_edges(
     edges: Iterable[npt.ArrayLike],
     *,
-    weights: Iterable[npt.ArrayLike] | None = None,
+    weights: Iterable[npt.ArrayLike | None] | None = None,
     num_nodes: int | None = None,
     nodes: Iterable[npt.ArrayLike | None] | None = None,
     x: Values | None = None,
@@ -55,8 +56,9 @@ def from_edges(
         _check_length(columns[what], len(pairs), what)
     per_snapshot = {"x": _per_snapshot(x, len(pairs), "x"), "y": _per_snapshot(y, len(pairs), "y")}
     if num_nodes is None:
-        present = [np.asarray(listed) for listed in columns["nodes"] if listed is not None]
+        present = [as_ids(ids, f"snapshot {t}: nodes") for t, ids in enumerate(columns["nodes"]) if ids is not None]
         num_nodes = max((int(ids.max()) + 1 for ids in [*pairs, *present] if ids.size), default=0)
+        num_nodes = max(num_nodes, 0)  # negative ids are the builder's to refuse
     builder = GraphBuilder(
         num_nodes=num_nodes,
         directed=directed,
@@ -91,17 +93,17 @@ def from_scipy(
 
     Undirected graphs need symmetric matrices. Other options as in ``from_edges``.
     """
-    coo = [sp.coo_array(matrix) for matrix in matrices]
-    sizes = {matrix.shape for matrix in coo}
-    if len(sizes) > 1 or any(rows != cols for rows, cols in sizes):
-        raise InputError(f"all matrices must be square and of one size, these are {sorted(sizes)}")
     edges, weights = [], []
-    for t, matrix in enumerate(coo):
+    size: int | None = None
+    for t, given in enumerate(matrices):
+        matrix = _square(given, size, t)
+        size = matrix.shape[0]
         src, dst = (index.astype(np.int64) for index in matrix.coords)
-        once = _once(src, dst, matrix.data, directed, t)
+        weight = as_weights(matrix.data, f"snapshot {t}: entries") if weighted else None
+        once = _once(src, dst, weight, directed, t)
         edges.append(np.stack([src[once], dst[once]]))
-        weights.append(matrix.data[once])
-    options.setdefault("num_nodes", coo[0].shape[0] if coo else 0)
+        weights.append(None if weight is None else weight[once])
+    options.setdefault("num_nodes", size or 0)
     return from_edges(edges, weights=weights if weighted else None, directed=directed, **options)
 
 
@@ -128,11 +130,17 @@ def from_pyg(
     ``from_edges``.
     """
     listed = list(data)
-    present = [_numpy(item.n_id) if "n_id" in item else np.arange(item.num_nodes) for item in listed]
+    present = [_present(item, t) for t, item in enumerate(listed)]
+    return _from_data(listed, present, num_nodes=num_nodes, directed=directed, **options)
+
+
+def _from_data(
+    listed: list[Data], present: Sequence[IntArray], *, num_nodes: int | None, directed: bool, **options: Any
+) -> DynamicGraph:
     edges, weights = [], []
     for t, (item, nodes) in enumerate(zip(listed, present, strict=True)):
-        src, dst = nodes[_numpy(item.edge_index)]
-        weight = _edge_weight(item, t)
+        src, dst = nodes[_edge_index(item, nodes.size, t)]
+        weight = _edge_weight(item, src.size, t)
         once = _once(src, dst, weight, directed, t)
         edges.append(np.stack([src[once], dst[once]]))
         weights.append(None if weight is None else weight[once])
@@ -169,13 +177,20 @@ def to_pyg(graph: DynamicGraph) -> list[Data]:
     ]
 
 
-def from_signal(signal: Iterable[Any], *, directed: bool = True, **options: Any) -> DynamicGraph:
+def from_signal(
+    signal: Iterable[Any], *, num_nodes: int | None = None, directed: bool = True, **options: Any
+) -> DynamicGraph:
     """A graph from a PyTorch Geometric Temporal signal: any iterator of ``Data`` with one id space.
 
     Static, dynamic and static-graph signals are read through their common protocol, so that package need
-    not be installed. Edge weights are the signal's ``edge_attr``; features and targets are per snapshot.
+    not be installed. Edge weights are the signal's ``edge_attr``; features and targets are per snapshot. All
+    nodes are present in all snapshots: as many as there are features, or targets, or ids in edges.
     """
-    return from_pyg(iter(signal), directed=directed, **options)
+    listed = list(signal)
+    if num_nodes is None:
+        num_nodes = max((_signal_rows(item, t) for t, item in enumerate(listed)), default=0)
+    present = [np.arange(num_nodes)] * len(listed)
+    return _from_data(listed, present, num_nodes=num_nodes, directed=directed, **options)
 
 
 def to_signal(graph: DynamicGraph, make: Callable[..., SignalT]) -> SignalT:
@@ -199,10 +214,10 @@ def to_signal(graph: DynamicGraph, make: Callable[..., SignalT]) -> SignalT:
 
 
 def _pair(edge: npt.ArrayLike, t: int) -> IntArray:
-    array = np.asarray(edge)
+    array = as_integers(edge, f"snapshot {t}: edges")
     if array.ndim != 2 or array.shape[0] != 2:
         raise InputError(f"snapshot {t}: edges must be an array of shape [2, E], not {array.shape}")
-    return array.astype(np.int64) if array.size == 0 else array
+    return array
 
 
 def _check_length(column: Sequence[Any], length: int, what: str) -> None:
@@ -234,38 +249,81 @@ def _once(src: IntArray, dst: IntArray, weight: Array | None, directed: bool, t:
     if directed:
         return np.ones(src.size, bool)
     up, down = src < dst, src > dst
-    there = np.lexsort((*(() if weight is None else (weight[up],)), dst[up], src[up]))
-    back = np.lexsort((*(() if weight is None else (weight[down],)), src[down], dst[down]))
-    symmetric = (
-        there.size == back.size
-        and np.array_equal(src[up][there], dst[down][back])
-        and np.array_equal(dst[up][there], src[down][back])
-        and (weight is None or np.array_equal(weight[up][there], weight[down][back]))
-    )
-    if not symmetric:
-        raise InputError(f"snapshot {t}: an undirected graph must list every edge in both directions")
+    there = _ordered(src[up], dst[up], None if weight is None else weight[up])
+    back = _ordered(dst[down], src[down], None if weight is None else weight[down])
+    both = min(there[0].size, back[0].size)
+    differs = np.any([a[:both] != b[:both] for a, b in zip(there, back, strict=True)], axis=0)
+    if there[0].size != back[0].size or bool(differs.any()):
+        at = int(np.argmax(differs)) if bool(differs.any()) else both
+        lone = min(tuple(column[at].item() for column in columns) for columns in (there, back) if at < columns[0].size)
+        raise InputError(
+            f"snapshot {t}: an undirected graph must list every edge in both directions and with one weight, "
+            f"but the edge between {lone[0]} and {lone[1]} is listed in one only"
+            + (f" with weight {lone[2]}" if weight is not None else "")
+        )
     return src <= dst
 
 
-def _numpy(tensor: Any) -> Array:
-    return np.asarray(tensor.detach().cpu())
+def _ordered(low: IntArray, high: IntArray, weight: Array | None) -> tuple[Array, ...]:
+    columns = (low, high) if weight is None else (low, high, weight)
+    order = np.lexsort(columns[::-1])
+    return tuple(column[order] for column in columns)
 
 
-def _attribute(item: Data, name: str) -> Array | None:
+def _square(matrix: Any, size: int | None, t: int) -> sp.coo_array:
+    try:
+        coo = sp.coo_array(matrix)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"snapshot {t}: {type(matrix).__name__} cannot be read as a matrix: {error}") from error
+    if coo.ndim != 2 or coo.shape[0] != coo.shape[1] or size not in (None, coo.shape[0]):
+        others = "" if size is None else f", those before it {(size, size)}"
+        raise InputError(f"snapshot {t}: matrices must be square and of one size; this one is {coo.shape}{others}")
+    return coo
+
+
+def _attribute(item: Data, name: str) -> Any | None:
+    """What numpy can read of an attribute; None where the item lacks it."""
     value = item.get(name, None)
-    return None if value is None else _numpy(value)
+    return value.detach().cpu() if hasattr(value, "detach") else value
 
 
-def _edge_weight(item: Data, t: int) -> Array | None:
-    weight = _attribute(item, "edge_weight")
-    if weight is None:
-        weight = _attribute(item, "edge_attr")
-    if weight is None:
+def _present(item: Data, t: int) -> IntArray:
+    n_id = _attribute(item, "n_id")
+    return np.arange(item.num_nodes or 0) if n_id is None else as_ids(n_id, f"snapshot {t}: n_id")
+
+
+def _signal_rows(item: Data, t: int) -> int:
+    for name in ("x", "y"):
+        if (rows := _attribute(item, name)) is not None:
+            return len(np.atleast_1d(as_array(rows, f"snapshot {t}: {name}")))
+    index = _attribute(item, "edge_index")
+    pair = _pair(np.empty((2, 0)) if index is None else index, t)
+    return int(pair.max()) + 1 if pair.size else 0
+
+
+def _edge_index(item: Data, num_rows: int, t: int) -> IntArray:
+    """Rows the edges join, [2, E]; an item without ``edge_index`` has no edges."""
+    given = _attribute(item, "edge_index")
+    index = _pair(np.empty((2, 0), np.int64) if given is None else given, t)
+    if index.size and (index.min() < 0 or index.max() >= num_rows):
+        wrong = index.min() if index.min() < 0 else index.max()
+        raise InputError(f"snapshot {t}: edge_index contains {wrong}, but there are {num_rows:,} nodes")
+    return index
+
+
+def _edge_weight(item: Data, num_edges: int, t: int) -> Array | None:
+    given = _attribute(item, "edge_weight")
+    if given is None:
+        given = _attribute(item, "edge_attr")
+    if given is None:
         return None
+    weight = as_weights(given, f"snapshot {t}: edge weights")
     if weight.ndim == 2 and weight.shape[1] == 1:
         weight = weight[:, 0]
-    if weight.ndim != 1:
-        raise InputError(f"snapshot {t}: one weight per edge is supported, edge_attr has shape {weight.shape}")
+    if weight.shape != (num_edges,):
+        raise InputError(
+            f"snapshot {t}: one weight per edge is supported; for {num_edges:,} edges their shape is {weight.shape}"
+        )
     return weight
 
 

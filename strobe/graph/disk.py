@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import io
 import json
 import os
 import shutil
@@ -16,114 +15,65 @@ import zlib
 from collections.abc import Iterator
 from os import PathLike
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Any, Self
 
 import numpy as np
 
 from strobe.errors import FormatError, InputError, OptionError, StrobeError
+from strobe.graph.arrays import Array
 from strobe.graph.build import Edges, GraphBuilder
+from strobe.graph.column import CHUNK_BYTES, Column, map_npy, npy_header
 from strobe.graph.dynamic import ARRAYS, DynamicGraph, Storage
-from strobe.graph.features import Array, Static, from_recipe, given
+from strobe.graph.features import Carrier, PerCell, from_recipe, given
+from strobe.graph.lock import WriteLock
 from strobe.graph.names import NodeNames
+from strobe.graph.snapshot import Snapshot
 
 FORMAT, VERSION = "strobe-graph", 1
 VERIFY_UP_TO = 64 << 20
 """Bytes up to which opening a graph also reads and checks every array."""
 
-_CHUNK = 16 << 20
 _META = "graph.json"
-
-
-class Column:
-    """An array that grows by rows in an .npy file, with the checksum of its data."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.crc32 = 0
-        self.dtype: np.dtype[Any] | None = None
-        self.shape: tuple[int, ...] = (0,)
-        self._file: BinaryIO | None = None
-
-    def append(self, rows: Array) -> None:
-        rows = np.ascontiguousarray(rows)
-        if self.dtype is None:
-            self.dtype, self.shape = rows.dtype, (0, *rows.shape[1:])
-            self._file = self.path.open("wb")
-            self._file.write(_header(self.dtype, self.shape))
-        if rows.shape[1:] != self.shape[1:]:
-            raise InputError(f"{self.path.stem}: rows of shape {rows.shape[1:]} after rows of shape {self.shape[1:]}")
-        wider = np.promote_types(self.dtype, rows.dtype)
-        if wider != self.dtype and rows.size:
-            self._widen(wider)
-        assert self._file is not None
-        for start in range(0, len(rows), step := max(1, _CHUNK // max(1, rows[:1].nbytes))):
-            data = np.ascontiguousarray(rows[start : start + step], self.dtype).data.cast("B")
-            self._file.write(data)
-            self.crc32 = zlib.crc32(data, self.crc32)
-        self.shape = (self.shape[0] + len(rows), *self.shape[1:])
-
-    def flush(self) -> None:
-        """Makes what was appended readable through ``map``."""
-        assert self._file is not None
-        assert self.dtype is not None
-        at = self._file.tell()
-        self._file.seek(0)
-        self._file.write(_header(self.dtype, self.shape))
-        self._file.seek(at)
-        self._file.flush()
-
-    def close(self) -> None:
-        if self._file is not None and not self._file.closed:
-            self.flush()
-            os.fsync(self._file.fileno())
-            self._file.close()
-
-    def abandon(self) -> None:
-        """Closes the file without caring for what is in it: it is about to be removed."""
-        if self._file is not None:
-            with contextlib.suppress(OSError):  # on a full disk buffered bytes cannot be written, and need not be
-                self._file.close()
-
-    def describe(self) -> dict[str, Any]:
-        assert self.dtype is not None
-        return {"dtype": self.dtype.str, "shape": list(self.shape), "crc32": f"{self.crc32:08x}"}
-
-    def _widen(self, dtype: np.dtype[Any]) -> None:
-        """Rewrites the file with a wider type, which happens when a snapshot outgrows int32."""
-        self.close()
-        narrow = _map(self.path)
-        self.path.rename(old := self.path.with_suffix(".old"))
-        self.crc32, self.dtype, self.shape = 0, None, (0,)
-        self.append(np.empty((0, *narrow.shape[1:]), dtype))
-        for start in range(0, len(narrow), _CHUNK):
-            self.append(narrow[start : start + _CHUNK].astype(dtype))
-        old.unlink()
+_ATTEMPTS = 10
 
 
 class DiskSink:
     """Writes a graph's arrays into a hidden directory that becomes the target when it is finished.
 
-    Use it as a context manager: leaving it without ``finish`` removes what was written.
+    Use it as a context manager: leaving it without ``finish`` removes what was written. A second writer of
+    the same target, in this process or another, is refused.
     """
 
     def __init__(self, path: str | PathLike[str], *, overwrite: bool = False) -> None:
-        self.target = Path(path)
+        self.target = Path(path).resolve()  # a link is written through, not replaced
         self._overwrite = overwrite
-        self.target.parent.mkdir(parents=True, exist_ok=True)
-        _remove_leftovers(self.target)
-        _refuse_target(self.target, overwrite)
-        self._dir = self.target.parent / f".{self.target.name}.writing-{os.getpid()}"
-        self._dir.mkdir()
-        self.scratch_dir: Path | None = self._dir
+        self._finished = False
         self._columns: dict[str, Column] = {}
+        self._dir, self._aside = _beside(self.target, "writing"), _beside(self.target, "replaced")
+        self.scratch_dir: Path | None = self._dir
+        try:
+            self.target.parent.mkdir(parents=True, exist_ok=True)
+            self._lock = WriteLock(self.target)
+            try:
+                self._clear_up()
+                _refuse_target(self.target, overwrite)
+                self._dir.mkdir()
+            except BaseException:
+                self._lock.release()
+                raise
+        except OSError as error:
+            raise OptionError(f"cannot write to {self.target}: {error}") from error
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        if self._finished:
+            return  # another writer may be at work by now
         for column in self._columns.values():
             column.abandon()
         shutil.rmtree(self._dir, ignore_errors=True)
+        self._lock.release()
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise StrobeError(
                 f"the disk is full: {self.target} was not written, and nothing of it is left behind. "
@@ -138,12 +88,12 @@ class DiskSink:
     def arrays(self) -> dict[str, Array]:
         for column in self._columns.values():
             column.flush()
-        return {name: _map(column.path) for name, column in self._columns.items()}
+        return {name: map_npy(column.path) for name, column in self._columns.items()}
 
     def finish(self, graph: DynamicGraph) -> DynamicGraph:
         for column in self._columns.values():
             column.close()
-        meta = {
+        described = {
             "format": FORMAT,
             "version": VERSION,
             "num_nodes": graph.num_nodes,
@@ -154,53 +104,100 @@ class DiskSink:
             "info": dict(graph.info),
             "arrays": {name: column.describe() for name, column in sorted(self._columns.items())},
         }
+        try:
+            meta = json.loads(json.dumps(described))  # as it will be read: JSON has no tuples and no integer keys
+        except (TypeError, ValueError) as error:
+            raise InputError(f"the graph's info cannot be kept as JSON: {error}") from error
         meta["crc32"] = _meta_crc(meta)
         with (self._dir / _META).open("w") as file:
             json.dump(meta, file, indent=1)
             file.flush()
             os.fsync(file.fileno())
         self._publish()
-        return open_graph(self.target)
+        opened = open_graph(self.target)
+        self._finished = True
+        self._lock.release()
+        return opened
 
     def _publish(self) -> None:
         _sync_dir(self._dir)
-        old = self.target.parent / f".{self.target.name}.replaced-{os.getpid()}"
         if self.target.exists():
             _refuse_target(self.target, self._overwrite)
-            self.target.rename(old)
-        self._dir.rename(self.target)
+            self.target.rename(self._aside)
+        try:
+            self._dir.rename(self.target)
+        except OSError:
+            if self._aside.exists():
+                self._aside.rename(self.target)
+            raise
         _sync_dir(self.target.parent)
-        shutil.rmtree(old, ignore_errors=True)
+        _remove_graph(self._aside)
+
+    def _clear_up(self) -> None:
+        """After a writer of this target that was killed: a graph it had moved aside comes back."""
+        shutil.rmtree(self._dir, ignore_errors=True)
+        if (self._aside / _META).is_file() and not self.target.exists():
+            self._aside.rename(self.target)
+        _remove_graph(self._aside)
 
 
 def save(graph: DynamicGraph, path: str | PathLike[str], *, overwrite: bool = False) -> DynamicGraph:
     """Writes a graph, or what a view shows of it, snapshot by snapshot, and opens the result."""
     with DiskSink(path, overwrite=overwrite) as sink:
         builder = GraphBuilder(sink, num_nodes=graph.num_nodes, directed=graph.directed, weighted=graph.weighted)
-        kept_x, kept_y = (isinstance(given(c), Static) or given(c) is None for c in (graph.features, graph.labels))
         for snapshot in graph:
             builder.add(
                 Edges(*snapshot.edges()),
                 nodes=None if snapshot.has_all_nodes else snapshot.nodes,
                 time=snapshot.time,
-                x=None if kept_x else snapshot.x,
-                y=None if kept_y else snapshot.y,
+                x=_cell_rows(graph.features, snapshot),
+                y=_cell_rows(graph.labels, snapshot),
             )
         return builder.finish(
-            features=graph.features if kept_x else None,
-            labels=graph.labels if kept_y else None,
+            features=_without_cells(graph.features),
+            labels=_without_cells(graph.labels),
             names=graph.names,
             info=graph.info,
         )
 
 
+def _cell_rows(carrier: Carrier | None, snapshot: Snapshot) -> Array | None:
+    """The snapshot's own rows of what is stored per cell, under whatever is derived from them."""
+    bottom = given(carrier)
+    return bottom.rows(snapshot) if isinstance(bottom, PerCell) else None
+
+
+def _without_cells(carrier: Carrier | None) -> Carrier | None:
+    """The carrier as ``GraphBuilder.finish`` wants it when its rows per cell went with the snapshots."""
+    bottom = given(carrier)
+    if carrier is None or not isinstance(bottom, PerCell):
+        return carrier
+    return from_recipe(carrier.recipe(), bottom.values[:0])
+
+
 def open_graph(path: str | PathLike[str], *, verify: bool | None = None) -> DynamicGraph:
     """Opens a saved graph: arrays are memory-mapped, so size costs neither time nor memory.
+
+    A graph that is replaced meanwhile is opened whole, before or after; never a mixture of both.
 
     The description, the sizes and the headers of all arrays are always checked; their contents too when
     they are at most 64 MiB together, or with ``verify=True``.
     """
     folder = Path(path)
+    for _ in range(_ATTEMPTS):
+        before = _identity(folder)
+        try:
+            graph = _open(folder, verify)
+        except (FormatError, FileNotFoundError):
+            if _identity(folder) == before:
+                raise
+        else:
+            if _identity(folder) == before:
+                return graph
+    raise FormatError(f"{folder} is replaced again and again while it is being opened")
+
+
+def _open(folder: Path, verify: bool | None) -> DynamicGraph:
     meta = _read_meta(folder)
     arrays = {name: _open_array(folder, name, entry) for name, entry in meta["arrays"].items()}
     if verify or (verify is None and sum(array.nbytes for array in arrays.values()) <= VERIFY_UP_TO):
@@ -221,13 +218,22 @@ def open_graph(path: str | PathLike[str], *, verify: bool | None = None) -> Dyna
     )
 
 
+def _identity(folder: Path) -> tuple[int, int] | None:
+    """What changes when another graph takes the place of this one; None where there is nothing."""
+    try:
+        status = folder.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_ino, status.st_mtime_ns
+
+
 def check_arrays(folder: Path, meta: dict[str, Any] | None = None) -> Iterator[tuple[str, int]]:
     """Reads every array against its checksum; yields (name, bytes read) as it goes."""
     for name, entry in (_read_meta(folder) if meta is None else meta)["arrays"].items():
         crc = 0
         with (folder / f"{name}.npy").open("rb") as file:
-            file.seek(len(_header(np.dtype(entry["dtype"]), tuple(entry["shape"]))))
-            while chunk := file.read(_CHUNK):
+            file.seek(len(npy_header(np.dtype(entry["dtype"]), tuple(entry["shape"]))))
+            while chunk := file.read(CHUNK_BYTES):
                 crc = zlib.crc32(chunk, crc)
                 yield name, len(chunk)
         if f"{crc:08x}" != entry["crc32"]:
@@ -239,8 +245,8 @@ def check_arrays(folder: Path, meta: dict[str, Any] | None = None) -> Iterator[t
 
 def _read_meta(folder: Path) -> dict[str, Any]:
     if not folder.exists():
-        aside = sorted(folder.parent.glob(f".{folder.name}.replaced-*"))
-        hint = f"; one that was being replaced is at {aside[-1]}" if aside else ""
+        aside = _beside(folder, "replaced")
+        hint = f"; one that was being replaced is at {aside}" if aside.exists() else ""
         raise FormatError(f"there is no graph at {folder}{hint}")
     if not (folder / _META).is_file():
         raise FormatError(
@@ -264,7 +270,7 @@ def _read_meta(folder: Path) -> dict[str, Any]:
 def _open_array(folder: Path, name: str, entry: dict[str, Any]) -> Array:
     path = folder / f"{name}.npy"
     dtype, shape = np.dtype(entry["dtype"]), tuple(entry["shape"])
-    header = _header(dtype, shape)
+    header = npy_header(dtype, shape)
     expected = len(header) + int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     if not path.is_file():
         raise FormatError(f"{folder} is incomplete: {name}.npy is missing")
@@ -273,21 +279,7 @@ def _open_array(folder: Path, name: str, entry: dict[str, Any]) -> Array:
     with path.open("rb") as file:
         if file.read(len(header)) != header:
             raise FormatError(f"{path} is damaged: its header does not match {_META}")
-    return _map(path)
-
-
-def _map(path: Path) -> Array:
-    mapped: Array = np.load(path, mmap_mode="r", allow_pickle=False)
-    return np.asarray(mapped)  # plain ndarray over the same pages: slices of np.memmap are slow to make
-
-
-def _header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
-    """The .npy header; numpy leaves room in it for the first axis to grow, so its length is constant."""
-    buffer = io.BytesIO()
-    np.lib.format.write_array_header_1_0(
-        buffer, {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
-    )
-    return buffer.getvalue()
+    return map_npy(path)
 
 
 def _meta_crc(meta: dict[str, Any]) -> str:
@@ -304,26 +296,16 @@ def _refuse_target(target: Path, overwrite: bool) -> None:
         raise OptionError(f"{target} already holds a graph: choose another place, or say overwrite")
 
 
-def _remove_leftovers(target: Path) -> None:
-    """Clears up after writers of this target that were killed: a graph they had moved aside comes back."""
-    for left in target.parent.glob(f".{target.name}.*-*"):
-        kind, _, pid = left.name.rpartition(".")[2].rpartition("-")
-        if kind not in ("writing", "replaced") or not pid.isdigit() or _runs(int(pid)):
-            continue
-        if kind == "replaced" and not target.exists():
-            left.rename(target)
-        else:
-            shutil.rmtree(left, ignore_errors=True)
+def _beside(target: Path, purpose: str) -> Path:
+    """A hidden neighbour of the target, so that renaming never crosses file systems."""
+    return target.parent / f".{target.name}.{purpose}"
 
 
-def _runs(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+def _remove_graph(folder: Path) -> None:
+    """Its description first: what a killed removal leaves is no graph."""
+    with contextlib.suppress(OSError):
+        (folder / _META).unlink()
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _sync_dir(folder: Path) -> None:

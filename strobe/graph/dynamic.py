@@ -12,6 +12,7 @@ from typing import Any, overload
 import numpy as np
 
 from strobe.errors import InputError, OptionError
+from strobe.graph.arrays import as_ids, read_only
 from strobe.graph.features import Carrier, PerCell, Static, given
 from strobe.graph.names import NodeNames
 from strobe.graph.snapshot import Snapshot
@@ -111,7 +112,7 @@ class DynamicGraph:
             sizes = np.diff(self.storage.cell_ptr)[self._slice]
         else:
             sizes = np.array([np.isin(self.storage.nodes(t), self.kept).sum() for t in self._window], np.int64)
-        return np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
+        return read_only(np.concatenate(([0], np.cumsum(sizes, dtype=np.int64))))
 
     @property
     def num_cells(self) -> int:
@@ -141,25 +142,25 @@ class DynamicGraph:
 
     def with_features(self, features: Carrier | None) -> DynamicGraph:
         """The same graph with other features; an array per node or per cell must fit the whole storage."""
+        if features is not None and len(features.shape) != 1:
+            raise InputError(f"a cell's features must be one row of numbers, not of shape {features.shape}")
         return replace(self, features=self._fitting(features, "features"))
 
     def with_labels(self, labels: Carrier | None) -> DynamicGraph:
         """The same graph with other labels."""
+        if labels is not None and len(labels.shape) > 1:
+            raise InputError(f"a cell's label must be one number or one row of them, not of shape {labels.shape}")
         return replace(self, labels=self._fitting(labels, "labels"))
 
     def subset(self, nodes: Iterable[int] | IntArray) -> DynamicGraph:
         """The view on these nodes and the edges among them. Ids do not change."""
-        chosen = np.asarray(nodes if isinstance(nodes, np.ndarray) else list(nodes))
-        if chosen.size and chosen.dtype.kind not in "iu":
-            raise InputError(f"nodes must be integers, not {chosen.dtype}")
-        chosen = np.sort(chosen.astype(np.int64))
-        chosen = chosen[np.concatenate(([True], chosen[1:] != chosen[:-1]))] if chosen.size else chosen
+        chosen = np.unique(as_ids(nodes if isinstance(nodes, np.ndarray) else list(nodes), "nodes"))
         if chosen.size and (chosen[0] < 0 or chosen[-1] >= self.num_nodes):
             wrong = chosen[0] if chosen[0] < 0 else chosen[-1]
-            raise InputError(f"node {wrong} is outside 0..{self.num_nodes - 1}")
+            raise InputError(f"node {wrong} is not one of the graph's {self.num_nodes:,} nodes, numbered from 0")
         if self.kept is not None:
             chosen = chosen[np.isin(chosen, self.kept)]
-        return replace(self, kept=chosen)
+        return replace(self, kept=read_only(chosen))
 
     def save(self, path: str | PathLike[str], *, overwrite: bool = False) -> DynamicGraph:
         """Writes the graph (or what this view shows of it) to a directory and opens it from there."""
@@ -277,10 +278,10 @@ def _restricted(whole: Snapshot, kept: IntArray) -> Snapshot:
     arcs, loops = int(src.size), int((src == dst).sum())
     return replace(
         whole,
-        nodes=nodes,
-        row_ptr=row_pointers(np.bincount(place[dst], minlength=nodes.size)),
-        col=place[src].astype(whole.col.dtype),
-        weight=None if whole.weight is None else whole.weight[stays],
+        nodes=read_only(nodes),
+        row_ptr=read_only(row_pointers(np.bincount(place[dst], minlength=nodes.size))),
+        col=read_only(place[src].astype(whole.col.dtype)),
+        weight=None if whole.weight is None else read_only(whole.weight[stays]),
         num_edges=arcs if whole.directed else (arcs + loops) // 2,
         has_all_nodes=False if nodes.size < whole.num_nodes else whole.has_all_nodes,
         stored_cells=cells + whole.stored_cells.start,

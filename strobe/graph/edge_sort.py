@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from strobe.graph.arrays import Array
 from strobe.ops.csr import FloatArray, IntArray, Parallel, merge_parallel, sort_edges
 
 RUN_ARCS = 1 << 24
@@ -106,13 +107,10 @@ class EdgeSorter:
             self._scratch = tempfile.TemporaryDirectory(prefix="strobe-sort-", dir=self._scratch_dir)
         stem = Path(self._scratch.name) / str(len(self._runs))
         key, weight = self._sorted_pending()
-        np.save(stem.with_suffix(".key.npy"), key)
-        if weight is not None:
-            np.save(stem.with_suffix(".weight.npy"), weight)
         self._runs.append(
             (
-                np.load(stem.with_suffix(".key.npy"), mmap_mode="r"),
-                None if weight is None else np.load(stem.with_suffix(".weight.npy"), mmap_mode="r"),
+                _moved_to_disk(key, stem.with_suffix(".key")),
+                None if weight is None else _moved_to_disk(weight, stem.with_suffix(".weight")),
             )
         )
 
@@ -138,3 +136,10 @@ class EdgeSorter:
             if weight is not None:
                 weights.append(weight[start:stop])
         return np.concatenate(keys), np.concatenate(weights) if weights else None
+
+
+def _moved_to_disk(array: Array, path: Path) -> Array:
+    """The same array over a file; np.save would do, but hides from its caller that a disk is full."""
+    with path.open("wb") as file:
+        file.write(array.data)
+    return np.asarray(np.memmap(path, array.dtype, mode="r"))

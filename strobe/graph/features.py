@@ -6,20 +6,20 @@ hold an array; derived ones hold a recipe, cost nothing on disk, and are compute
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from strobe.errors import FormatError, InputError
+from strobe.graph.arrays import Array as Array  # a carrier's rows; part of this module's surface
+from strobe.graph.arrays import as_array, read_only
 
 if TYPE_CHECKING:
     from strobe.graph.dynamic import DynamicGraph
     from strobe.graph.snapshot import Snapshot
-
-Array = npt.NDArray[Any]
 
 
 class Carrier(ABC):
@@ -45,6 +45,9 @@ class Static(Carrier):
 
     values: Array
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "values", _rows_of_numbers(self.values))
+
     @property
     def shape(self) -> tuple[int, ...]:
         return tuple(self.values.shape[1:])
@@ -63,6 +66,9 @@ class PerCell(Carrier):
     """One value per cell, [C, …], t-major. Reading a snapshot is a view."""
 
     values: Array
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "values", _rows_of_numbers(self.values))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -108,20 +114,36 @@ class Standardised(Carrier):
     mean: tuple[float, ...]
     std: tuple[float, ...]
 
+    def __post_init__(self) -> None:
+        _refuse_scalars(self.of)
+        if not len(self.mean) == len(self.std) == self.of.shape[0]:
+            raise InputError(f"{len(self.mean)} means and {len(self.std)} deviations for {self.of.shape[0]} features")
+        for column, (mean, std) in enumerate(zip(self.mean, self.std, strict=True)):
+            if not (math.isfinite(mean) and math.isfinite(std) and std > 0):
+                raise InputError(f"feature {column} cannot be standardised by mean {mean} and deviation {std}")
+
     @classmethod
     def fit(cls, of: Carrier, graph: DynamicGraph) -> Standardised:
         """Mean and standard deviation over all cells of ``graph``; a constant column gets std 1."""
-        if len(of.shape) != 1:
-            raise InputError(f"only rows of features can be standardised, not values of shape {of.shape}")
-        count, total, squares = 0, np.zeros(of.shape), np.zeros(of.shape)
+        _refuse_scalars(of)
+        count, mean, squares = 0, np.zeros(of.shape), np.zeros(of.shape)
+        low, high = np.full(of.shape, np.inf), np.full(of.shape, -np.inf)
         for snapshot in graph:
             x = of.rows(snapshot).astype(np.float64)
-            count, total, squares = count + len(x), total + x.sum(0), squares + (x * x).sum(0)
+            if len(x) == 0:
+                continue
+            if not bool(np.isfinite(x).all()):
+                column = int(np.argmin(np.isfinite(x).all(0)))
+                raise InputError(f"snapshot {snapshot.t}: feature {column} is not finite everywhere, so it has no mean")
+            # Squares about the mean of each snapshot, joined as Chan, Golub and LeVeque do: squares about
+            # zero would cancel where a column, say a time in seconds, is large and varies little.
+            here, joined = x.mean(0), count + len(x)
+            squares += ((x - here) ** 2).sum(0) + (here - mean) ** 2 * (count * len(x) / joined)
+            mean += (here - mean) * (len(x) / joined)
+            count, low, high = joined, np.minimum(low, x.min(0)), np.maximum(high, x.max(0))
         if count == 0:
             raise InputError("cannot standardise over a graph without cells")
-        mean = total / count
-        std = np.sqrt(np.maximum(squares / count - mean * mean, 0.0))
-        std[std < 1e-12] = 1.0
+        std = np.where(low == high, 1.0, np.sqrt(squares / count))
         return cls(of, tuple(mean.tolist()), tuple(std.tolist()))
 
     @property
@@ -139,23 +161,6 @@ class Standardised(Carrier):
             "std": list(self.std),
             "of": self.of.recipe(),
         }
-
-
-def as_features(values: npt.ArrayLike) -> Array:
-    """Rows of features as float32 (float64 stays), [n, F]; one number per row becomes one column."""
-    array = np.asarray(values)
-    if array.dtype.kind not in "biuf" or array.ndim not in (1, 2):
-        raise InputError(f"features must be rows of numbers, not {array.dtype} of shape {array.shape}")
-    rows = array if array.ndim == 2 else array[:, None]
-    return rows if rows.dtype == np.float64 else rows.astype(np.float32, copy=False)
-
-
-def as_labels(values: npt.ArrayLike) -> Array:
-    """Labels as int64 classes or float targets, [n] or [n, K]."""
-    array = np.asarray(values)
-    if array.dtype.kind not in "biuf" or array.ndim not in (1, 2):
-        raise InputError(f"labels must be numbers, not {array.dtype} of shape {array.shape}")
-    return array if array.dtype.kind == "f" else array.astype(np.int64, copy=False)
 
 
 def given(carrier: Carrier | None) -> Static | PerCell | None:
@@ -181,3 +186,15 @@ def from_recipe(recipe: dict[str, Any] | None, values: Array | None) -> Carrier 
         assert inner is not None
         return Standardised(inner, tuple(recipe["mean"]), tuple(recipe["std"]))
     raise FormatError(f"unknown kind of features {kind!r}: this graph was written by a newer version")
+
+
+def _refuse_scalars(of: Carrier) -> None:
+    if len(of.shape) != 1:
+        raise InputError(f"only rows of features can be standardised, not values of shape {of.shape}")
+
+
+def _rows_of_numbers(values: Array) -> Array:
+    array = as_array(values, "values")
+    if array.dtype.kind not in "biuf" or array.ndim == 0:
+        raise InputError(f"values must be rows of numbers, not {array.dtype} of shape {array.shape}")
+    return read_only(array)

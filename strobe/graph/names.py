@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import bisect
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from strobe.errors import UnknownNameError
+from strobe.errors import InputError, UnknownNameError
 
 Array = npt.NDArray[Any]
 
@@ -29,10 +30,21 @@ class NodeNames(Sequence["int | str"]):
     @classmethod
     def of(cls, names: Iterable[int] | Iterable[str]) -> Self:
         """From names in ascending order (strings: in order of their UTF-8 bytes)."""
-        listed = list(names)
+        listed: list[Any] = list(names)
         if all(isinstance(name, int | np.integer) for name in listed):
-            return cls(integers=np.asarray(listed, np.int64))
-        encoded = [str(name).encode() for name in listed]
+            _check_ascending(listed, listed)
+            try:
+                return cls(integers=np.asarray(listed, np.int64))
+            except OverflowError as error:
+                raise InputError("integer names must fit into 64 bits; give larger ones as strings") from error
+        wrong = [name for name in listed if not isinstance(name, str)]
+        if wrong:
+            raise InputError(f"names must be all integers or all strings, {wrong[0]!r} is among others")
+        try:
+            encoded = [name.encode() for name in listed]
+        except UnicodeEncodeError as error:
+            raise InputError(f"the name {error.object!r} is not valid text") from error
+        _check_ascending(encoded, listed)
         ptr = np.zeros(len(encoded) + 1, np.int64)
         np.cumsum([len(name) for name in encoded], out=ptr[1:])
         return cls(ptr=ptr, text=np.frombuffer(b"".join(encoded), np.uint8))
@@ -58,7 +70,10 @@ class NodeNames(Sequence["int | str"]):
     def find(self, name: int | str) -> int:
         """The node that has this name. Raises UnknownNameError, with the names next to it."""
         if self._integers is not None:
-            at = int(np.searchsorted(self._integers, int(name))) if str(name).lstrip("-").isdigit() else 0
+            try:
+                at = bisect.bisect_left(self._integers, int(str(name)))
+            except ValueError:  # no integer at all
+                at = 0
         else:
             at = bisect.bisect_left(range(len(self)), str(name).encode(), key=self._bytes)
         if at < len(self) and str(self[at]) == str(name):
@@ -86,3 +101,9 @@ class NodeNames(Sequence["int | str"]):
         assert self._ptr is not None
         assert self._text is not None
         return self._text[self._ptr[node] : self._ptr[node + 1]].tobytes()
+
+
+def _check_ascending(keys: Sequence[Any], names: Sequence[Any]) -> None:
+    for (before, key), (first, second) in zip(itertools.pairwise(keys), itertools.pairwise(names), strict=True):
+        if before >= key:
+            raise InputError(f"names must ascend and be unique, but {second!r} comes after {first!r}")

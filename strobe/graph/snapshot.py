@@ -7,7 +7,8 @@ from functools import cached_property
 
 import numpy as np
 
-from strobe.graph.features import Array, Carrier
+from strobe.graph.arrays import Array, read_only
+from strobe.graph.features import Carrier
 from strobe.ops.csr import FloatArray, IntArray, expand_rows, transpose
 
 
@@ -45,27 +46,28 @@ class Snapshot:
     @cached_property
     def x(self) -> Array | None:
         """Features of the cells, [n, F]."""
-        return None if self.features is None else self.features.rows(self)
+        return None if self.features is None else read_only(self.features.rows(self))
 
     @cached_property
     def y(self) -> Array | None:
         """Labels of the cells, [n] or [n, K]; -1 (integers) or NaN (floats) means unlabelled."""
-        return None if self.labels is None else self.labels.rows(self)
+        return None if self.labels is None else read_only(self.labels.rows(self))
 
     @cached_property
     def in_degree(self) -> IntArray:
         """Arcs that end in each cell, [n]."""
-        return np.diff(self.row_ptr)
+        return read_only(np.diff(self.row_ptr))
 
     @cached_property
     def out_degree(self) -> IntArray:
         """Arcs that start in each cell, [n]."""
-        return np.bincount(self.col, minlength=self.num_nodes).astype(self.row_ptr.dtype)
+        return read_only(np.bincount(self.col, minlength=self.num_nodes).astype(self.row_ptr.dtype))
 
     @cached_property
     def transposed(self) -> tuple[IntArray, IntArray, IntArray]:
         """CSR by source: (row_ptr, col, position of each entry in ``col``). Built once, on demand."""
-        return transpose(self.row_ptr, self.col, self.num_nodes)
+        row_ptr, col, position = transpose(self.row_ptr, self.col, self.num_nodes)
+        return read_only(row_ptr), read_only(col), read_only(position)
 
     def arcs(self) -> tuple[IntArray, IntArray]:
         """(source, destination) of every stored arc, as positions in ``nodes``."""

@@ -6,6 +6,7 @@ sorts by destination first and by source second, and equal keys are parallel edg
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 import numpy as np
@@ -15,6 +16,9 @@ import scipy.sparse as sp
 IntArray = npt.NDArray[np.integer[Any]]
 FloatArray = npt.NDArray[np.floating[Any]]
 Parallel = Literal["keep", "count", "sum", "last"]
+
+MAX_NODES = math.isqrt(np.iinfo(np.int64).max)
+"""Nodes up to which the key of an edge fits into int64: about three thousand million."""
 
 _INT32_MAX = np.iinfo(np.int32).max
 
@@ -59,7 +63,8 @@ def merge_parallel(key: IntArray, weight: FloatArray | None, how: Parallel) -> t
     if weight is None:
         return key[first], None
     if how == "sum":
-        return key[first], np.add.reduceat(weight, first)
+        # In double precision: thousands of float32 summands lose digits one after the other.
+        return key[first], np.add.reduceat(weight, first, dtype=np.float64).astype(weight.dtype)
     return key[first], weight[np.append(first[1:], key.size) - 1]
 
 

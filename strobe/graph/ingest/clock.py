@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Literal
 
+import pyarrow as pa
+
 from strobe.errors import InputError, OptionError
 
 if TYPE_CHECKING:
@@ -207,8 +209,9 @@ class ByColumn(Clock):
             if stray := sorted(set(found) - set(values)):
                 raise InputError(f"column {self.column!r} holds {stray[0]!r}, which is not among the given values")
         _checked_count(len(values), "another column")
-        con.execute("CREATE OR REPLACE TABLE marks (mark VARCHAR, snap BIGINT)")
-        con.executemany("INSERT INTO marks VALUES (?, ?)", [[value, k] for k, value in enumerate(values)] or [["", -1]])
+        numbered = pa.table({"mark": pa.array(values, pa.string()), "snap": pa.array(range(len(values)), pa.int64())})
+        con.register("numbered", numbered)
+        con.execute("CREATE TABLE marks AS SELECT * FROM numbered")
         names: list[Time] = [int(value) if re.fullmatch(r"-?\d{1,15}", value) else value for value in values]
         return Cut(names, sql="marks.snap", source="events JOIN marks USING (mark)")
 

@@ -180,8 +180,8 @@ def _stage_all(job: _Job, source: Any, text: TextOptions) -> tuple[Ids, TimeUnit
         return parsed
 
     stage(con, "events", found, parse, job.rejects, lambda done, total: report("reading rows", done, total))
-    con.execute("CREATE TABLE files (file INTEGER, name VARCHAR)")
-    con.executemany("INSERT INTO files VALUES (?, ?)", [[k, Path(t.name).stem] for k, t in enumerate(found)])
+    con.register("listed", pa.table({"file": range(len(found)), "name": [Path(table.name).stem for table in found]}))
+    con.execute("CREATE TABLE files AS SELECT * FROM listed")
     if options.nodes is not None:
         table = options.nodes
         rows = tables(con, table.source, text, table.columns())
