@@ -7,6 +7,7 @@ opened again. Every part runs in a process of its own.
 
 from __future__ import annotations
 
+import importlib
 import statistics
 import tempfile
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.record import Record, child, options, table, tell
+from benchmarks.record import Record, child, memory, options, table, tell
 
 _MODULE = "benchmarks.ingest"
 
@@ -112,6 +113,8 @@ def run_child(part: str, *arguments: str) -> None:
     import strobe
 
     if part in ("strobe", "pandas"):
+        for package in ("strobe.graph.ingest", "duckdb") if part == "strobe" else ("pandas", "scipy.sparse"):
+            importlib.import_module(package)
         begin = perf_counter()
         result = (with_strobe if part == "strobe" else with_pandas)(Path(arguments[0]), Path(arguments[1]))
         tell(seconds=perf_counter() - begin, result=result)
@@ -126,15 +129,10 @@ def run_child(part: str, *arguments: str) -> None:
         seconds = perf_counter() - begin
         tell(seconds=seconds, nodes=graph.num_nodes, edges=graph.num_edges, snapshots=len(graph))
     else:
-        before, begin = _resident(), perf_counter()
+        before, begin = memory("VmRSS"), perf_counter()
         graph = strobe.open(arguments[0])
         seconds = perf_counter() - begin
-        tell(seconds=seconds, grown_bytes=_resident() - before, bytes=graph.storage.nbytes)
-
-
-def _resident() -> int:
-    status = Path("/proc/self/status").read_text()
-    return 1024 * int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1])
+        tell(seconds=seconds, grown_bytes=memory("VmRSS") - before, bytes=graph.storage.nbytes)
 
 
 def main() -> None:

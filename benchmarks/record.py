@@ -7,7 +7,6 @@ import importlib.metadata
 import json
 import os
 import platform
-import resource
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -38,8 +37,13 @@ def child(module: str, *arguments: object) -> dict[str, Any]:
 
 def tell(**values: Any) -> None:
     """What a child says to its parent: its values and the most memory it ever held."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    print(json.dumps({**values, "peak_bytes": peak}))
+    print(json.dumps({**values, "peak_bytes": memory("VmHWM")}))
+
+
+def memory(kind: str) -> int:
+    """Bytes of this process's memory: now (VmRSS), or at its peak (VmHWM), which unlike ru_maxrss is not inherited."""
+    status = Path("/proc/self/status").read_text()
+    return 1024 * int(next(line for line in status.splitlines() if line.startswith(kind)).split()[1])
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

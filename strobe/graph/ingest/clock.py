@@ -1,7 +1,7 @@
 """Clocks: how a stream of events is cut into snapshots.
 
-A clock looks at the staged table ``events`` (columns src, dst, time, weight, mark, file) and says where snapshots
-begin and what they are called. Snapshots without events are kept wherever time is regular.
+A clock looks at the staged table ``events`` (columns src, dst and, as given, time, weight, mark, file) and says
+where snapshots begin and what they are called. Snapshots without events are kept wherever time is regular.
 """
 
 from __future__ import annotations

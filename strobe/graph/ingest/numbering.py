@@ -101,7 +101,8 @@ def _range(con: Connection, columns: list[tuple[str, str]]) -> tuple[int, int]:
 def _batches(con: Connection, columns: list[tuple[str, str]]) -> Iterator[IntArray]:
     for table, column in columns:
         for batch in con.sql(f"SELECT {column} FROM {table}").to_arrow_reader(_BATCH_ROWS):
-            yield batch.column(0).to_numpy(zero_copy_only=False)
+            ids: Array = np.from_dlpack(batch.column(0))  # to_numpy would import pandas where it is installed
+            yield ids
 
 
 def _distinct(ids: IntArray) -> IntArray:

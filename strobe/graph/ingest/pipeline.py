@@ -7,6 +7,7 @@ import os
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from strobe.graph.build import GraphBuilder, Sink
 from strobe.graph.disk import DiskSink
 from strobe.graph.dynamic import DynamicGraph
 from strobe.graph.features import Array, Degrees
-from strobe.graph.ingest.clock import ByColumn, Clock
+from strobe.graph.ingest.clock import ByColumn, ByFile, Clock
 from strobe.graph.ingest.columns import (
     Ids,
     Parsed,
@@ -144,7 +145,8 @@ def _connect(scratch: Path, memory: str) -> Connection:
     except ImportError as error:
         raise MissingPackageError("duckdb", "reading tables") from error
     try:
-        con = duckdb.connect(scratch / "staging.duckdb", config={"memory_limit": memory})
+        # A database in memory moves what exceeds its limit to this directory, and writes nothing else.
+        con = duckdb.connect(":memory:", config={"memory_limit": memory, "temp_directory": str(scratch)})
     except duckdb.Error as error:
         raise OptionError(
             f"memory={memory!r} is not understood: write a size such as 512MB or 4GB ({error})"
@@ -179,20 +181,17 @@ def _stage_all(job: _Job, source: Any, text: TextOptions) -> tuple[Ids, TimeUnit
             parsed.append(text_column("mark", options.clock.column, table))
         return parsed
 
-    stage(con, "events", found, parse, job.rejects, lambda done, total: report("reading rows", done, total))
-    con.register("listed", pa.table({"file": range(len(found)), "name": [Path(table.name).stem for table in found]}))
-    con.execute("CREATE TABLE files AS SELECT * FROM listed")
+    by_file = isinstance(options.clock, ByFile)
+    stage(con, "events", found, parse, job.rejects, partial(report, "reading rows"), numbered=by_file)
+    if by_file:
+        names = [Path(table.name).stem for table in found]
+        con.register("listed", pa.table({"file": range(len(names)), "name": names}))
+        con.execute("CREATE TABLE files AS SELECT * FROM listed")
     if options.nodes is not None:
         table = options.nodes
         rows = tables(con, table.source, text, table.columns())
-        stage(
-            con,
-            "nodes",
-            rows,
-            lambda t: table.parse(t, ids, unit, options.clock),
-            job.rejects,
-            lambda done, total: report("reading nodes", done, total),
-        )
+        parse_nodes = partial(table.parse, ids=ids, unit=unit, clock=options.clock)
+        stage(con, "nodes", rows, parse_nodes, job.rejects, partial(report, "reading nodes"))
     return ids, unit
 
 
@@ -225,7 +224,7 @@ def _build(job: _Job, sink: Sink | None, ids: Ids, unit: TimeUnit) -> DynamicGra
     )
     report("sorting events", 0, None)
     spool = spooled(con, options, cut, numbering, job.scratch)
-    add_snapshots(builder, spool, options, cut, values, lambda done, total: report("writing snapshots", done, total))
+    add_snapshots(builder, spool, options, cut, values, partial(report, "writing snapshots"))
     features, labels = (None, None) if values is None else values.for_all_time()
     if not (options.nodes is not None and options.nodes.features):
         features = options.features or Degrees(log=True)

@@ -12,6 +12,7 @@ import numpy as np
 
 from strobe.graph.build import Edges, GraphBuilder
 from strobe.graph.features import Array
+from strobe.graph.ingest.ahead import ahead
 from strobe.graph.ingest.clock import Cut
 from strobe.graph.ingest.nodes import NodeValues
 from strobe.graph.ingest.numbering import Numbering
@@ -74,14 +75,22 @@ def spooled(con: Connection, options: Options, cut: Cut, numbering: Numbering, f
         names.append("time")
     picked = ", ".join([f"{cut.sql or 'time'} AS snap", numbering.select("src", "dst"), *names[2:]])
     starts = None if cut.sql is not None or cut.starts is None else np.array(cut.starts)
-    spool = Spool(folder, names)
     source = numbering.source(cut.source, "src", "dst")
-    for batch in con.sql(f"SELECT {picked} FROM {source}").to_arrow_reader(_BATCH_ROWS):
-        snap, *columns = (column.to_numpy(zero_copy_only=False) for column in batch.columns)
-        if starts is not None:
-            snap = np.searchsorted(starts, snap, side="right") - 1
-        columns[:2] = [numbering.nodes(column) for column in columns[:2]]
-        spool.add(snap, dict(zip(names, columns, strict=True)))
+    reader = con.sql(f"SELECT {picked} FROM {source}").to_arrow_reader(_BATCH_ROWS)
+
+    def numbered() -> Iterator[tuple[IntArray, dict[str, Array]]]:
+        for batch in reader:
+            snap: Array
+            columns: list[Array]
+            snap, *columns = (np.from_dlpack(column) for column in batch.columns)
+            if starts is not None:
+                snap = np.searchsorted(starts, snap, side="right") - 1
+            columns[:2] = [numbering.nodes(column) for column in columns[:2]]
+            yield snap, dict(zip(names, columns, strict=True))
+
+    spool = Spool(folder, names)
+    for snap, block in ahead(numbered()):
+        spool.add(snap, block)
     return spool
 
 
@@ -95,14 +104,19 @@ def add_snapshots(
 ) -> None:
     """Adds every snapshot of the cut to the builder, in order; memory holds the events of those an edge lives for."""
     total = len(cut.names)
-    alive: deque[Block] = deque(maxlen=options.life)
-    seen = np.zeros(builder.num_nodes, bool)
-    for t, block in enumerate(spool.blocks(total)):
+
+    def prepared() -> Iterator[dict[str, Any]]:
+        alive: deque[Block] = deque(maxlen=options.life)
+        seen = np.zeros(builder.num_nodes, np.bool_)
+        for t, block in enumerate(spool.blocks(total)):
+            alive.append(block)
+            nodes = _present(alive, options.presence, seen, None if values is None else values.present(t))
+            x, y = (None, None) if values is None else values.at(t, nodes)
+            yield {"edges": _edges(alive, options), "nodes": nodes, "time": cut.names[t], "x": x, "y": y}
+
+    for t, snapshot in enumerate(ahead(prepared())):
         on_progress(t, total)
-        alive.append(block)
-        nodes = _present(alive, options.presence, seen, None if values is None else values.present(t))
-        x, y = (None, None) if values is None else values.at(t, nodes)
-        builder.add(_edges(alive, options), nodes=nodes, time=cut.names[t], x=x, y=y)
+        builder.add(**snapshot)
     on_progress(total, total)
 
 

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
     Connection = duckdb.DuckDBPyConnection
 
+Parse = Callable[[Table], list[Parsed]]
+"""The columns to stage of a table, by its types."""
+
 _SHOWN = 10
 
 
@@ -75,29 +78,30 @@ def stage(
     con: Connection,
     target: str,
     tables: list[Table],
-    parse: Callable[[Table], list[Parsed]],
+    parse: Parse,
     rejects: Rejects,
     on_progress: Callable[[int, int | None], None],
+    *,
+    numbered: bool = False,
 ) -> None:
-    """Fills table ``target`` with the good rows of all tables: their parsed columns and the number of their table.
+    """Fills table ``target`` with the good rows of all tables: their parsed columns and, if ``numbered``, the number
+    of their table as column ``file``.
 
     A text file is first read the fast way; only if that finds anything to object to is it read line by line.
     """
     for number, table in enumerate(tables):
         on_progress(number, len(tables) if len(tables) > 1 else None)
-        columns = parse(table)
+        also = f", {number} AS file" if numbered else ""
         if number == 0:
             blank = ", ".join(f"CAST(NULL AS {kind}) AS {table.column(name)}" for name, kind in table.types.items())
-            con.execute(f"CREATE TABLE {target} AS SELECT {_values(columns)}, 0 AS file FROM (SELECT {blank}) LIMIT 0")
-        if not _all_at_once(con, target, table, parse, number):
-            _row_by_row(con, target, table, parse, number, rejects)
+            con.execute(f"CREATE TABLE {target} AS SELECT {_values(parse(table))}{also} FROM (SELECT {blank}) LIMIT 0")
+        if not _all_at_once(con, target, table, parse, also):
+            _row_by_row(con, target, table, parse, also, rejects)
     on_progress(len(tables), len(tables))
 
 
-def _all_at_once(
-    con: Connection, target: str, table: Table, parse: Callable[[Table], list[Parsed]], number: int
-) -> bool:
-    """Inserts all rows if none is bad and none was lost; else none."""
+def _all_at_once(con: Connection, target: str, table: Table, parse: Parse, also: str) -> bool:
+    """Inserts all rows if none is bad; else none."""
     import duckdb
 
     kinds: dict[str | int, str] = {}
@@ -112,25 +116,17 @@ def _all_at_once(
     try:
         # One scan: a bad row makes an error, so a good table is never read twice.
         con.execute(
-            f"INSERT INTO {target} SELECT {_values(columns)}, {number} FROM {quick.sql} "
+            f"INSERT INTO {target} SELECT {_values(columns)}{also} FROM {quick.sql} "
             f"WHERE CASE WHEN {good} THEN true ELSE error('bad row') END"
         )
-        [(rows,)] = con.execute(f"SELECT count(*) FROM {target} WHERE file = {number}").fetchall()
-        complete = table.is_complete(rows)
     except (duckdb.Error, pa.ArrowException):
-        complete = False
-    con.execute("COMMIT" if complete else "ROLLBACK")
-    return complete
+        con.execute("ROLLBACK")
+        return False
+    con.execute("COMMIT")
+    return True
 
 
-def _row_by_row(
-    con: Connection,
-    target: str,
-    table: Table,
-    parse: Callable[[Table], list[Parsed]],
-    number: int,
-    rejects: Rejects,
-) -> None:
+def _row_by_row(con: Connection, target: str, table: Table, parse: Parse, also: str, rejects: Rejects) -> None:
     placed, unsplit = table.carefully(con)
     columns = parse(placed)
     rejects.add([BadRow(table.name, placed.unit, row.line, "", "", row.reason) for row in unsplit])
@@ -149,7 +145,7 @@ def _row_by_row(
             ]
         )
     good = " AND ".join(column.good for column in columns)
-    con.execute(f"INSERT INTO {target} SELECT {_values(columns)}, {number} FROM {placed.sql} WHERE {good}")
+    con.execute(f"INSERT INTO {target} SELECT {_values(columns)}{also} FROM {placed.sql} WHERE {good}")
 
 
 def _values(columns: list[Parsed]) -> str:

@@ -15,6 +15,7 @@ import pyarrow.csv
 
 from strobe.errors import InputError, UnknownNameError
 from strobe.graph.ingest import text
+from strobe.graph.ingest.ahead import ahead
 
 if TYPE_CHECKING:
     import duckdb
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 _BATCH_ROWS = 100_000
 _PARQUET = (".parquet", ".pq")
 _PLACE = "strobe_place"
-_BLOCK_BYTES = 4 << 20
+_PARSED_AT_ONCE = 1 << 20
 _ARROW = {"BIGINT": pa.int64(), "DOUBLE": pa.float64(), "VARCHAR": pa.string()}
 
 
@@ -76,10 +77,6 @@ class Table:
         """The table as it is read while all is well; None where there is no such way."""
         return self
 
-    def is_complete(self, num_rows: int) -> bool:
-        """Whether so many rows, read quickly, are all there are."""
-        return True
-
     def carefully(self, con: Connection) -> tuple[Table, list[text.Row]]:
         """The table as it is read when something is wrong, and rows that could not even be split."""
         return self, []
@@ -108,25 +105,21 @@ class TextFile(Table):
         if self.encoding.lower() not in ("utf-8", "utf8"):
             return None
         types = {self.column_name(wanted): kind for wanted, kind in kinds.items()}
+        schema = pa.schema([(name, _ARROW[kind]) for name, kind in types.items()])
         stream = f"stream_{uuid4().hex}"
-        try:
-            reader = pyarrow.csv.open_csv(
-                self.path,
-                pyarrow.csv.ReadOptions(
-                    block_size=_BLOCK_BYTES, column_names=self.layout.columns, skip_rows=self.layout.skip
-                ),
-                pyarrow.csv.ParseOptions(delimiter=self.layout.delimiter),
-                pyarrow.csv.ConvertOptions(
-                    column_types={name: _ARROW[kind] for name, kind in types.items()}, include_columns=list(types)
-                ),
-            )
-        except (pa.ArrowException, OSError):
-            return None
-        con.register(stream, reader)
+        con.register(stream, pa.RecordBatchReader.from_batches(schema, ahead(self._batches(schema))))
         return Table(self.name, {**self.types, **types}, stream, self.place, self.unit)
 
-    def is_complete(self, num_rows: int) -> bool:
-        return num_rows == text.count_lines(self.path) - self.layout.skip
+    def _batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Every block of lines is parsed by all cores. That no line is lost is not assumed."""
+        read = pyarrow.csv.ReadOptions(column_names=self.layout.columns, block_size=_PARSED_AT_ONCE)
+        parse = pyarrow.csv.ParseOptions(delimiter=self.layout.delimiter)
+        convert = pyarrow.csv.ConvertOptions(column_types=schema, include_columns=schema.names, null_values=[""])
+        for block, num_ends in text.blocks(self.path, self.layout):
+            parsed = pyarrow.csv.read_csv(pa.BufferReader(block), read, parse, convert)
+            if parsed.num_rows != num_ends and parsed.num_rows != text.count_lines(block):
+                raise pa.ArrowInvalid(f"{parsed.num_rows} rows in {text.count_lines(block)} lines")
+            yield from parsed.to_batches()
 
     def carefully(self, con: Connection) -> tuple[Table, list[text.Row]]:
         bad: list[text.Row] = []

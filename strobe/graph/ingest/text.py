@@ -23,8 +23,7 @@ COMMENTS = ("#", "%")
 WHITESPACE = " "
 
 _SNIFFED_LINES = 50
-_CHUNK = 4 << 20
-_NEWLINE = ord("\n")
+_BLOCK_BYTES = 16 << 20
 
 
 class Row(NamedTuple):
@@ -91,16 +90,33 @@ def rows(path: Path, layout: Layout, encoding: str) -> Iterator[Row]:
             yield Row(start, fields)
 
 
-def count_lines(path: Path) -> int:
-    """Lines of a file that are not blank."""
-    lines, last = 0, np.full(1, _NEWLINE, np.uint8)
-    for chunk in _chunks(path):
-        # Carriage returns are left out first where there are any, so that a blank line is two newlines in a row.
-        data = np.frombuffer(chunk.replace(b"\r", b"") if b"\r" in chunk else chunk, np.uint8)
-        ends = np.concatenate([last, data]) == _NEWLINE
-        lines += int(np.count_nonzero(ends[1:])) - int(np.count_nonzero(ends[1:] & ends[:-1]))
-        last = data[-1:] if data.size else last
-    return lines + int(last[0] != _NEWLINE)
+def blocks(path: Path, layout: Layout) -> Iterator[tuple[memoryview, int]]:
+    """The file after its header in blocks of whole lines, each with the number of its line ends.
+
+    A block is good until the next one is asked for.
+    """
+    with _readable(path), _open(path) as file:
+        for _ in range(layout.skip):
+            file.readline()
+        buffer, held = bytearray(_BLOCK_BYTES), 0
+        while True:
+            if held == len(buffer):  # a line longer than the buffer
+                buffer = buffer + bytes(len(buffer))
+            read = file.readinto(memoryview(buffer)[held:])  # type: ignore[attr-defined]
+            held += read
+            end = held if not read else buffer.rfind(b"\n", 0, held) + 1
+            if end:
+                block = memoryview(buffer)[:end]
+                yield block, int(np.count_nonzero(np.frombuffer(block, np.uint8) == ord("\n")))
+                buffer[: held - end] = buffer[end:held]
+                held -= end
+            if not read:
+                return
+
+
+def count_lines(block: memoryview) -> int:
+    """Lines of a block that are not blank."""
+    return sum(not line.isspace() for line in bytes(block).splitlines(keepends=True))
 
 
 def split(line: str, delimiter: str) -> list[str]:
@@ -137,12 +153,6 @@ class _NumberedLines:
 def _raw_lines(path: Path) -> Iterator[bytes]:
     with _readable(path), _open(path) as file:
         yield from file
-
-
-def _chunks(path: Path) -> Iterator[bytes]:
-    with _readable(path), _open(path) as file:
-        while chunk := file.read(_CHUNK):
-            yield chunk
 
 
 @contextmanager
