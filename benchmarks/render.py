@@ -1,4 +1,4 @@
-"""Writes the figures of the newest records into the documents: ``python -m benchmarks.render``.
+"""Writes the figures of the newest records, and the catalogue, into the documents: ``python -m benchmarks.render``.
 
 A document says where, between ``<!-- figures: NAME -->`` and ``<!-- end -->``; numbers there are never typed.
 """
@@ -11,14 +11,16 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.record import RESULTS
+from strobe.graph.datasets import DATA_SETS
 
 ROOT = RESULTS.parent.parent
 DOCUMENTS = ("README.md", "docs/data.md")
 _MARKED = re.compile(r"(<!-- figures: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
-def ingest(record: dict[str, Any]) -> list[str]:
+def ingest() -> list[str]:
     """The table of benchmarks/ingest.py."""
+    record: dict[str, Any] = json.loads((RESULTS / "ingest.json").read_text())
     figures, samples = record["figures"], record["samples"]
     written, opened = samples["write"], samples["open"]
     return [
@@ -35,17 +37,22 @@ def ingest(record: dict[str, Any]) -> list[str]:
     ]
 
 
-TABLES: dict[str, Callable[[dict[str, Any]], list[str]]] = {"ingest": ingest}
+def datasets() -> list[str]:
+    """The catalogue of data sets."""
+    rows = [
+        f"| `{known.name}` | {known.title} | {known.nodes:,} | {known.edges:,} | {known.snapshots:,} "
+        f"| {', '.join(known.tasks)} |"
+        for known in sorted(DATA_SETS.values(), key=lambda known: known.name)
+    ]
+    return ["| name | what | nodes | edges | snapshots | tasks |", "|---|---|---|---|---|---|", *rows]
+
+
+TABLES: dict[str, Callable[[], list[str]]] = {"ingest": ingest, "datasets": datasets}
 
 
 def rendered(text: str) -> str:
     """The document with its figures as the records have them."""
-
-    def table(match: re.Match[str]) -> str:
-        record = json.loads((RESULTS / f"{match[2]}.json").read_text())
-        return match[1] + "\n".join(TABLES[match[2]](record)) + "\n" + match[3]
-
-    return _MARKED.sub(table, text)
+    return _MARKED.sub(lambda match: match[1] + "\n".join(TABLES[match[2]]()) + "\n" + match[3], text)
 
 
 def main() -> None:

@@ -40,7 +40,7 @@ class Spool:
         self._pieces: dict[int, list[slice]] = {}
         self._rows = 0
 
-    def add(self, snap: IntArray, columns: dict[str, Array]) -> None:
+    def add(self, snap: Array, columns: dict[str, Array]) -> None:
         if snap.size == 0:
             return
         if bool((snap[1:] < snap[:-1]).any()):
@@ -78,15 +78,13 @@ def spooled(con: Connection, options: Options, cut: Cut, numbering: Numbering, f
     source = numbering.source(cut.source, "src", "dst")
     reader = con.sql(f"SELECT {picked} FROM {source}").to_arrow_reader(_BATCH_ROWS)
 
-    def numbered() -> Iterator[tuple[IntArray, dict[str, Array]]]:
+    def numbered() -> Iterator[tuple[Array, dict[str, Array]]]:
         for batch in reader:
-            snap: Array
             columns: list[Array]
             snap, *columns = (np.from_dlpack(column) for column in batch.columns)
-            if starts is not None:
-                snap = np.searchsorted(starts, snap, side="right") - 1
+            number = snap if starts is None else np.searchsorted(starts, snap, side="right") - 1
             columns[:2] = [numbering.nodes(column) for column in columns[:2]]
-            yield snap, dict(zip(names, columns, strict=True))
+            yield number, dict(zip(names, columns, strict=True))
 
     spool = Spool(folder, names)
     for snap, block in ahead(numbered()):

@@ -1,0 +1,44 @@
+"""Working ahead changes nothing but the time it takes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from strobe.graph.ingest.ahead import ahead
+
+
+def test_items_come_in_order() -> None:
+    assert list(ahead(iter(range(100)))) == list(range(100))
+    assert list(ahead(iter([]))) == []
+
+
+def test_the_next_item_is_made_while_the_current_one_is_used() -> None:
+    made = threading.Event()
+
+    def items() -> Iterator[int]:
+        yield 1
+        made.set()
+        yield 2
+
+    for item in ahead(items()):
+        assert item == 2 or made.wait(timeout=10)
+
+
+def test_what_goes_wrong_in_the_thread_goes_wrong_here() -> None:
+    def items() -> Iterator[int]:
+        yield 1
+        raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        list(ahead(items()))
+
+
+def test_an_early_end_leaves_no_thread_behind() -> None:
+    before = threading.active_count()
+    items = ahead(iter(range(100)))
+    assert next(items) == 0
+    items.close()  # type: ignore[attr-defined]
+    assert threading.active_count() == before
