@@ -183,14 +183,17 @@ def _is_undecodable(text: str) -> bool:
 
 
 def _guess_delimiter(path: Path, lines: list[str]) -> str:
-    """The delimiter that gives the first line the most columns, and at least half of the others as many."""
+    """The delimiter that gives the first line the most columns, and at least half of the others as many.
+
+    Blanks delimit only what nothing else does: fields of other files may hold them.
+    """
     if path.name.removesuffix(".gz").endswith(".tsv"):
         return "\t"
-    best, most = WHITESPACE, len(lines[0].split())
+    best, most = WHITESPACE, 1
     for delimiter in DELIMITERS:
         width = _width(lines[0], delimiter)
         alike = sum(_width(line, delimiter) == width for line in lines)
-        if width > 1 and width >= most and 2 * alike >= len(lines):
+        if width > most and 2 * alike >= len(lines):
             best, most = delimiter, width
     return best
 
