@@ -40,8 +40,9 @@ _ATTEMPTS = 10
 class DiskSink:
     """Writes a graph's arrays into a hidden directory that becomes the target when it is finished.
 
-    Use it as a context manager: leaving it without ``finish`` removes what was written. A second writer of
-    the same target, in this process or another, is refused.
+    What a builder needs on the way goes to ``scratch_dir``, which is gone by then. Use it as a context manager:
+    leaving it without ``finish`` removes what was written. A second writer of the same target, in this process or
+    another, is refused.
     """
 
     def __init__(self, path: str | PathLike[str], *, overwrite: bool = False) -> None:
@@ -50,7 +51,7 @@ class DiskSink:
         self._finished = False
         self._columns: dict[str, Column] = {}
         self._dir, self._aside = _beside(self.target, "writing"), _beside(self.target, "replaced")
-        self.scratch_dir: Path | None = self._dir
+        self.scratch_dir: Path | None = _beside(self.target, "scratch")
         try:
             self.target.parent.mkdir(parents=True, exist_ok=True)
             self._lock = WriteLock(self.target)
@@ -58,6 +59,7 @@ class DiskSink:
                 self._clear_up()
                 _refuse_target(self.target, overwrite)
                 self._dir.mkdir()
+                _beside(self.target, "scratch").mkdir()
             except BaseException:
                 self._lock.release()
                 raise
@@ -72,7 +74,7 @@ class DiskSink:
             return  # another writer may be at work by now
         for column in self._columns.values():
             column.abandon()
-        shutil.rmtree(self._dir, ignore_errors=True)
+        self._remove_own()
         self._lock.release()
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise StrobeError(
@@ -113,6 +115,7 @@ class DiskSink:
             json.dump(meta, file, indent=1)
             file.flush()
             os.fsync(file.fileno())
+        shutil.rmtree(_beside(self.target, "scratch"), ignore_errors=True)
         self._publish()
         opened = open_graph(self.target)
         self._finished = True
@@ -133,9 +136,13 @@ class DiskSink:
         _sync_dir(self.target.parent)
         _remove_graph(self._aside)
 
+    def _remove_own(self) -> None:
+        for folder in (self._dir, _beside(self.target, "scratch")):
+            shutil.rmtree(folder, ignore_errors=True)
+
     def _clear_up(self) -> None:
         """After a writer of this target that was killed: a graph it had moved aside comes back."""
-        shutil.rmtree(self._dir, ignore_errors=True)
+        self._remove_own()
         if (self._aside / _META).is_file() and not self.target.exists():
             self._aside.rename(self.target)
         _remove_graph(self._aside)

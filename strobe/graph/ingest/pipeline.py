@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from os import PathLike
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from strobe.errors import InputError, MissingPackageError, OptionError
+from strobe.errors import InputError, MissingPackageError, OptionError, StrobeError
 from strobe.graph.build import GraphBuilder, Sink
 from strobe.graph.disk import DiskSink
 from strobe.graph.dynamic import DynamicGraph
@@ -96,18 +97,17 @@ def ingest(
     """
     chosen = Options(src=src, dst=dst, clock=clock, **options)
     bad = Rejects(_rejects_path(out, rejects) if skip_bad_rows else None)
-    with (
-        tempfile.TemporaryDirectory(prefix="strobe-ingest-", dir=_scratch_parent(out)) as scratch,
-        contextlib.closing(_connect(Path(scratch), memory)) as con,
-    ):
-        job = _Job(con, chosen, bad, Path(scratch), on_stage or (lambda stage, done, total: None))
+    with contextlib.ExitStack() as stack:
+        sink = None if out is None else stack.enter_context(DiskSink(out, overwrite=overwrite))
+        scratch = None if sink is None else sink.scratch_dir
+        if scratch is None:
+            scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="strobe-ingest-")))
+        con = stack.enter_context(_database(scratch, memory))
+        job = _Job(con, chosen, bad, scratch, on_stage or (lambda stage, done, total: None))
         ids, unit = _stage_all(job, source, text or TextOptions())
         if not skip_bad_rows:
             bad.refuse()
-        if out is None:
-            return _build(job, None, ids, unit)
-        with DiskSink(out, overwrite=overwrite) as sink:
-            return _build(job, sink, ids, unit)
+        return _build(job, sink, ids, unit)
 
 
 def to_events(graph: DynamicGraph) -> tuple[pa.Table, pa.Table]:
@@ -137,6 +137,24 @@ def _table(snapshot: Snapshot, ids: dict[str, IntArray], values: dict[str, Array
     size = next(iter(columns.values())).size
     columns |= {name: np.ascontiguousarray(column) for name, column in values.items() if column is not None}
     return pa.table({"snapshot": np.full(size, snapshot.t), **columns})
+
+
+@contextlib.contextmanager
+def _database(scratch: Path, memory: str) -> Iterator[Connection]:
+    """A scratch database; what goes wrong for want of room is said plainly."""
+    con = _connect(scratch, memory)
+    import duckdb
+
+    try:
+        yield con
+    except duckdb.OutOfMemoryException as error:
+        raise StrobeError(f"memory={memory} and the room in {scratch.parent} do not suffice: {error}") from error
+    except duckdb.IOException as error:
+        if "No space left" in str(error):
+            raise OSError(errno.ENOSPC, str(error)) from error
+        raise
+    finally:
+        con.close()
 
 
 def _connect(scratch: Path, memory: str) -> Connection:
@@ -240,6 +258,7 @@ def _build(job: _Job, sink: Sink | None, ids: Ids, unit: TimeUnit) -> DynamicGra
         info["rejects"] = str(bad.path)
     if values is not None and values.classes is not None:
         info["classes"] = values.classes
+    con.close()
     return builder.finish(features=features, labels=labels, names=numbering.names, info=info)
 
 
@@ -257,15 +276,6 @@ def _counted(con: Connection, options: Options, unit: TimeUnit) -> dict[str, Any
         [(pairs,)] = con.execute("SELECT count(*) FROM (SELECT DISTINCT src, dst FROM events)").fetchall()
         counted["distinct_pairs"] = pairs
     return counted
-
-
-def _scratch_parent(out: str | PathLike[str] | None) -> Path | None:
-    """Scratch files go beside the result, where there must be room anyway; else to the system's place."""
-    if out is None:
-        return None
-    parent = Path(out).resolve().parent
-    parent.mkdir(parents=True, exist_ok=True)
-    return parent
 
 
 def _rejects_path(out: str | PathLike[str] | None, rejects: str | PathLike[str] | None) -> Path:

@@ -52,7 +52,7 @@ class Spool:
             pieces.append(slice(self._rows + start, self._rows + stop))
         for name, column in columns.items():
             self._dtypes[name] = column.dtype
-            column.tofile(self._files[name])
+            self._files[name].write(np.ascontiguousarray(column).data)
         self._rows += snap.size
 
     def blocks(self, num_snapshots: int) -> Iterator[dict[str, Array]]:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import csv
 import gzip
 import os
+import signal
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from strobe.errors import BadRowsError, InputError, OptionError, StrobeError
+from strobe.errors import BadRowsError, FormatError, InputError, OptionError, StrobeError
+from strobe.graph import open_graph
 from strobe.graph.ingest import Every, NodeTable, ingest
 from strobe.graph.ingest.tables import TextOptions
 
@@ -23,15 +27,8 @@ GOOD = "1,2,10,0.5\n"
 
 
 def read(path: Path, **options: Any) -> Any:
-    merged: dict[str, Any] = {
-        "src": "src",
-        "dst": "dst",
-        "time": "time",
-        "weight": "weight",
-        "clock": Every(5),
-        **options,
-    }
-    return ingest(path, out=path.parent / "graph", **merged)
+    usual: dict[str, Any] = {"src": "src", "dst": "dst", "time": "time", "weight": "weight", "clock": Every(5)}
+    return ingest(path, **(usual | {"out": path.parent / "graph"} | options))
 
 
 def assert_nothing_written(folder: Path, *inputs: str) -> None:
@@ -252,6 +249,50 @@ def test_an_existing_graph_is_not_replaced_unless_asked(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="already holds a graph"):
         read(path)
     assert read(path, overwrite=True).info["rows"] == 1
+
+
+def test_an_existing_graph_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "events.csv"
+    path.write_text(HEADER + GOOD)
+    read(path)
+    path.write_text("rubbish")
+    with pytest.raises(OptionError, match="already holds a graph"):
+        read(path)
+
+
+def test_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
+    small, path = tmp_path / "small", tmp_path / "events.csv"
+    small.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", small], capture_output=True).returncode:
+        pytest.skip("mounting a small file system is not permitted here")
+    try:
+        rng = np.random.default_rng(0)
+        path.write_text(HEADER + "".join(f"{a},{b},{c},1\n" for a, b, c in rng.integers(0, 9999, (100_000, 3))))
+        with pytest.raises(StrobeError, match="the disk is full"):
+            read(path, out=small / "graph", clock=Every(100))
+        assert list(small.iterdir()) == []
+    finally:
+        subprocess.run(["umount", small], check=True)
+
+
+def test_a_killed_ingest_leaves_nothing_that_opens_and_the_next_one_clears_up(tmp_path: Path) -> None:
+    path = tmp_path / "events.csv"
+    path.write_text(HEADER + GOOD + "3,4,20,1\n")
+    program = f"""
+import os, signal
+from strobe.graph.ingest import Every, ingest
+def stop(stage, done, total):
+    if stage == "writing snapshots" and done == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+ingest({str(path)!r}, src="src", dst="dst", time="time", clock=Every(5), out={str(tmp_path / "graph")!r}, on_stage=stop)
+"""
+    killed = subprocess.run([sys.executable, "-c", program])
+    assert killed.returncode == -signal.SIGKILL
+    with pytest.raises(FormatError):
+        open_graph(tmp_path / "graph")
+    assert len(list(tmp_path.iterdir())) > 1, "the writer was killed before it wrote anything"
+    assert read(path).info["rows"] == 2
+    assert_nothing_written(tmp_path, "events.csv", "graph")
 
 
 def test_bad_rows_of_a_node_table_are_named_too(tmp_path: Path) -> None:
