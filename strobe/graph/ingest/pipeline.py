@@ -36,7 +36,7 @@ from strobe.graph.ingest.columns import (
 from strobe.graph.ingest.nodes import NodeValues
 from strobe.graph.ingest.numbering import as_given, renumbered
 from strobe.graph.ingest.options import Options
-from strobe.graph.ingest.snapshots import add_snapshots, spooled
+from strobe.graph.ingest.snapshots import Spool, add_snapshots, needed_columns, sort_events
 from strobe.graph.ingest.stage import Rejects, stage
 from strobe.graph.ingest.tables import Table, TextOptions, tables
 from strobe.graph.snapshot import Snapshot
@@ -240,9 +240,10 @@ def _build(job: _Job, sink: Sink | None, ids: Ids, unit: TimeUnit) -> DynamicGra
         parallel=options.merging,
         self_loops=options.self_loops,
     )
-    report("sorting events", 0, None)
-    spool = spooled(con, options, cut, numbering, job.scratch)
-    add_snapshots(builder, spool, options, cut, values, partial(report, "writing snapshots"))
+    with Spool(job.scratch, needed_columns(options)) as spool:
+        report("sorting events", 0, None)
+        sort_events(con, spool, cut, numbering)
+        add_snapshots(builder, spool, options, cut, values, partial(report, "writing snapshots"))
     features, labels = (None, None) if values is None else values.for_all_time()
     if not (options.nodes is not None and options.nodes.features):
         features = options.features or Degrees(log=True)

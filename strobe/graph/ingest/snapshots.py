@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
 import numpy as np
 
@@ -34,11 +35,20 @@ class Spool:
     """Events by snapshot: every batch is split into pieces, which go to a file per column and are found again."""
 
     def __init__(self, folder: Path, names: list[str]) -> None:
+        self.names = names
         self._paths = {name: folder / f"{name}.column" for name in names}
         self._files: dict[str, BinaryIO] = {name: path.open("wb") for name, path in self._paths.items()}
         self._dtypes: dict[str, np.dtype[Any]] = {}
         self._pieces: dict[int, list[slice]] = {}
         self._rows = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for file in self._files.values():
+            with contextlib.suppress(OSError):  # on a full disk buffered bytes cannot be written, and need not be
+                file.close()
 
     def add(self, snap: Array, columns: dict[str, Array]) -> None:
         if snap.size == 0:
@@ -68,11 +78,17 @@ class Spool:
             yield {name: np.concatenate([column[piece] for piece in pieces]) for name, column in stored.items()}
 
 
-def spooled(con: Connection, options: Options, cut: Cut, numbering: Numbering, folder: Path) -> Spool:
+def needed_columns(options: Options) -> list[str]:
+    """What must be known of an event once it has found its snapshot; ties between weights are broken by time."""
+    if options.weight is None:
+        return ["src", "dst"]
+    by_time = options.merging == "last" and options.time is not None
+    return ["src", "dst", "weight", *(["time"] if by_time else [])]
+
+
+def sort_events(con: Connection, spool: Spool, cut: Cut, numbering: Numbering) -> None:
     """All events by node, sorted into their snapshots, in one pass over the staged table."""
-    names = ["src", "dst", *(["weight"] if options.weight is not None else [])]
-    if options.weight is not None and options.merging == "last" and options.time is not None:
-        names.append("time")
+    names = spool.names
     picked = ", ".join([f"{cut.sql or 'time'} AS snap", numbering.select("src", "dst"), *names[2:]])
     starts = None if cut.sql is not None or cut.starts is None else np.array(cut.starts)
     source = numbering.source(cut.source, "src", "dst")
@@ -86,10 +102,8 @@ def spooled(con: Connection, options: Options, cut: Cut, numbering: Numbering, f
             columns[:2] = [numbering.nodes(column) for column in columns[:2]]
             yield number, dict(zip(names, columns, strict=True))
 
-    spool = Spool(folder, names)
     for snap, block in ahead(numbered()):
         spool.add(snap, block)
-    return spool
 
 
 def add_snapshots(
