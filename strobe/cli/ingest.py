@@ -20,9 +20,8 @@ from strobe.cli.clock_options import (
 from strobe.cli.console import err, out, show_written, stage_bar
 from strobe.errors import OptionError
 from strobe.graph.dynamic import DynamicGraph
-from strobe.graph.ingest import NodeTable
+from strobe.graph.ingest import NodeTable, TextOptions
 from strobe.graph.ingest import ingest as ingest_table
-from strobe.graph.ingest.tables import TextOptions
 
 
 def ingest(
@@ -79,9 +78,9 @@ def ingest(
             "--by-column NAME or --per-file"
         )
     chosen: dict[str, Any] = {
-        "ids": _one_of("--ids", ids, "integer", "string"),
-        "time_unit": _one_of("--time-unit", time_unit, "iso", "s", "ms", "number"),
-        "repeated": _one_of("--repeated", repeated, "count", "sum", "last", "keep"),
+        "ids": ids,
+        "time_unit": time_unit,
+        "repeated": repeated,
         "presence": presence,
         "life": life,
         "nodes": _node_table(nodes, node_id, features, label, node_time, fill_missing),
@@ -124,12 +123,6 @@ def _summary(graph: DynamicGraph, path: Path, seconds: float, as_json: bool) -> 
 
 def _column(text: str) -> str | int:
     return int(text) if text.isdigit() else text
-
-
-def _one_of(option: str, value: str | None, *allowed: str) -> str | None:
-    if value is not None and value not in allowed:
-        raise OptionError(f"{option} takes {', '.join(allowed)}, not {value!r}")
-    return value
 
 
 def _node_table(

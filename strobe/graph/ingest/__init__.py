@@ -1,8 +1,10 @@
 """Ingest: tables of events or snapshot edges, of any size, become a dynamic graph."""
 
 from strobe.graph.ingest.clock import ByColumn, ByFile, Calendar, Clock, EventsEach, Every, Into
+from strobe.graph.ingest.events import to_events
 from strobe.graph.ingest.nodes import NodeTable
-from strobe.graph.ingest.pipeline import ingest, to_events
+from strobe.graph.ingest.pipeline import ingest
+from strobe.graph.ingest.tables import TextOptions
 
 __all__ = [
     "ByColumn",
@@ -13,6 +15,7 @@ __all__ = [
     "Every",
     "Into",
     "NodeTable",
+    "TextOptions",
     "ingest",
     "to_events",
 ]

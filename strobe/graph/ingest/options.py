@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from strobe.errors import OptionError
 from strobe.graph.features import Carrier
@@ -14,7 +14,13 @@ from strobe.graph.ingest.nodes import NodeTable
 from strobe.ops.csr import Parallel
 
 Presence = Literal["active", "seen", "always"]
-PRESENCE: tuple[Presence, ...] = ("active", "seen", "always")
+
+_ALLOWED: dict[str, tuple[str, ...]] = {
+    "ids": get_args(Ids),
+    "time_unit": get_args(TimeUnit),
+    "repeated": get_args(Parallel),
+    "presence": get_args(Presence),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,8 +51,14 @@ class Options:
             raise OptionError("this way of cutting snapshots needs a time column: say which one it is")
         if self.life < 1:
             raise OptionError(f"an edge lives for at least one snapshot, not {self.life}")
-        if self.presence not in PRESENCE:
-            raise OptionError(f"presence must be one of {', '.join(PRESENCE)}, not {self.presence!r}")
+        for name, allowed in _ALLOWED.items():
+            value = getattr(self, name)
+            if value is not None and value not in allowed:
+                raise OptionError(f"{name} must be one of {', '.join(allowed)}, not {value!r}")
+        if self.repeated == "sum" and self.weight is None:
+            raise OptionError("repeated='sum' needs a weight column; to count repeated edges use 'count'")
+        if self.ids == "string" and not self.renumber:
+            raise OptionError("ids that are strings cannot stay as they are: leave renumber on")
         if self.num_nodes is not None and self.renumber:
             raise OptionError("num_nodes only makes sense with renumber=False")
         if self.nodes is not None and self.nodes.features and self.features is not None:

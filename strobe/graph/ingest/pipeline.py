@@ -6,21 +6,20 @@ import contextlib
 import errno
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 
 from strobe.errors import InputError, MissingPackageError, OptionError, StrobeError
 from strobe.graph.build import GraphBuilder, Sink
 from strobe.graph.disk import DiskSink
 from strobe.graph.dynamic import DynamicGraph
-from strobe.graph.features import Array, Degrees
+from strobe.graph.features import Carrier, Degrees
 from strobe.graph.ingest.clock import ByColumn, ByFile, Clock
 from strobe.graph.ingest.columns import (
     Ids,
@@ -33,14 +32,13 @@ from strobe.graph.ingest.columns import (
     text_column,
     time_column,
 )
-from strobe.graph.ingest.nodes import NodeValues
+from strobe.graph.ingest.nodes import NodeTable, NodeValues
 from strobe.graph.ingest.numbering import as_given, renumbered
-from strobe.graph.ingest.options import Options
+from strobe.graph.ingest.options import Options, Presence
 from strobe.graph.ingest.snapshots import Spool, add_snapshots, needed_columns, sort_events
 from strobe.graph.ingest.stage import Rejects, stage
 from strobe.graph.ingest.tables import Table, TextOptions, tables
-from strobe.graph.snapshot import Snapshot
-from strobe.ops.csr import IntArray
+from strobe.ops.csr import Parallel
 
 if TYPE_CHECKING:
     import duckdb
@@ -67,6 +65,21 @@ def ingest(
     src: str | int,
     dst: str | int,
     clock: Clock,
+    time: str | int | None = None,
+    weight: str | int | None = None,
+    ids: Ids | None = None,
+    time_unit: TimeUnit | None = None,
+    directed: bool = True,
+    life: int = 1,
+    repeated: Parallel | None = None,
+    self_loops: bool = True,
+    presence: Presence = "active",
+    nodes: NodeTable | None = None,
+    features: Carrier | None = None,
+    renumber: bool = True,
+    num_nodes: int | None = None,
+    info: Mapping[str, Any] | None = None,
+    count_pairs: bool = False,
     out: str | PathLike[str] | None = None,
     text: TextOptions | None = None,
     skip_bad_rows: bool = False,
@@ -74,7 +87,6 @@ def ingest(
     overwrite: bool = False,
     memory: str = "512MB",
     on_stage: OnStage | None = None,
-    **options: Any,
 ) -> DynamicGraph:
     """Makes a dynamic graph from a table of events (or of snapshots' edges).
 
@@ -83,7 +95,7 @@ def ingest(
     or position: ``src``, ``dst``, ``time`` and ``weight``; ``clock`` says how time is cut into snapshots. With
     ``out`` the graph is written there and opened; else it is built in memory.
 
-    Further options: ``ids`` ("integer" or "string") and ``time_unit`` ("number", "s", "ms", "iso") are found out
+    ``ids`` ("integer" or "string") and ``time_unit`` ("number", "s", "ms", "iso") are found out
     from the first rows if not given; ``directed``; ``life``, for how many snapshots an edge stays; ``repeated``,
     what several events of an edge in a snapshot do ("count", "sum", "last", "keep"; by default weights are summed
     and events without weights counted); ``self_loops``; ``presence``, when a node is present ("active": in
@@ -95,7 +107,26 @@ def ingest(
     writes them to ``rejects``. Memory: ``memory`` for the database, which spills to disk, and what ``GraphBuilder``
     needs. Equal rows in any order give the same graph; parallel edges that are kept come in order of weight.
     """
-    chosen = Options(src=src, dst=dst, clock=clock, **options)
+    options = Options(
+        src=src,
+        dst=dst,
+        clock=clock,
+        time=time,
+        weight=weight,
+        ids=ids,
+        time_unit=time_unit,
+        directed=directed,
+        life=life,
+        repeated=repeated,
+        self_loops=self_loops,
+        presence=presence,
+        nodes=nodes,
+        features=features,
+        renumber=renumber,
+        num_nodes=num_nodes,
+        info=info or {},
+        count_pairs=count_pairs,
+    )
     bad = Rejects(_rejects_path(out, rejects) if skip_bad_rows else None)
     with contextlib.ExitStack() as stack:
         sink = None if out is None else stack.enter_context(DiskSink(out, overwrite=overwrite))
@@ -103,40 +134,11 @@ def ingest(
         if scratch is None:
             scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="strobe-ingest-")))
         con = stack.enter_context(_database(scratch, memory))
-        job = _Job(con, chosen, bad, scratch, on_stage or (lambda stage, done, total: None))
-        ids, unit = _stage_all(job, source, text or TextOptions())
+        job = _Job(con, options, bad, scratch, on_stage or (lambda stage, done, total: None))
+        kinds = _stage_all(job, source, text or TextOptions())
         if not skip_bad_rows:
             bad.refuse()
-        return _build(job, sink, ids, unit)
-
-
-def to_events(graph: DynamicGraph) -> tuple[pa.Table, pa.Table]:
-    """A graph as two tables, the inverse of ``ingest`` by column "snapshot".
-
-    The first has a row per edge (snapshot, src, dst and, if weighted, weight), the second a row per cell (snapshot,
-    node, x0, x1, …, label).
-    """
-    if graph.labels is not None and graph.labels.shape:
-        raise InputError(f"labels of shape {graph.labels.shape} do not fit into one column")
-    edges, cells = [], []
-    for snapshot in graph:
-        src, dst, weight = snapshot.edges()
-        edges.append(_table(snapshot, {"src": src, "dst": dst}, {"weight": weight}))
-        x, y = snapshot.x, snapshot.y
-        features = {} if x is None else {f"x{k}": x[:, k] for k in range(x.shape[1])}
-        cells.append(_table(snapshot, {"node": snapshot.nodes}, {**features, "label": y}))
-    if not edges:
-        none = np.empty(0, np.int64)
-        return pa.table({"snapshot": none, "src": none, "dst": none}), pa.table({"snapshot": none, "node": none})
-    return pa.concat_tables(edges), pa.concat_tables(cells)
-
-
-def _table(snapshot: Snapshot, ids: dict[str, IntArray], values: dict[str, Array | None]) -> pa.Table:
-    """Rows of one snapshot; int64 ids, so that tables of all snapshots fit together."""
-    columns: dict[str, Array] = {name: column.astype(np.int64) for name, column in ids.items()}
-    size = next(iter(columns.values())).size
-    columns |= {name: np.ascontiguousarray(column) for name, column in values.items() if column is not None}
-    return pa.table({"snapshot": np.full(size, snapshot.t), **columns})
+        return _build(job, sink, *kinds)
 
 
 @contextlib.contextmanager
@@ -187,6 +189,8 @@ def _stage_all(job: _Job, source: Any, text: TextOptions) -> tuple[Ids, TimeUnit
     report("reading rows", 0, None)
     found = tables(con, source, text, options.columns())
     ids = options.ids or guess_ids([s for column in (options.src, options.dst) for s in found[0].samples(con, column)])
+    if ids == "string" and not options.renumber:
+        raise InputError(f"column {options.src!r} or {options.dst!r} holds names, which cannot stay as node numbers")
     unit = options.time_unit or _time_unit(con, found[0], options)
 
     def parse(table: Table) -> list[Parsed]:

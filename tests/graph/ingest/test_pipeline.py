@@ -21,7 +21,9 @@ from hypothesis import strategies as st
 from strobe.errors import InputError, OptionError
 from strobe.graph import DynamicGraph
 from strobe.graph.ingest import ByColumn, ByFile, Calendar, EventsEach, Every, Into, NodeTable, ingest, to_events
+from strobe.graph.ingest.options import Presence
 from strobe.graph.ingest.tables import TextOptions
+from strobe.ops.csr import Parallel
 from tests.graphs import PlainGraph, dynamic_graphs
 
 Event = tuple[int, int, int, float]  # source, destination, time, weight
@@ -108,7 +110,7 @@ events_lists = st.lists(
     self_loops=st.booleans(),
 )
 def test_snapshots_agree_with_the_reference(
-    events: list[Event], length: int, life: int, repeated: str, directed: bool, self_loops: bool
+    events: list[Event], length: int, life: int, repeated: Parallel, directed: bool, self_loops: bool
 ) -> None:
     graph = ingest(
         columns(events),
@@ -141,7 +143,7 @@ def test_shuffled_rows_give_the_same_graph(events: list[Event], seed: int, repea
 
 @settings(max_examples=40, deadline=None)
 @given(events=events_lists, life=st.integers(1, 3), presence=st.sampled_from(["active", "seen", "always"]))
-def test_presence_agrees_with_the_reference(events: list[Event], life: int, presence: str) -> None:
+def test_presence_agrees_with_the_reference(events: list[Event], life: int, presence: Presence) -> None:
     graph = ingest(
         columns(events),
         src="src",
@@ -295,6 +297,8 @@ def test_ids_that_are_node_numbers_can_stay() -> None:
     graph = ingest(table, src="a", dst="b", time="t", clock=Every(1), renumber=False, num_nodes=9)
     assert graph.num_nodes == 9
     assert graph[0].nodes.tolist() == [2, 4]
+    with pytest.raises(InputError, match="holds names"):
+        ingest({"a": ["x"], "b": ["y"], "t": [0]}, src="a", dst="b", time="t", clock=Every(1), renumber=False)
     with pytest.raises(InputError, match="node 4, outside"):
         ingest(table, src="a", dst="b", time="t", clock=Every(1), renumber=False, num_nodes=3)
 
@@ -347,9 +351,13 @@ def test_the_graph_written_to_disk_is_the_one_in_memory(tmp_path: Path) -> None:
         ({"clock": Every(1)}, "needs a time column"),
         ({"clock": Every(1), "time": "time", "life": 0}, "at least one snapshot"),
         ({"clock": Every(1), "time": "time", "presence": "sometimes"}, "presence must be one of"),
+        ({"clock": Every(1), "time": "time", "repeated": "twice"}, "repeated must be one of keep, count, sum, last"),
+        ({"clock": Every(1), "time": "time", "ids": "names"}, "ids must be one of integer, string"),
+        ({"clock": Every(1), "time": "time", "time_unit": "days"}, "time_unit must be one of"),
+        ({"clock": Every(1), "time": "time", "ids": "string", "renumber": False}, "leave renumber on"),
         ({"clock": Every(1), "time": "time", "num_nodes": 3}, "renumber=False"),
         ({"clock": Every(1), "time": "time", "memory": "lots"}, "is not understood"),
-        ({"clock": Every(1), "time": "time", "repeated": "sum"}, "needs edge weights"),
+        ({"clock": Every(1), "time": "time", "repeated": "sum"}, "needs a weight column"),
         ({"clock": Calendar("day"), "time": "time"}, "needs dates or unix times"),
         ({"clock": Every(1), "time": "time", "skip_bad_rows": True}, "needs a file"),
     ],
