@@ -16,7 +16,7 @@ from strobe.graph.dynamic import ARRAYS, DynamicGraph, Storage, Time
 from strobe.graph.edge_sort import EdgeSorter
 from strobe.graph.features import Carrier, PerCell, from_recipe, given
 from strobe.graph.names import NodeNames
-from strobe.ops.csr import MAX_NODES, FloatArray, IntArray, Parallel, index_dtype, row_pointers
+from strobe.ops.csr import MAX_NODES, FloatArray, IntArray, Parallel, index_dtype
 
 PARALLEL: tuple[Parallel, ...] = ("keep", "count", "sum", "last")
 
@@ -223,19 +223,19 @@ class GraphBuilder:
             for part in parts:
                 src, dst, weight = self._checked(part, t)
                 sorter.add(_positions(src, places, size, t), _positions(dst, places, size, t), weight)
-            degree, loops = np.zeros(size, np.int64), 0
+            row_ptr, loops = np.zeros(size + 1, index_dtype(sorter.num_arcs)), 0
             for key, merged in sorter.blocks():
                 if key.size == 0:
                     continue
                 row, col = np.divmod(key, size)
                 first = int(row[0])
-                counts = np.bincount(row - first)
-                degree[first : first + counts.size] += counts
+                degree = np.bincount(row - first)
+                row_ptr[first + 1 : first + 1 + degree.size] += degree.astype(row_ptr.dtype)
                 loops += int((row == col).sum())
                 self._sink.append("col", col.astype(index_dtype(size)))
                 if merged is not None:
                     self._sink.append("weight", merged)
-            return row_pointers(degree), loops
+            return np.cumsum(row_ptr, out=row_ptr), loops
         finally:
             sorter.close()
             if places is not None:

@@ -45,6 +45,7 @@ class EdgeSorter:
         self._keys: list[IntArray] = []
         self._weights: list[FloatArray] = []
         self._pending = 0
+        self.num_arcs = 0
         self._runs: list[tuple[IntArray, FloatArray | None]] = []
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
 
@@ -93,6 +94,7 @@ class EdgeSorter:
         if weight is not None:
             self._weights.append(weight)
         self._pending += key.size
+        self.num_arcs += key.size
 
     def _sorted_pending(self) -> tuple[IntArray, FloatArray | None]:
         key = np.concatenate(self._keys) if self._keys else np.empty(0, np.int64)
