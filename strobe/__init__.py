@@ -29,6 +29,10 @@ __all__ = [
 _LATER = {"ingest": "strobe.graph.ingest", "load": "strobe.graph.datasets"}
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def __getattr__(name: str) -> Any:
     """Reading tables needs packages that training does not, so they are imported when they are first asked for."""
     if name not in _LATER:

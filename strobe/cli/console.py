@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import shlex
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
 from strobe.graph.dynamic import DynamicGraph
+from strobe.graph.progress import OnProgress, OnStage
 from strobe.report.numbers import file_size
 
 out = Console()
@@ -17,9 +19,6 @@ out = Console()
 
 err = Console(stderr=True)
 """Progress, hints and errors."""
-
-OnProgress = Callable[[int, int | None], None]
-OnStage = Callable[[str, int, int | None], None]
 
 
 @contextmanager
@@ -55,4 +54,4 @@ def show_written(graph: DynamicGraph, path: Path) -> None:
     """Says what was written, where, how large it is, and what to do next."""
     size = file_size(sum(file.stat().st_size for file in path.iterdir()))
     out.print(f"{graph!r}\n{size} at {path}", highlight=False, markup=False, soft_wrap=True)
-    err.print(f"Next: strobe inspect {path}", highlight=False, markup=False, soft_wrap=True)
+    err.print(f"Next: strobe inspect {shlex.quote(str(path))}", highlight=False, markup=False, soft_wrap=True)

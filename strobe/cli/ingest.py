@@ -115,6 +115,15 @@ def _summary(graph: DynamicGraph, path: Path, seconds: float, as_json: bool) -> 
         out.print_json(json.dumps({"graph": str(path), **counts, **info, "seconds": round(seconds, 3)}), indent=None)
         return
     out.print(f"{rows:,} events in {seconds:.1f} s ({rows / max(seconds, 1e-9):,.0f} per second)", highlight=False)
+    empty = sum(not snapshot.num_edges for snapshot in graph)
+    if 10 * empty > 9 * len(graph):
+        times = f"{graph.times[0]} to {graph.times[-1]}"
+        err.print(
+            f"{empty:,} of {len(graph):,} snapshots, from {times}, have no edges: is one of the times wrong?",
+            style="yellow",
+            highlight=False,
+            soft_wrap=True,
+        )
     if info["bad_rows"]:
         left = "1 bad row was" if info["bad_rows"] == 1 else f"{info['bad_rows']:,} bad rows were"
         err.print(f"{left} left out, see {info['rejects']}", style="yellow", highlight=False, soft_wrap=True)

@@ -48,6 +48,9 @@ def run() -> None:
     except StrobeError as error:
         err.print("[bold red]error:[/]", Text(str(error)), highlight=False, soft_wrap=True)
         sys.exit(2)
+    except OSError as error:
+        err.print("[bold red]error:[/]", Text(str(error)), highlight=False, soft_wrap=True)
+        sys.exit(2)
     except KeyboardInterrupt:
         err.print("stopped")
         sys.exit(130)

@@ -258,9 +258,9 @@ class GraphBuilder:
         """The presence is stored from the first snapshot that lacks a node; earlier ones are filled in."""
         if present is None and self._all_present:
             return
-        everyone = np.arange(self._num_nodes, dtype=index_dtype(self._num_nodes))
-        if self._all_present:
-            for _ in range(self.num_snapshots):
+        if self._all_present or present is None:
+            everyone = np.arange(self._num_nodes, dtype=index_dtype(self._num_nodes))
+            for _ in range(self.num_snapshots if self._all_present else 0):
                 self._sink.append("node", everyone)
             self._all_present = False
         self._sink.append("node", everyone if present is None else present)

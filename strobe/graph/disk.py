@@ -300,7 +300,9 @@ def _refuse_target(target: Path, overwrite: bool) -> None:
     if not (target / _META).is_file():
         raise OptionError(f"{target} exists and is not a graph: it is left alone. Choose another place.")
     if not overwrite:
-        raise OptionError(f"{target} already holds a graph: choose another place, or say overwrite")
+        raise OptionError(
+            f"{target} already holds a graph: choose another place, or have it replaced (overwrite=True, --overwrite)"
+        )
 
 
 def _beside(target: Path, purpose: str) -> Path:

@@ -107,9 +107,9 @@ def test_get_says_which_files_to_put_where(root: Path, tmp_path: Path) -> None:
     ("options", "said"),
     [
         (("--per", "month", "--every", "7d"), "--every and --per both say how to cut"),
-        (("--per", "fortnight"), "--per takes one of hour"),
+        (("--per", "fortnight"), "calendar unit must be one of hour, day, week, month, quarter, year, not 'fortnight'"),
         (("--every", "soon"), "no duration"),
-        (("--presence", "sometimes"), "--presence takes active, seen, always"),
+        (("--presence", "sometimes"), "presence must be one of active, seen, always, not 'sometimes'"),
         (("--seed", "1"), "seed cannot be chosen for collegemsg"),
         (("--life", "0"), "at least one snapshot"),
     ],
@@ -131,7 +131,7 @@ def test_generators_are_under_make(root: Path, tmp_path: Path) -> None:
     ("given", "clock"),
     [
         ({}, None),
-        ({"every": "12h"}, Every(43200)),
+        ({"every": "12h"}, Every(43200, in_seconds=True)),
         ({"per": "week"}, Calendar("week")),
         ({"events": 10}, EventsEach(10)),
         ({"snapshots": 5}, Into(5)),

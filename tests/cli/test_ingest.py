@@ -88,7 +88,7 @@ def test_a_node_table_is_joined(events: Path, monkeypatch: pytest.MonkeyPatch) -
     [
         ((), "say how to cut time into snapshots"),
         (("--per", "month", "--events", "3"), "both say how to cut snapshots"),
-        (("--per", "fortnight"), "--per takes one of"),
+        (("--per", "fortnight"), "calendar unit must be one of hour, day, week, month, quarter, year, not 'fortnight'"),
         (("--per", "month", "--repeated", "twice"), "repeated must be one of keep, count, sum, last"),
         (("--per", "month", "--label", "x"), "say which with --nodes"),
         (("--per", "month", "--life", "0"), "at least one snapshot"),

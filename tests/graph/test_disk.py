@@ -141,7 +141,7 @@ def test_a_graph_in_which_features_have_no_columns_survives(place: Path) -> None
 def test_an_existing_graph_is_replaced_only_when_told_to(place: Path) -> None:
     first, second = full_graph(), full_graph(weight=9.0)
     first.save(place)
-    with pytest.raises(OptionError, match="already holds a graph: choose another place, or say overwrite"):
+    with pytest.raises(OptionError, match="already holds a graph: choose another place, or have it replaced"):
         second.save(place)
     assert open_graph(place) == first
     assert second.save(place, overwrite=True) == second

@@ -36,12 +36,14 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class Cut:
     """Events cut into snapshots: what each snapshot is called, and how an event finds its own.
 
-    ``starts`` are the times at which snapshots begin. An event belongs to the last one that has begun, unless ``sql``
-    over ``source`` says otherwise; a clock that goes by values instead of times has no starts.
+    ``starts`` are the times at which snapshots begin, and ``end`` is the time at which the last one is over. An event
+    belongs to the last one that has begun, unless ``sql`` over ``source`` says otherwise; a clock that goes by values
+    instead of times has no starts.
     """
 
     names: list[Time]
     starts: list[float] | None = None
+    end: float = math.inf
     sql: str | None = None
     source: str = "events"
 
@@ -60,14 +62,16 @@ class Clock(ABC):
 class Every(Clock):
     """A snapshot per stretch of time, aligned to its multiples: a day begins at midnight UTC.
 
-    The length is in seconds for dates and unix times, in the table's own unit for plain numbers.
+    The length is in seconds for dates and unix times, in the table's own unit for plain numbers, for which a length
+    ``in_seconds`` is refused.
     """
 
     length: float
+    in_seconds: bool = False
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.length) and self.length > 0):
-            raise OptionError(f"the length of a snapshot must be positive, it is {self.length}")
+        if not (isinstance(self.length, int | float) and math.isfinite(self.length) and self.length > 0):
+            raise OptionError(f"the length of a snapshot must be a positive number, not {self.length!r}")
 
     @classmethod
     def parse(cls, text: str) -> Every:
@@ -75,14 +79,19 @@ class Every(Clock):
         match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw]?)", text.strip())
         if match is None:
             raise OptionError(f"{text!r} is no duration: write a number and s, m, h, d or w, such as 12h or 7d")
-        return cls(float(match[1]) * _SECONDS.get(match[2], 1))
+        return cls(float(match[1]) * _SECONDS.get(match[2], 1), in_seconds=bool(match[2]))
 
     def cut(self, con: duckdb.DuckDBPyConnection, kind: TimeKind) -> Cut:
+        if kind == "number" and self.in_seconds:
+            raise OptionError(
+                "these times are plain numbers, so a snapshot's length is one too, without a unit; "
+                "if they are unix times, say so (time unit s or ms)"
+            )
         low, high = _time_range(con)
         first = math.floor(low / self.length)
         count = _checked_count(math.floor(high / self.length) - first + 1, "a longer duration")
         starts = [(first + k) * self.length for k in range(count)]
-        return Cut(_names(starts, kind), starts)
+        return Cut(_names(starts, kind), _from(low, starts), (first + count) * self.length)
 
 
 @dataclass(frozen=True)
@@ -99,16 +108,22 @@ class Calendar(Clock):
         if kind != "unix":
             raise OptionError(
                 f"a snapshot per {self.unit} needs dates or unix times, these times are plain numbers: "
-                "say which unit they have, or cut by duration, by events or into a number of snapshots"
+                "say which unit they have (time_unit, --time-unit), or cut them in another way"
             )
-        low, high = (_EPOCH + timedelta(seconds=seconds) for seconds in _time_range(con))
-        starts, at = [], self._truncate(low)
-        while at <= high:
-            starts.append(at)
-            _checked_count(len(starts), "a longer unit")
-            at = self._next(at)
-        names: list[Time] = [self._name(start) for start in starts]
-        return Cut(names, [(start - _EPOCH).total_seconds() for start in starts])
+        low, high = _time_range(con)
+        begins, at = list[datetime](), self._truncate(_EPOCH + timedelta(seconds=low))
+        end = math.inf
+        while (begin := (at - _EPOCH).total_seconds()) <= high:
+            begins.append(at)
+            _checked_count(len(begins), "a longer unit")
+            try:
+                at = self._next(at)
+            except OverflowError:  # after the year 9999
+                break
+        else:
+            end = begin
+        starts = [(begin - _EPOCH).total_seconds() for begin in begins]
+        return Cut([self._name(begin) for begin in begins], _from(low, starts), end)
 
     def _truncate(self, moment: datetime) -> datetime:
         hour = moment.replace(minute=0, second=0, microsecond=0)
@@ -135,15 +150,15 @@ class Calendar(Clock):
     def _name(self, start: datetime) -> str:
         match self.unit:
             case "hour":
-                return f"{start:%Y-%m-%dT%H:00}"
+                return start.isoformat()[:16]
             case "month":
-                return f"{start:%Y-%m}"
+                return start.isoformat()[:7]
             case "quarter":
-                return f"{start:%Y}-Q{(start.month + 2) // 3}"
+                return f"{start.year:04}-Q{(start.month + 2) // 3}"
             case "year":
-                return f"{start:%Y}"
+                return f"{start.year:04}"
             case _:
-                return f"{start:%Y-%m-%d}"
+                return start.isoformat()[:10]
 
 
 @dataclass(frozen=True)
@@ -153,8 +168,8 @@ class EventsEach(Clock):
     count: int
 
     def __post_init__(self) -> None:
-        if self.count < 1:
-            raise OptionError(f"a snapshot needs at least one event, not {self.count}")
+        if not isinstance(self.count, int) or self.count < 1:
+            raise OptionError(f"a snapshot needs a whole number of events, at least one, not {self.count!r}")
 
     def cut(self, con: duckdb.DuckDBPyConnection, kind: TimeKind) -> Cut:
         columns = [name for name, *_ in con.execute("DESCRIBE events").fetchall() if name != "file"]
@@ -165,7 +180,7 @@ class EventsEach(Clock):
         ).fetchall()
         _checked_count(len(found), "more events per snapshot")
         starts = [float(start) for (start,) in found]
-        return Cut(_names(starts, kind), starts, row)
+        return Cut(_names(starts, kind), starts, math.nextafter(_time_range(con)[1], math.inf), row)
 
 
 @dataclass(frozen=True)
@@ -175,8 +190,10 @@ class Into(Clock):
     count: int
 
     def __post_init__(self) -> None:
-        if not 1 <= self.count <= MAX_SNAPSHOTS:
-            raise OptionError(f"the number of snapshots must lie in 1..{MAX_SNAPSHOTS:,}, it is {self.count}")
+        if not isinstance(self.count, int) or not 1 <= self.count <= MAX_SNAPSHOTS:
+            raise OptionError(
+                f"the number of snapshots must be a whole one in 1..{MAX_SNAPSHOTS:,}, not {self.count!r}"
+            )
 
     def cut(self, con: duckdb.DuckDBPyConnection, kind: TimeKind) -> Cut:
         low, high = _time_range(con)
@@ -184,9 +201,9 @@ class Into(Clock):
         if length <= 0:
             if self.count > 1:
                 raise InputError(f"all events have one and the same time: they cannot make {self.count} snapshots")
-            return Cut(_names([low], kind), [low])
+            return Cut(_names([low], kind), [low], math.nextafter(high, math.inf))
         starts = [low + k * length for k in range(self.count)]
-        return Cut(_names(starts, kind), starts)
+        return Cut(_names(starts, kind), starts, math.nextafter(high, math.inf))
 
 
 @dataclass(frozen=True)
@@ -203,16 +220,19 @@ class ByColumn(Clock):
     def cut(self, con: duckdb.DuckDBPyConnection, kind: TimeKind) -> Cut:
         found = [mark for (mark,) in con.execute("SELECT DISTINCT mark FROM events").fetchall()]
         if self.values is None:
-            values = sorted(found, key=float) if all(_is_number(mark) for mark in found) else sorted(found)
+            numbers = all(_is_number(mark) for mark in found)
+            values = sorted(found, key=lambda mark: (float(mark), mark)) if numbers else sorted(found)
         else:
             values = [str(value) for value in self.values]
+            if twice := sorted(value for value in set(values) if values.count(value) > 1):
+                raise OptionError(f"the snapshots' values name {twice[0]!r} twice")
             if stray := sorted(set(found) - set(values)):
                 raise InputError(f"column {self.column!r} holds {stray[0]!r}, which is not among the given values")
         _checked_count(len(values), "another column")
         numbered = pa.table({"mark": pa.array(values, pa.string()), "snap": pa.array(range(len(values)), pa.int64())})
         con.register("numbered", numbered)
         con.execute("CREATE TABLE marks AS SELECT * FROM numbered")
-        names: list[Time] = [int(value) if re.fullmatch(r"-?\d{1,15}", value) else value for value in values]
+        names: list[Time] = [int(value) if re.fullmatch(r"0|-?[1-9]\d{0,14}", value) else value for value in values]
         return Cut(names, sql="marks.snap", source="events JOIN marks USING (mark)")
 
 
@@ -225,6 +245,11 @@ class ByFile(Clock):
     def cut(self, con: duckdb.DuckDBPyConnection, kind: TimeKind) -> Cut:
         names: list[Time] = [name for (name,) in con.execute("SELECT name FROM files ORDER BY file").fetchall()]
         return Cut(names, sql="file")
+
+
+def _from(low: float, starts: list[float]) -> list[float]:
+    """Starts that leave no event out: a rounded first one may lie a hair after the first event."""
+    return [min(low, starts[0]), *starts[1:]]
 
 
 def _time_range(con: duckdb.DuckDBPyConnection) -> tuple[float, float]:
@@ -252,4 +277,4 @@ def _names(starts: list[float], kind: TimeKind) -> list[Time]:
         return [int(start) if start == int(start) else repr(start) for start in starts]
     moments = [_EPOCH + timedelta(seconds=start) for start in starts]
     daily = all((m.hour, m.minute, m.second) == (0, 0, 0) for m in moments)
-    return [f"{m:%Y-%m-%d}" if daily else f"{m:%Y-%m-%dT%H:%M:%S}" for m in moments]
+    return [moment.isoformat()[: 10 if daily else 19] for moment in moments]

@@ -114,16 +114,26 @@ def text_column(name: str, source: str | int, table: Table) -> Parsed:
     return Parsed(name, source, value, f"coalesce({value} <> '', false)", "'is empty'", "VARCHAR")
 
 
-def is_number(kind: str) -> bool:
-    """Whether a DuckDB type holds numbers that numpy has too."""
-    return kind in _INTEGERS - {"HUGEINT"} or kind in ("FLOAT", "DOUBLE")
+def label_value(column: str, kind: str) -> str:
+    """A label as a whole number, a fraction or text; NULL where there is none."""
+    if kind in _INTEGERS or kind == "BOOLEAN":
+        return f"TRY_CAST({column} AS BIGINT)"
+    if kind in ("FLOAT", "DOUBLE"):
+        return column
+    if kind.startswith("DECIMAL"):
+        return f"CAST({column} AS DOUBLE)"
+    return f"nullif(trim(CAST({column} AS VARCHAR)), '')"
 
 
 def guess_ids(samples: list[str]) -> Ids:
-    """Integers if at least half of the samples are: a stray name among them is a bad row, not a node."""
-    given = [sample for sample in samples if sample and sample.strip()]
-    whole = sum(sample.strip().lstrip("-").isdigit() for sample in given)
-    return "integer" if 2 * whole >= len(given) else "string"
+    """Integers if at least half of the samples are: a stray name among them is a bad row, not a node.
+
+    Numbers with zeros in front, as of accounts, are names: 007 is not 7.
+    """
+    given = [sample.strip() for sample in samples if sample and sample.strip()]
+    whole = [sample for sample in given if sample.lstrip("-").isdigit()]
+    padded = any(len(sample) > 1 and sample.startswith("0") for sample in whole)
+    return "integer" if 2 * len(whole) >= len(given) and not padded else "string"
 
 
 def guess_time(samples: list[str]) -> TimeUnit:

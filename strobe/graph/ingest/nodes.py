@@ -17,7 +17,7 @@ from strobe.graph.ingest.columns import (
     Parsed,
     TimeUnit,
     id_column,
-    is_number,
+    label_value,
     number_column,
     text_column,
     time_column,
@@ -62,8 +62,7 @@ class NodeTable:
         parsed = [id_column("id", self.id, table, ids)]
         parsed += [number_column(f"f{k}", column, table) for k, column in enumerate(self.features)]
         if self.label is not None:
-            column = table.column(self.label)
-            value = column if is_number(table.type_of(self.label)) else f"nullif(trim(CAST({column} AS VARCHAR)), '')"
+            value = label_value(table.column(self.label), table.type_of(self.label))
             parsed.append(Parsed("label", self.label, value, "true", "''", "VARCHAR"))
         if self.time is not None:
             if isinstance(clock, ByFile):
@@ -81,6 +80,7 @@ class NodeValues:
     def __init__(self, con: Connection, table: NodeTable, numbering: Numbering, cut: Cut) -> None:
         self._table = table
         self._dated = table.time is not None
+        self._names = numbering.names
         columns = _columns(con, numbering)
         columns["id"] = numbering.nodes(columns["id"])
         self.classes, labels = _labels(columns.get("label"))
@@ -89,7 +89,7 @@ class NodeValues:
         moment = columns.get("time", snap)
         order = np.lexsort((columns["id"], moment, snap))
         self._snap, self._id = snap[order], columns["id"][order].astype(np.int64)
-        _refuse_twice(self._snap, moment[order], self._id, self._dated)
+        self._refuse_twice(moment[order])
         self._features = None if features is None else features[order]
         self._labels = None if labels is None else labels[order]
         total = numbering.num_nodes
@@ -136,20 +136,34 @@ class NodeValues:
             self._y[chosen] = self._labels[start:stop]
         self._done = t
 
+    def _refuse_twice(self, moment: Array) -> None:
+        """Refuses two rows for one node and time, which are neighbours in this order."""
+        same = (self._id[1:] == self._id[:-1]) & (moment[1:] == moment[:-1]) & (self._snap[1:] == self._snap[:-1])
+        if bool(same.any()):
+            name = self._name(int(self._id[1:][same][0]))
+            if self._dated:
+                raise InputError(f"the node table has two rows for one node and time: node {name}")
+            raise InputError(
+                f"the node table has two rows for one node: node {name}. If they are of different times, "
+                "say which column dates them (time=…, --node-time)"
+            )
+
+    def _name(self, node: int) -> str:
+        return repr(node if self._names is None else self._names[node])
+
+    def _called(self, nodes: IntArray | None, known: Array) -> str:
+        """The names of the first nodes that are not known."""
+        unknown = np.flatnonzero(~known)[:3]
+        return ", ".join(self._name(int(node)) for node in (unknown if nodes is None else nodes[unknown]))
+
     def _refuse_missing(self, nodes: IntArray | None, where: str) -> None:
         known = self._known if nodes is None else self._known[nodes]
         if self._x is None or self._table.missing == "zero" or bool(known.all()):
             return
         raise InputError(
-            f"{int((~known).sum()):,} nodes have no features {where}: add their rows, or fill in zeros (missing='zero')"
+            f"{int((~known).sum()):,} nodes have no features {where}, such as {self._called(nodes, known)}: "
+            "add their rows, or fill in zeros (missing='zero', --fill-missing)"
         )
-
-
-def _refuse_twice(snap: IntArray, moment: Array, node: IntArray, dated: bool) -> None:
-    """Refuses two rows for one node and time, which are neighbours in this order."""
-    same = (snap[1:] == snap[:-1]) & (moment[1:] == moment[:-1]) & (node[1:] == node[:-1])
-    if bool(same.any()):
-        raise InputError(f"the node table has two rows for one node{' and time' if dated else ''}")
 
 
 def _columns(con: Connection, numbering: Numbering) -> dict[str, Array]:
@@ -178,7 +192,7 @@ def _labels(values: Array | None) -> tuple[list[str] | None, Array | None]:
         labels = np.full(values.size, -1, np.int64)
         labels[given] = [number[text] for text in texts]
         return classes, labels
-    if bool((numbers == np.floor(numbers)).all()) and bool((numbers >= 0).all()):
+    if bool((np.isfinite(numbers) & (numbers == np.floor(numbers)) & (numbers >= 0)).all()):
         labels = np.full(values.size, -1, np.int64)
         labels[given] = numbers.astype(np.int64)
         return None, labels
@@ -188,9 +202,10 @@ def _labels(values: Array | None) -> tuple[list[str] | None, Array | None]:
 
 
 def _snapshots(columns: dict[str, Array], cut: Cut) -> IntArray:
-    """The snapshot of every dated row; rows before the first snapshot come out as -1."""
+    """The snapshot of every dated row: -1 before the first one, T after the last one is over."""
     if cut.starts is not None:
-        return np.searchsorted(np.array(cut.starts), columns["time"], side="right") - 1
+        snap = np.searchsorted(np.array(cut.starts), columns["time"], side="right") - 1
+        return np.where(columns["time"] < cut.end, snap, len(cut.starts))
     number = {str(name): k for k, name in enumerate(cut.names)}
     stray = [mark for mark in columns["mark"] if mark not in number]
     if stray:

@@ -65,16 +65,16 @@ def renumbered(con: Connection, columns: list[tuple[str, str]], ids: Ids) -> Num
 def _integers(con: Connection, columns: list[tuple[str, str]]) -> Numbering:
     low, high = _range(con, columns)
     span = high - low + 1
-    if span <= _DENSE_SPAN:
-        present = np.zeros(span, bool)
-        for batch in _batches(con, columns):
+    [(rows,)] = con.execute("SELECT count(*) FROM events").fetchall()
+    if span <= max(_DENSE_SPAN, 8 * rows):
+        present = np.zeros(span, np.bool_)
+        for batch in _batches(con, [f"SELECT {column} FROM {table}" for table, column in columns]):
             present[batch - low] = True
         dense = np.flatnonzero(present) + low
         place = np.cumsum(present, dtype=index_dtype(span)) - 1
         return Numbering(dense.size, NodeNames(integers=dense), lambda raw: place[raw - low])
-    known: IntArray = np.empty(0, np.int64)
-    for batch in _batches(con, columns):
-        known = _distinct(np.concatenate([known, _distinct(batch)]))
+    every = " UNION ".join(f"SELECT {column} AS id FROM {table}" for table, column in columns)
+    known = np.concatenate(list(_batches(con, [f"SELECT id FROM ({every}) ORDER BY id"])))
     return Numbering(known.size, NodeNames(integers=known), lambda raw: np.searchsorted(known, raw))
 
 
@@ -98,13 +98,8 @@ def _range(con: Connection, columns: list[tuple[str, str]]) -> tuple[int, int]:
     return (0, -1) if low is None else (int(low), int(high))
 
 
-def _batches(con: Connection, columns: list[tuple[str, str]]) -> Iterator[IntArray]:
-    for table, column in columns:
-        for batch in con.sql(f"SELECT {column} FROM {table}").to_arrow_reader(_BATCH_ROWS):
+def _batches(con: Connection, queries: list[str]) -> Iterator[IntArray]:
+    for query in queries:
+        for batch in con.sql(query).to_arrow_reader(_BATCH_ROWS):
             ids: Array = np.from_dlpack(batch.column(0))  # to_numpy would import pandas where it is installed
             yield ids
-
-
-def _distinct(ids: IntArray) -> IntArray:
-    ids = np.sort(ids)
-    return ids[np.concatenate(([True], ids[1:] != ids[:-1]))] if ids.size else ids

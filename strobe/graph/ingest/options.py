@@ -47,8 +47,12 @@ class Options:
     info: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.clock, Clock):
+            raise OptionError(
+                f"the clock must be one of strobe.graph.ingest, such as Calendar('month'), not {self.clock!r}"
+            )
         if self.clock.needs_time and self.time is None:
-            raise OptionError("this way of cutting snapshots needs a time column: say which one it is")
+            raise OptionError("this way of cutting snapshots needs a time column: say which one it is (time=…, --time)")
         if self.life < 1:
             raise OptionError(f"an edge lives for at least one snapshot, not {self.life}")
         for name, allowed in _ALLOWED.items():

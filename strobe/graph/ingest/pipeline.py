@@ -231,7 +231,10 @@ def _build(job: _Job, sink: Sink | None, ids: Ids, unit: TimeUnit) -> DynamicGra
     if num_events == 0 and not (isinstance(options.clock, ByColumn) and options.clock.values is not None):
         raise InputError("there is no event to make a graph of" + (" once bad rows are left out" if bad.count else ""))
     report("cutting snapshots", 0, None)
-    cut = options.clock.cut(con, "number" if unit == "number" else "unix")
+    try:
+        cut = options.clock.cut(con, "number" if unit == "number" else "unix")
+    except OverflowError as error:
+        raise InputError(f"the events' times cannot be cut like this: {error}") from error
     report("numbering nodes", 0, None)
     columns = [("events", "src"), ("events", "dst"), *([("nodes", "id")] if options.nodes is not None else [])]
     numbering = renumbered(con, columns, ids) if options.renumber else as_given(con, columns, options.num_nodes)

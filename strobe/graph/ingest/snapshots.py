@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,7 +17,7 @@ from strobe.graph.ingest.clock import Cut
 from strobe.graph.ingest.nodes import NodeValues
 from strobe.graph.ingest.numbering import Numbering
 from strobe.graph.ingest.options import Options, Presence
-from strobe.ops.csr import IntArray, stable_argsort
+from strobe.ops.csr import IntArray, distinct, stable_argsort
 
 if TYPE_CHECKING:
     import duckdb
@@ -28,18 +27,23 @@ if TYPE_CHECKING:
 Block = dict[str, Array]
 """The events of a snapshot: columns src and dst by node, and weight and time where they are needed."""
 
+RUN_EVENTS = 1 << 21
+"""Events sorted at once on their way into snapshots."""
+
 _BATCH_ROWS = 1 << 18
 
 
 class Spool:
-    """Events by snapshot: every batch is split into pieces, which go to a file per column and are found again."""
+    """Events by snapshot: sorted in runs, which go to a file per column, and in which every snapshot is found again."""
 
     def __init__(self, folder: Path, names: list[str]) -> None:
         self.names = names
         self._paths = {name: folder / f"{name}.column" for name in names}
         self._files: dict[str, BinaryIO] = {name: path.open("wb") for name, path in self._paths.items()}
         self._dtypes: dict[str, np.dtype[Any]] = {}
-        self._pieces: dict[int, list[slice]] = {}
+        self._waiting: list[tuple[Array, Block]] = []
+        self._num_waiting = 0
+        self._runs: list[tuple[Array, Array]] = []  # a run's snapshots, ascending, and the rows at which each begins
         self._rows = 0
 
     def __enter__(self) -> Self:
@@ -50,32 +54,41 @@ class Spool:
             with contextlib.suppress(OSError):  # on a full disk buffered bytes cannot be written, and need not be
                 file.close()
 
-    def add(self, snap: Array, columns: dict[str, Array]) -> None:
-        if snap.size == 0:
-            return
-        if bool((snap[1:] < snap[:-1]).any()):
-            order = stable_argsort(snap)
-            snap, columns = snap[order], {name: column[order] for name, column in columns.items()}
-        bounds = [0, *(np.flatnonzero(snap[1:] != snap[:-1]) + 1).tolist(), snap.size]
-        for start, stop in itertools.pairwise(bounds):
-            pieces = self._pieces.setdefault(int(snap[start]), [])
-            pieces.append(slice(self._rows + start, self._rows + stop))
-        for name, column in columns.items():
-            self._dtypes[name] = column.dtype
-            self._files[name].write(np.ascontiguousarray(column).data)
-        self._rows += snap.size
+    def add(self, snap: Array, block: Block) -> None:
+        """Takes more events and the snapshot of each."""
+        self._waiting.append((snap, block))
+        self._num_waiting += snap.size
+        if self._num_waiting >= RUN_EVENTS:
+            self._write_run()
 
-    def blocks(self, num_snapshots: int) -> Iterator[dict[str, Array]]:
+    def blocks(self, num_snapshots: int) -> Iterator[Block]:
         """The columns of snapshot 0, 1, 2, …, empty ones included."""
+        self._write_run()
         for file in self._files.values():
             file.close()
-        stored: dict[str, Array] = {
+        stored: Block = {
             name: np.memmap(path, self._dtypes[name], mode="r") if self._rows else np.empty(0, np.int64)
             for name, path in self._paths.items()
         }
         for t in range(num_snapshots):
-            pieces = self._pieces.get(t, [slice(0, 0)])
-            yield {name: np.concatenate([column[piece] for piece in pieces]) for name, column in stored.items()}
+            pieces = [slice(*begins[np.searchsorted(snaps, (t, t + 1))]) for snaps, begins in self._runs]
+            yield {name: np.concatenate([column[:0], *(column[p] for p in pieces)]) for name, column in stored.items()}
+
+    def _write_run(self) -> None:
+        if not self._num_waiting:
+            return
+        snap = np.concatenate([snap for snap, _ in self._waiting])
+        order = stable_argsort(snap) if bool((snap[1:] < snap[:-1]).any()) else slice(None)
+        snap = snap[order]
+        assert snap[0] >= 0, "an event before the first snapshot would be lost"
+        for name in self.names:
+            column = np.concatenate([block[name] for _, block in self._waiting])[order]
+            self._dtypes[name] = column.dtype
+            self._files[name].write(np.ascontiguousarray(column).data)
+        first = np.flatnonzero(np.concatenate(([True], snap[1:] != snap[:-1])))
+        self._runs.append((snap[first], self._rows + np.append(first, snap.size)))
+        self._rows += snap.size
+        self._waiting, self._num_waiting = [], 0
 
 
 def needed_columns(options: Options) -> list[str]:
@@ -134,24 +147,26 @@ def add_snapshots(
 
 def _edges(alive: deque[Block], options: Options) -> Edges | list[Edges]:
     """The edges of the living blocks. Weights come in an order of their own, so that sums and ties do not depend on
-    the order of rows."""
+    the order of rows: by snapshot and time where the last one counts, else by size."""
     if options.weight is None:
         return [Edges(block["src"], block["dst"]) for block in alive]
     joined = {name: np.concatenate([block[name] for block in alive]) for name in alive[0]}
-    weight = joined["weight"]
-    order = np.lexsort((weight, joined["time"])) if "time" in joined else np.argsort(weight, kind="stable")
-    return Edges(joined["src"][order], joined["dst"][order], weight[order])
+    keys = [joined["weight"], *([joined["time"]] if "time" in joined else [])]
+    if options.merging == "last":
+        keys.append(np.repeat(np.arange(len(alive)), [block["src"].size for block in alive]))
+    order = np.lexsort(keys)
+    return Edges(joined["src"][order], joined["dst"][order], joined["weight"][order])
 
 
 def _present(alive: deque[Block], presence: Presence, seen: Array, dated: IntArray | None) -> IntArray | None:
     """The nodes present in a snapshot; ``seen`` collects those that ever were. None means all."""
     if presence == "always":
         return None
+    ends = [block[end] for block in alive for end in ("src", "dst")] + ([] if dated is None else [dated])
     if presence == "active":
+        if 16 * sum(column.size for column in ends) < seen.size:
+            return distinct(np.concatenate(ends))
         seen[:] = False
-    for block in alive:
-        seen[block["src"]] = True
-        seen[block["dst"]] = True
-    if dated is not None:
-        seen[dated] = True
+    for column in ends:
+        seen[column] = True
     return np.flatnonzero(seen)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import heapq
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from strobe.errors import BadRowsError
+from strobe.errors import BadRowsError, InputError, OptionError
 from strobe.graph.ingest.columns import Parsed
 from strobe.graph.ingest.tables import Table
 
@@ -49,6 +51,15 @@ class Rejects:
     count: int = 0
     shown: list[BadRow] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        if self.path is None:
+            return
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.unlink(missing_ok=True)  # of an earlier run
+        except OSError as error:
+            raise OptionError(f"rejected rows cannot be written to {self.path}: {error}") from error
+
     def add(self, rows: list[BadRow]) -> None:
         """Takes more rows; the file is begun with the first."""
         if not rows:
@@ -67,10 +78,13 @@ class Rejects:
         """Raises if there is any bad row."""
         if self.count:
             listed = "\n".join(f"  {row}" for row in self.shown)
+            first = self.shown[0]
+            if first.unit == "line" and first.place == 1:
+                listed += "\n  Line 1 may be a header: say so with --header (TextOptions(header=True))."
             more = f"\n  … and {self.count - len(self.shown):,} more" if self.count > len(self.shown) else ""
             raise BadRowsError(
                 f"{self.count:,} bad {'row' if self.count == 1 else 'rows'}; nothing was written:\n{listed}{more}\n"
-                "Mend them, or leave them out with --skip-bad-rows."
+                "Mend the table, or leave them out with --skip-bad-rows (skip_bad_rows=True)."
             )
 
 
@@ -92,18 +106,30 @@ def stage(
     for number, table in enumerate(tables):
         on_progress(number, len(tables) if len(tables) > 1 else None)
         also = f", {number} AS file" if numbered else ""
+        blank = ", ".join(f"CAST(NULL AS {kind}) AS {table.column(name)}" for name, kind in table.types.items())
+        empty = f"SELECT {_values(parse(table))}{also} FROM (SELECT {blank}) LIMIT 0"
         if number == 0:
-            blank = ", ".join(f"CAST(NULL AS {kind}) AS {table.column(name)}" for name, kind in table.types.items())
-            con.execute(f"CREATE TABLE {target} AS SELECT {_values(parse(table))}{also} FROM (SELECT {blank}) LIMIT 0")
+            con.execute(f"CREATE TABLE {target} AS {empty}")
+        _refuse_other_types(con, target, empty, table)
         if not _all_at_once(con, target, table, parse, also):
             _row_by_row(con, target, table, parse, also, rejects)
     on_progress(len(tables), len(tables))
+
+
+def _refuse_other_types(con: Connection, target: str, empty: str, table: Table) -> None:
+    """Tables staged together must agree, or values would be rounded or cut to those of the first."""
+    for (name, kind, *_), (_, other, *_) in zip(
+        con.execute(f"DESCRIBE {target}").fetchall(), con.execute(f"DESCRIBE {empty}").fetchall(), strict=True
+    ):
+        if kind != other:
+            raise InputError(f"{table.name}: column {name!r} is {other}, in the tables before it {kind}")
 
 
 def _all_at_once(con: Connection, target: str, table: Table, parse: Parse, also: str) -> bool:
     """Inserts all rows if none is bad; else none."""
     import duckdb
 
+    interrupts = (KeyboardInterrupt, duckdb.InterruptException, pa.ArrowCancelled)
     kinds: dict[str | int, str] = {}
     for column in parse(table):
         kinds[column.source] = column.kind if kinds.get(column.source, column.kind) == column.kind else "VARCHAR"
@@ -119,7 +145,9 @@ def _all_at_once(con: Connection, target: str, table: Table, parse: Parse, also:
             f"INSERT INTO {target} SELECT {_values(columns)}{also} FROM {quick.sql} "
             f"WHERE CASE WHEN {good} THEN true ELSE error('bad row') END"
         )
-    except (duckdb.Error, pa.ArrowException):
+    except (duckdb.Error, pa.ArrowException) as error:
+        if any(isinstance(cause, interrupts) for cause in (error, *quick.failures)):
+            raise KeyboardInterrupt from error
         con.execute("ROLLBACK")
         return False
     con.execute("COMMIT")
@@ -129,21 +157,22 @@ def _all_at_once(con: Connection, target: str, table: Table, parse: Parse, also:
 def _row_by_row(con: Connection, target: str, table: Table, parse: Parse, also: str, rejects: Rejects) -> None:
     placed, unsplit = table.carefully(con)
     columns = parse(placed)
-    rejects.add([BadRow(table.name, placed.unit, row.line, "", "", row.reason) for row in unsplit])
     first_bad = " ".join(f"WHEN NOT ({column.good}) THEN {k}" for k, column in enumerate(columns))
     texts = ", ".join(f"CAST({placed.column(column.source)} AS VARCHAR)" for column in columns)
     reasons = ", ".join(column.reason for column in columns)
     found = con.execute(
-        f"SELECT {placed.place}, CASE {first_bad} END AS bad, [{texts}], [{reasons}] FROM {placed.sql} "
+        f"SELECT place, CASE {first_bad} END AS bad, [{texts}], [{reasons}] FROM {placed.sql} "
         f"WHERE CASE {first_bad} END IS NOT NULL ORDER BY 1"
     )
-    while rows := found.fetchmany(10_000):
-        rejects.add(
-            [
-                BadRow(table.name, placed.unit, place, columns[bad].label, values[bad] or "", reason[bad])
-                for place, bad, values, reason in rows
-            ]
-        )
+    unreadable = (BadRow(table.name, placed.unit, row.line, "", "", row.reason) for row in unsplit)
+    wrong = (
+        BadRow(table.name, placed.unit, place, columns[bad].label, values[bad] or "", reason[bad])
+        for rows in iter(lambda: found.fetchmany(10_000), [])
+        for place, bad, values, reason in rows
+    )
+    in_order = heapq.merge(unreadable, wrong, key=lambda row: row.place)
+    while some := list(itertools.islice(in_order, 10_000)):
+        rejects.add(some)
     good = " AND ".join(column.good for column in columns)
     con.execute(f"INSERT INTO {target} SELECT {_values(columns)}{also} FROM {placed.sql} WHERE {good}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -12,8 +13,9 @@ from uuid import uuid4
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
+import pyarrow.parquet
 
-from strobe.errors import InputError, UnknownNameError
+from strobe.errors import InputError, OptionError, UnknownNameError
 from strobe.graph.ingest import text
 from strobe.graph.ingest.ahead import ahead
 
@@ -24,7 +26,8 @@ if TYPE_CHECKING:
 
 _BATCH_ROWS = 100_000
 _PARQUET = (".parquet", ".pq")
-_PLACE = "strobe_place"
+_PLACE = "the line of a text file's row"
+_HEX = re.compile(rb"0[xX]")
 _PARSED_AT_ONCE = 1 << 20
 _ARROW = {"BIGINT": pa.int64(), "DOUBLE": pa.float64(), "VARCHAR": pa.string()}
 
@@ -37,35 +40,50 @@ class TextOptions:
     header: bool | None = None
     encoding: str = "utf-8"
 
+    def __post_init__(self) -> None:
+        if self.delimiter is not None and len(self.delimiter) != 1:
+            raise OptionError(f"a delimiter is one character, not {self.delimiter!r}")
+        try:
+            plain = "\n".encode(self.encoding) == b"\n"
+        except LookupError as error:
+            raise OptionError(f"there is no encoding named {self.encoding!r}") from error
+        if not plain:
+            raise OptionError(f"lines cannot be told apart in {self.encoding}: convert the file to utf-8 first")
+
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under a name: SQL to read them from, column types, and the SQL of a row's place, here its number."""
+    """Rows under a name: the types of its columns by their names, and SQL to read it from.
+
+    There columns are called c0, c1, … in their order, because DuckDB does not tell A from a, and ``place`` is the
+    number of a row's line or of the row itself. ``failures`` are what went wrong in reading a stream: DuckDB says no
+    more than that something did.
+    """
 
     name: str
     types: Mapping[str, str]
     sql: str
-    place: str
     unit: str = "row"
+    failures: list[BaseException] = field(default_factory=list)
 
-    def column(self, wanted: str | int) -> str:
-        """The quoted SQL name of a column given by name or position."""
-        return _quoted(self.column_name(wanted))
-
-    def column_name(self, wanted: str | int) -> str:
-        """The name of a column given by name or position."""
+    def position(self, wanted: str | int) -> int:
+        """Where a column given by name or position stands."""
         names = list(self.types)
         if isinstance(wanted, str):
             if wanted not in self.types:
                 raise InputError(str(UnknownNameError(f"column in {self.name}", wanted, names)))
-            return wanted
+            return names.index(wanted)
         if not 0 <= wanted < len(names):
             raise InputError(f"{self.name} has {len(names)} columns, there is no column {wanted} (the first is 0)")
-        return names[wanted]
+        return wanted
+
+    def column(self, wanted: str | int) -> str:
+        """The SQL name of a column."""
+        return f"c{self.position(wanted)}"
 
     def type_of(self, wanted: str | int) -> str:
         """The DuckDB type of a column."""
-        return self.types[self.column_name(wanted)]
+        return list(self.types.values())[self.position(wanted)]
 
     def samples(self, con: Connection, wanted: str | int, count: int = 1000) -> list[str]:
         """Some values of a column as text, from the beginning."""
@@ -90,13 +108,13 @@ class TextFile(Table):
     layout: text.Layout = field(default_factory=lambda: text.Layout("", [], 0))
     encoding: str = "utf-8"
 
-    def column_name(self, wanted: str | int) -> str:
+    def position(self, wanted: str | int) -> int:
         if len(self.types) == 1 and wanted not in self.types:
             raise InputError(f"{self.name} was read as one column: is {self.layout.delimiter!r} its delimiter?")
-        return super().column_name(wanted)
+        return super().position(wanted)
 
     def samples(self, con: Connection, wanted: str | int, count: int = 1000) -> list[str]:
-        at = list(self.types).index(self.column_name(wanted))
+        at = self.position(wanted)
         read = islice(text.rows(self.path, self.layout, self.encoding), count)
         return [row.fields[at] for row in read if row.fields is not None]
 
@@ -104,28 +122,76 @@ class TextFile(Table):
         """A stream of typed columns. Arrow is strict: what is no number where one belongs ends the stream."""
         if self.encoding.lower() not in ("utf-8", "utf8"):
             return None
-        types = {self.column_name(wanted): kind for wanted, kind in kinds.items()}
-        schema = pa.schema([(name, _ARROW[kind]) for name, kind in types.items()])
+        chosen = {self.position(wanted): kind for wanted, kind in kinds.items()}
+        schema = pa.schema([(f"c{at}", _ARROW[kind]) for at, kind in chosen.items()])
         stream = f"stream_{uuid4().hex}"
-        con.register(stream, pa.RecordBatchReader.from_batches(schema, ahead(self._batches(schema))))
-        return Table(self.name, {**self.types, **types}, stream, self.place, self.unit)
+        failures: list[BaseException] = []
+        batches = _watched(ahead(self._batches(schema)), failures)
+        con.register(stream, pa.RecordBatchReader.from_batches(schema, batches))
+        types = {name: chosen.get(at, kind) for at, (name, kind) in enumerate(self.types.items())}
+        return Table(self.name, types, stream, self.unit, failures)
 
     def _batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """Every block of lines is parsed by all cores. That no line is lost is not assumed."""
-        read = pyarrow.csv.ReadOptions(column_names=self.layout.columns, block_size=_PARSED_AT_ONCE)
-        parse = pyarrow.csv.ParseOptions(delimiter=self.layout.delimiter)
-        convert = pyarrow.csv.ConvertOptions(column_types=schema, include_columns=schema.names, null_values=[""])
-        for block, num_ends in text.blocks(self.path, self.layout):
-            parsed = pyarrow.csv.read_csv(pa.BufferReader(block), read, parse, convert)
-            if parsed.num_rows != num_ends and parsed.num_rows != text.count_lines(block):
-                raise pa.ArrowInvalid(f"{parsed.num_rows} rows in {text.count_lines(block)} lines")
+        """Every block of lines is parsed by all cores; one that Arrow stumbles over is tidied and tried again."""
+        for block in text.blocks(self.path, self.layout):
+            try:
+                parsed = self._parsed(block.data, block.num_lines, schema)
+            except pa.ArrowInvalid:
+                tidy = text.tidied(block.data, self.layout)
+                parsed = self._parsed(tidy, tidy.count(b"\n"), schema)
+            if block.may_hold_hex and _HEX.search(block.data):
+                raise pa.ArrowInvalid("Arrow takes 0x10 for a number")
             yield from parsed.to_batches()
+
+    def _parsed(self, data: memoryview | bytes, num_lines: int, schema: pa.Schema) -> pa.Table:
+        """The rows of a block, of which none may be lost."""
+        blanks = self.layout.delimiter == text.WHITESPACE
+        if not num_lines:
+            return schema.empty_table()
+        parsed = pyarrow.csv.read_csv(
+            pa.BufferReader(data),
+            pyarrow.csv.ReadOptions(
+                column_names=[f"c{at}" for at in range(len(self.types))], block_size=_PARSED_AT_ONCE
+            ),
+            pyarrow.csv.ParseOptions(delimiter=self.layout.delimiter, quote_char=False if blanks else '"'),
+            pyarrow.csv.ConvertOptions(column_types=schema, include_columns=schema.names, null_values=[""]),
+        )
+        if parsed.num_rows != num_lines:
+            raise pa.ArrowInvalid(f"{parsed.num_rows} rows in {num_lines} lines")
+        return parsed
 
     def carefully(self, con: Connection) -> tuple[Table, list[text.Row]]:
         bad: list[text.Row] = []
-        good = _good(text.rows(self.path, self.layout, self.encoding), bad)
-        staged = _stage(con, _text_batches(good, [_PLACE, *self.types]), self.name)
-        return replace(staged, unit="line"), bad
+        return replace(_stage(con, self._placed(bad), self.name), unit="line"), bad
+
+    def _placed(self, bad: list[text.Row]) -> Iterator[pa.RecordBatch]:
+        """All columns as text, after a column with their lines; a batch without rows comes first.
+
+        Arrow reads them as long as every line is a row; from the first block where it is not, Python does.
+        """
+        names = [f"c{at}" for at in range(len(self.types))]
+        schema = pa.schema([(_PLACE, pa.int64()), *((name, pa.string()) for name in self.types)])
+        yield pa.RecordBatch.from_pylist([], schema=schema)
+        line = self.layout.skip
+        if self.encoding.lower() in ("utf-8", "utf8"):
+            for block in text.blocks(self.path, self.layout):
+                try:
+                    parsed = self._parsed(
+                        block.data, block.num_lines, pa.schema([(name, pa.string()) for name in names])
+                    )
+                except pa.ArrowInvalid:
+                    break
+                places = pa.array(np.arange(line + 1, line + 1 + parsed.num_rows))
+                line += parsed.num_rows
+                yield from pa.Table.from_arrays([places, *parsed.columns], schema=schema).to_batches()
+            else:
+                return
+        rest = replace(self.layout, skip=line)
+        good = _good(text.rows(self.path, rest, self.encoding), bad)
+        while chunk := list(islice(good, _BATCH_ROWS)):
+            columns = zip(*(row.fields for row in chunk if row.fields is not None), strict=True)
+            arrays = [pa.array([row.line for row in chunk]), *(pa.array(column, pa.string()) for column in columns)]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def tables(con: Connection, source: Any, options: TextOptions, wanted: Iterable[str | int]) -> list[Table]:
@@ -158,19 +224,24 @@ def _text(path: Path, options: TextOptions, wanted: list[str | int]) -> Table:
     header = options.header if options.header is not None else any(isinstance(name, str) for name in wanted)
     layout = text.sniff(path, delimiter=options.delimiter, header=header, encoding=options.encoding)
     types = dict.fromkeys(layout.columns, "VARCHAR")
-    return TextFile(str(path), types, "", "", "line", path, layout, options.encoding)
+    return TextFile(str(path), types, "", "line", path=path, layout=layout, encoding=options.encoding)
 
 
 def _parquet(con: Connection, path: Path) -> Table:
     import duckdb
 
-    sql = f"read_parquet({_literal(str(path))}, file_row_number=true)"
+    # The path would else be a pattern, and its folders columns.
+    escaped = re.sub(r"([*?\[])", r"[\1]", str(path)).replace("'", "''")
+    source = f"read_parquet('{escaped}', file_row_number=true, hive_partitioning=false)"
     try:
-        described = con.execute(f"DESCRIBE SELECT * FROM {sql}").fetchall()
-    except duckdb.Error as error:
+        names = pyarrow.parquet.read_schema(path).names
+        described = con.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()
+    except (duckdb.Error, pa.ArrowException, OSError) as error:
         raise InputError(f"{path} cannot be read as a Parquet file: {error}") from error
-    types = {name: kind for name, kind, *_ in described if name != "file_row_number"}
-    return Table(str(path), types, sql, "file_row_number + 1")
+    columns = ", ".join(f"c{at}" for at in range(len(names)))
+    sql = f"(SELECT {columns}, number + 1 AS place FROM {source} AS t({columns}, number))"
+    kinds = [kind for _, kind, *_ in described]
+    return Table(str(path), _types(str(path), names, kinds[: len(names)]), sql)
 
 
 def _npz(path: Path) -> pa.RecordBatch:
@@ -181,13 +252,18 @@ def _npz(path: Path) -> pa.RecordBatch:
         raise InputError(f"{path} cannot be read as an NPZ file: {error}") from error
     columns = {name: array for name, array in arrays.items() if array.ndim == 1}
     longest = max((array.size for array in columns.values()), default=0)
-    same = {name: array for name, array in columns.items() if array.size == longest}
+    same = {name: array for name, array in columns.items() if array.size == longest and array.dtype.kind in "biufUM"}
+    if not same:
+        raise InputError(f"{path} holds no one-dimensional array of numbers, dates or text")
     return pa.RecordBatch.from_arrays([pa.array(array) for array in same.values()], names=list(same))
 
 
 def _arrow_batches(source: Any) -> Iterator[pa.RecordBatch]:
     if isinstance(source, Mapping):
-        source = pa.table({name: np.asarray(values) for name, values in source.items()})
+        try:
+            source = pa.table({name: np.asarray(values) for name, values in source.items()})
+        except (pa.ArrowException, OverflowError, ValueError) as error:
+            raise InputError(f"these arrays do not make a table: {error}") from error
     elif hasattr(source, "__dataframe__") and not hasattr(source, "__arrow_c_stream__"):
         source = pa.Table.from_pandas(source, preserve_index=False)
     if not hasattr(source, "__arrow_c_stream__"):
@@ -222,9 +298,17 @@ def _batch(values: list[list[Any]], names: list[str], schema: pa.Schema | None) 
     for k, column in enumerate(values):
         try:
             arrays.append(pa.array(column, type=None if schema is None else schema.field(k).type))
-        except (pa.ArrowInvalid, pa.ArrowTypeError):
+        except (pa.ArrowException, OverflowError):
             arrays.append(pa.array([None if value is None else str(value) for value in column], pa.string()))
     return pa.RecordBatch.from_arrays(arrays, names=names)
+
+
+def _watched(batches: Iterator[pa.RecordBatch], failures: list[BaseException]) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from batches
+    except BaseException as error:
+        failures.append(error)
+        raise
 
 
 def _good(read: Iterator[text.Row], bad: list[text.Row]) -> Iterator[text.Row]:
@@ -235,49 +319,35 @@ def _good(read: Iterator[text.Row], bad: list[text.Row]) -> Iterator[text.Row]:
             yield row
 
 
-def _text_batches(good: Iterator[text.Row], names: list[str]) -> Iterator[pa.RecordBatch]:
-    empty = True
-    while chunk := list(islice(good, _BATCH_ROWS)):
-        empty = False
-        columns = zip(*(row.fields for row in chunk if row.fields is not None), strict=True)
-        arrays = [pa.array([row.line for row in chunk]), *(pa.array(column, pa.string()) for column in columns)]
-        yield pa.RecordBatch.from_arrays(arrays, names=names)
-    if empty:
-        kinds = [pa.int64(), *([pa.string()] * (len(names) - 1))]
-        yield pa.RecordBatch.from_arrays([pa.array([], kind) for kind in kinds], names=names)
-
-
 def _stage(con: Connection, batches: Iterator[pa.RecordBatch], name: str) -> Table:
-    """Rows that can be read only once, kept in the database with their numbers."""
+    """Rows that can be read only once, kept in the database with their places: given as first column, or counted."""
     staged, count, types = f"rows_{uuid4().hex}", 0, dict[str, str]()
     for batch in batches:
-        numbered = batch
-        if _PLACE not in batch.schema.names:
+        names, columns = list(batch.schema.names), list(batch.columns)
+        if names and names[0] == _PLACE:
+            places, names, columns = columns[0], names[1:], columns[1:]
+        else:
             places = pa.array(np.arange(count + 1, count + len(batch) + 1))
-            numbered = pa.RecordBatch.from_arrays([places, *batch.columns], names=[_PLACE, *batch.schema.names])
-        con.register("incoming", pa.Table.from_batches([numbered]))
+        aliases = [f"c{at}" for at in range(len(columns))]
+        con.register("incoming", pa.Table.from_arrays([places, *columns], names=["place", *aliases]))
         if not types:
             con.execute(f"CREATE TABLE {staged} AS SELECT * FROM incoming")
-            types = {column: kind for column, kind, *_ in con.execute(f"DESCRIBE {staged}").fetchall()}
+            kinds = [kind for _, kind, *_ in con.execute(f"DESCRIBE {staged}").fetchall()]
+            types = _types(name, names, kinds[1:])
         else:
-            for column in numbered.schema:
-                if pa.types.is_string(column.type) and types[column.name] != "VARCHAR":
-                    con.execute(
-                        f"ALTER TABLE {staged} ALTER {Table(name, types, '', '').column(column.name)} TYPE VARCHAR"
-                    )
-                    types[column.name] = "VARCHAR"
+            for alias, column, (known, kind) in zip(aliases, columns, types.items(), strict=True):
+                if pa.types.is_string(column.type) and kind != "VARCHAR":
+                    con.execute(f"ALTER TABLE {staged} ALTER {alias} TYPE VARCHAR")
+                    types[known] = "VARCHAR"
             con.execute(f"INSERT INTO {staged} SELECT * FROM incoming")
         con.unregister("incoming")
         count += len(batch)
     if not types:
         raise InputError(f"{name} has no columns and no rows")
-    types.pop(_PLACE, None)
-    return Table(name, types, staged, _PLACE)
+    return Table(name, types, staged)
 
 
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _literal(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"
+def _types(name: str, names: list[str], kinds: list[str]) -> dict[str, str]:
+    if twice := sorted({column for column in names if names.count(column) > 1}):
+        raise InputError(f"{name} has two columns named {twice[0]!r}")
+    return dict(zip(names, kinds, strict=True))

@@ -32,7 +32,14 @@ class Row(NamedTuple):
     line: int
     fields: list[str] | None
     reason: str = ""
-    text: str = ""
+
+
+class Block(NamedTuple):
+    """Some whole lines of a text file, good until the next block is asked for."""
+
+    data: memoryview
+    num_lines: int
+    may_hold_hex: bool
 
 
 @dataclass(frozen=True)
@@ -55,7 +62,7 @@ def sniff(path: Path, *, delimiter: str | None, header: bool, encoding: str) -> 
     found = _guess_delimiter(path, body) if delimiter is None else delimiter
     first = split(body[0], found)
     if header:
-        names = [name.strip() for name in first]
+        names = [name.strip() or f"column {k}" for k, name in enumerate(first)]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise InputError(f"{path}, line {skip + 1}: the header names column {twice[0]!r} twice")
@@ -76,25 +83,22 @@ def rows(path: Path, layout: Layout, encoding: str) -> Iterator[Row]:
         except StopIteration:
             return
         except csv.Error as error:
-            yield Row(start, None, f"cannot be read as a row: {error}", lines.last)
+            yield Row(start, None, f"cannot be read as a row: {error}")
             continue
         if not fields or (len(fields) == 1 and not fields[0].strip()):
             continue
-        if fields[0].startswith(COMMENTS):
+        if _is_comment(fields[0], len(fields), layout):
             continue
         if any(_is_undecodable(field) for field in fields):
-            yield Row(start, None, f"is not {encoding} text", lines.last)
+            yield Row(start, None, f"is not {encoding} text")
         elif len(fields) != len(layout.columns):
-            yield Row(start, None, f"has {len(fields)} columns, not {len(layout.columns)}", lines.last)
+            yield Row(start, None, f"has {len(fields)} columns, not {len(layout.columns)}")
         else:
             yield Row(start, fields)
 
 
-def blocks(path: Path, layout: Layout) -> Iterator[tuple[memoryview, int]]:
-    """The file after its header in blocks of whole lines, each with the number of its line ends.
-
-    A block is good until the next one is asked for.
-    """
+def blocks(path: Path, layout: Layout) -> Iterator[Block]:
+    """The file after its header in blocks of whole lines."""
     with _readable(path), _open(path) as file:
         for _ in range(layout.skip):
             file.readline()
@@ -106,17 +110,31 @@ def blocks(path: Path, layout: Layout) -> Iterator[tuple[memoryview, int]]:
             held += read
             end = held if not read else buffer.rfind(b"\n", 0, held) + 1
             if end:
-                block = memoryview(buffer)[:end]
-                yield block, int(np.count_nonzero(np.frombuffer(block, np.uint8) == ord("\n")))
+                data = memoryview(buffer)[:end]
+                num_lines = int(np.count_nonzero(np.frombuffer(data, np.uint8) == ord("\n")))
+                unended = buffer[end - 1] != ord("\n")
+                hexadecimal = buffer.find(b"x", 0, end) >= 0 or buffer.find(b"X", 0, end) >= 0
+                yield Block(data, num_lines + unended, hexadecimal)
                 buffer[: held - end] = buffer[end:held]
                 held -= end
             if not read:
                 return
 
 
-def count_lines(block: memoryview) -> int:
-    """Lines of a block that are not blank."""
-    return sum(not line.isspace() for line in bytes(block).splitlines(keepends=True))
+def tidied(block: memoryview, layout: Layout) -> bytes:
+    """A block without blank lines, comments, carriage returns and needless blanks, as ``rows`` sees it."""
+    lines = []
+    for line in bytes(block).splitlines():
+        kept = b" ".join(line.split()) if layout.delimiter == WHITESPACE else line
+        fields = kept.split(layout.delimiter.encode())
+        if kept.strip() and not _is_comment(fields[0].decode(errors="replace"), len(fields), layout):
+            lines.append(kept + b"\n")
+    return b"".join(lines)
+
+
+def _is_comment(first: str, width: int, layout: Layout) -> bool:
+    """Whether a row that begins with this field is none: #tag,b,1 is a row of three columns, "# note" is not."""
+    return first.startswith(COMMENTS) and (width != len(layout.columns) or not first[1:2].strip())
 
 
 def split(line: str, delimiter: str) -> list[str]:
@@ -131,13 +149,12 @@ def _split_all(lines: Iterable[str], delimiter: str) -> Iterator[list[str]]:
 
 
 class _NumberedLines:
-    """Decoded lines of a file, the number and text of the last one read."""
+    """Decoded lines of a file, and the number of the last one read."""
 
     def __init__(self, path: Path, encoding: str) -> None:
         self._lines = _raw_lines(path)
         self._encoding = encoding
         self.number = 0
-        self.last = ""
 
     def __iter__(self) -> _NumberedLines:
         return self
@@ -146,7 +163,6 @@ class _NumberedLines:
         raw = next(self._lines)
         self.number += 1
         line = _decode(raw, self._encoding)
-        self.last = line.rstrip("\r\n")
         return line.removeprefix("\ufeff") if self.number == 1 else line
 
 

@@ -89,7 +89,7 @@ def test_bad_rows_are_left_out_and_kept_in_a_file_when_asked(tmp_path: Path) -> 
     assert graph.info["bad_rows"] == 3
     with (tmp_path / "graph.rejects.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    assert [(row["place"], row["column"]) for row in rows] == [("5", ""), ("3", "src"), ("6", "weight")]
+    assert [(row["place"], row["column"]) for row in rows] == [("3", "src"), ("5", ""), ("6", "weight")]
     assert all(row["source"] == str(path) and row["reason"] for row in rows)
 
 
@@ -293,6 +293,25 @@ ingest({str(path)!r}, src="src", dst="dst", time="time", clock=Every(5), out={st
     assert len(list(tmp_path.iterdir())) > 1, "the writer was killed before it wrote anything"
     assert read(path).info["rows"] == 2
     assert_nothing_written(tmp_path, "events.csv", "graph")
+
+
+def test_an_interrupt_while_reading_ends_ingest(tmp_path: Path) -> None:
+    path = tmp_path / "events.csv"
+    rng = np.random.default_rng(0)
+    path.write_text(HEADER + "".join(f"{a},{b},{c},1\n" for a, b, c in rng.integers(0, 9999, (400_000, 3))))
+    program = f"""
+import _thread, threading
+from strobe.graph.ingest import Every, ingest, tables
+parsed = tables.TextFile._parsed
+def interrupted(*given):
+    threading.Timer(0, _thread.interrupt_main).start()
+    return parsed(*given)
+tables.TextFile._parsed = interrupted
+ingest({str(path)!r}, src="src", dst="dst", time="time", clock=Every(5), out={str(tmp_path / "graph")!r})
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stderr.strip().endswith("KeyboardInterrupt")
+    assert_nothing_written(tmp_path, "events.csv")
 
 
 def test_bad_rows_of_a_node_table_are_named_too(tmp_path: Path) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
 from strobe.errors import InputError, OptionError
 from strobe.graph import DynamicGraph
@@ -161,10 +164,65 @@ def test_durations_that_are_none_are_refused(text: str) -> None:
         Every.parse(text)
 
 
-@pytest.mark.parametrize("make", [lambda: Calendar("fortnight"), lambda: EventsEach(0), lambda: Into(0)])  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Calendar("fortnight"),  # type: ignore[arg-type]
+        lambda: EventsEach(0),
+        lambda: EventsEach(1.5),  # type: ignore[arg-type]
+        lambda: Into(0),
+        lambda: Into(2.5),  # type: ignore[arg-type]
+        lambda: Every("7d"),  # type: ignore[arg-type]
+    ],
+)
 def test_clocks_refuse_what_cannot_be(make: Any) -> None:
     with pytest.raises(OptionError):
         make()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    times=st.lists(st.floats(-1e6, 1e6) | st.integers(-500, 500).map(lambda n: n / 20), min_size=1, max_size=8),
+    clock=st.sampled_from([Every(0.1), Every(0.05), Every(0.3), Into(3), EventsEach(2), Every(1e5)]),
+)
+def test_no_event_is_lost_to_rounding(times: list[float], clock: Clock) -> None:
+    assume(max(times) - min(times) < 1e4 or clock == Every(1e5))
+    assume(not isinstance(clock, Into) or (max(times) - min(times)) / 3 > 0)
+    assert sum(sizes(cut(times, clock, time_unit="number", repeated="keep"))) == len(times)
+
+
+def test_an_event_a_hair_before_midnight_is_not_lost() -> None:
+    hair = math.nextafter(unix("2024-02-01"), 0)
+    assert sum(sizes(cut([hair, hair + 86400], Calendar("month")))) == 2
+
+
+def test_a_duration_with_a_unit_needs_times_with_one() -> None:
+    with pytest.raises(OptionError, match="plain numbers"):
+        cut([0, 100], Every.parse("7d"))
+    assert len(cut([0, 100], Every.parse("7"))) == 15
+
+
+def test_numbers_written_in_two_ways_are_two_snapshots_in_one_order() -> None:
+    for marks in (["1", "1.0", "01", "2"], ["01", "2", "1.0", "1"]):
+        table = {"s": [0, 1, 2, 3], "d": [1, 2, 3, 0], "mark": marks}
+        assert ingest(table, src="s", dst="d", clock=ByColumn("mark")).times == ("01", 1, "1.0", 2)
+
+
+def test_a_value_given_twice_is_refused() -> None:
+    with pytest.raises(OptionError, match="twice"):
+        ingest({"s": [0], "d": [1], "mark": [1]}, src="s", dst="d", clock=ByColumn("mark", values=[1, 1]))
+
+
+@pytest.mark.parametrize("clock", [Calendar("month"), Calendar("year"), Every.parse("30d")])
+def test_a_date_without_end_is_the_last_snapshot(clock: Clock) -> None:
+    assert sum(sizes(cut(["9999-12-31", "9998-01-01"], clock))) == 2
+
+
+def test_times_that_no_calendar_holds_are_refused() -> None:
+    with pytest.raises(InputError, match="cannot be cut like this"):
+        cut(["1960-01-01", "1980-01-01"], Every.parse("999999d"))
+    with pytest.raises(InputError, match="cannot be cut like this"):
+        cut([1.0, 2.0], Every(1e-320))
 
 
 def test_a_duration_far_too_short_is_refused() -> None:

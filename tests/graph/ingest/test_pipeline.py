@@ -349,6 +349,7 @@ def test_the_graph_written_to_disk_is_the_one_in_memory(tmp_path: Path) -> None:
     ("options", "reason"),
     [
         ({"clock": Every(1)}, "needs a time column"),
+        ({"clock": "month", "time": "time"}, "such as Calendar"),
         ({"clock": Every(1), "time": "time", "life": 0}, "at least one snapshot"),
         ({"clock": Every(1), "time": "time", "presence": "sometimes"}, "presence must be one of"),
         ({"clock": Every(1), "time": "time", "repeated": "twice"}, "repeated must be one of keep, count, sum, last"),

@@ -7,13 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from strobe.graph.ingest import snapshots
 from strobe.graph.ingest.snapshots import Spool
 
 
 @settings(max_examples=60, deadline=None)
-@given(batches=st.lists(st.lists(st.integers(0, 5), max_size=12), max_size=6))
+@given(batches=st.lists(st.lists(st.integers(0, 5), max_size=12), max_size=6), run=st.integers(1, 30))
 def test_every_event_comes_out_once_with_its_snapshot_in_order(
-    batches: list[list[int]], tmp_path_factory: pytest.TempPathFactory
+    batches: list[list[int]], run: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     spool = Spool(tmp_path_factory.mktemp("spool"), ["src", "weight"])
     expected: list[list[int]] = [[] for _ in range(6)]
@@ -21,9 +22,12 @@ def test_every_event_comes_out_once_with_its_snapshot_in_order(
     for batch in batches:
         events = np.arange(event, event + len(batch))
         event += len(batch)
-        spool.add(np.array(batch, np.int64), {"src": events, "weight": events.astype(np.float32) / 2})
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(snapshots, "RUN_EVENTS", run)
+            spool.add(np.array(batch, np.int64), {"src": events, "weight": events.astype(np.float32) / 2})
         for number, snap in zip(events.tolist(), batch, strict=True):
             expected[snap].append(number)
-    found = list(spool.blocks(6))
+    with spool:
+        found = list(spool.blocks(6))
     assert [block["src"].tolist() for block in found] == expected
     assert all(np.array_equal(block["weight"] * 2, block["src"]) for block in found)

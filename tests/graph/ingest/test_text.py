@@ -26,24 +26,30 @@ def test_blocks_hold_every_byte_and_end_with_a_line(
     path.write_bytes(gzip.compress(content) if packed else content)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(text, "_BLOCK_BYTES", size)
-        found = [(bytes(block), ends) for block, ends in text.blocks(path, Layout(",", ["a"], 0))]
-    assert b"".join(block for block, _ in found) == content
-    assert all(block.endswith(b"\n") for block, _ in found[:-1])
-    assert all(ends == block.count(b"\n") for block, ends in found)
+        found = [(bytes(block.data), block.num_lines) for block in text.blocks(path, Layout(",", ["a"], 0))]
+    assert b"".join(data for data, _ in found) == content
+    assert all(data.endswith(b"\n") for data, _ in found[:-1])
+    assert all(lines == len(data.split(b"\n")) - data.endswith(b"\n") for data, lines in found)
 
 
 def test_blocks_begin_after_the_header(tmp_path: Path) -> None:
     path = tmp_path / "f.csv"
     path.write_bytes(b"# comment\na,b\n1,2\n3,4")
-    assert [bytes(block) for block, _ in text.blocks(path, Layout(",", ["a", "b"], 2))] == [b"1,2\n", b"3,4"]
+    assert [bytes(block.data) for block in text.blocks(path, Layout(",", ["a", "b"], 2))] == [b"1,2\n", b"3,4"]
 
 
 @pytest.mark.parametrize(
-    ("block", "lines"),
-    [(b"a\nb\n", 2), (b"a\nb", 2), (b"\na\n\n\nb\n", 2), (b"a\r\n\r\nb\r\n", 2), (b"\n", 0), (b"", 0)],
+    ("block", "delimiter", "tidy"),
+    [
+        (b"a,b\nc,d", ",", b"a,b\nc,d\n"),
+        (b"\na,b\r\n \n\nc,d\n", ",", b"a,b\nc,d\n"),
+        (b"# said\na,b\n#c,d\n% x, y, z\n", ",", b"a,b\n#c,d\n"),
+        (b" a  b \nc\td\n", " ", b"a b\nc d\n"),
+        (b"\n", ",", b""),
+    ],
 )
-def test_blank_lines_do_not_count(block: bytes, lines: int) -> None:
-    assert text.count_lines(memoryview(block)) == lines
+def test_tidied_blocks_hold_rows_only(block: bytes, delimiter: str, tidy: bytes) -> None:
+    assert text.tidied(memoryview(block), Layout(delimiter, ["x", "y"], 0)) == tidy
 
 
 @pytest.mark.parametrize(
