@@ -21,6 +21,9 @@ app = typer.Typer(
 )
 
 
+_INTERRUPTED = 130
+
+
 def _version(wanted: bool) -> None:
     if wanted:
         out.print(f"strobe {strobe.__version__}", highlight=False)
@@ -51,6 +54,7 @@ def run() -> None:
     except OSError as error:
         err.print("[bold red]error:[/]", Text(str(error)), highlight=False, soft_wrap=True)
         sys.exit(2)
-    except KeyboardInterrupt:
-        err.print("stopped")
-        sys.exit(130)
+    except SystemExit as left:
+        if left.code == _INTERRUPTED:
+            err.print("stopped: what was being written is gone, what was there before is as it was")
+        raise

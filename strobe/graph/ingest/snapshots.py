@@ -55,15 +55,18 @@ class Spool:
                 file.close()
 
     def add(self, snap: Array, block: Block) -> None:
-        """Takes more events and the snapshot of each."""
+        """Takes more events and the snapshot of each; those in order are a run as they are, others wait for more."""
+        if not bool((snap[1:] < snap[:-1]).any()):
+            self._write_run(snap, block)
+            return
         self._waiting.append((snap, block))
         self._num_waiting += snap.size
         if self._num_waiting >= RUN_EVENTS:
-            self._write_run()
+            self._sort_waiting()
 
     def blocks(self, num_snapshots: int) -> Iterator[Block]:
         """The columns of snapshot 0, 1, 2, …, empty ones included."""
-        self._write_run()
+        self._sort_waiting()
         for file in self._files.values():
             file.close()
         stored: Block = {
@@ -74,21 +77,24 @@ class Spool:
             pieces = [slice(*begins[np.searchsorted(snaps, (t, t + 1))]) for snaps, begins in self._runs]
             yield {name: np.concatenate([column[:0], *(column[p] for p in pieces)]) for name, column in stored.items()}
 
-    def _write_run(self) -> None:
-        if not self._num_waiting:
+    def _sort_waiting(self) -> None:
+        if self._waiting:
+            snap = np.concatenate([snap for snap, _ in self._waiting])
+            order = stable_argsort(snap)
+            joined = {name: np.concatenate([block[name] for _, block in self._waiting]) for name in self.names}
+            self._write_run(snap[order], {name: column[order] for name, column in joined.items()})
+            self._waiting, self._num_waiting = [], 0
+
+    def _write_run(self, snap: Array, block: Block) -> None:
+        if not snap.size:
             return
-        snap = np.concatenate([snap for snap, _ in self._waiting])
-        order = stable_argsort(snap) if bool((snap[1:] < snap[:-1]).any()) else slice(None)
-        snap = snap[order]
         assert snap[0] >= 0, "an event before the first snapshot would be lost"
-        for name in self.names:
-            column = np.concatenate([block[name] for _, block in self._waiting])[order]
+        for name, column in block.items():
             self._dtypes[name] = column.dtype
             self._files[name].write(np.ascontiguousarray(column).data)
         first = np.flatnonzero(np.concatenate(([True], snap[1:] != snap[:-1])))
         self._runs.append((snap[first], self._rows + np.append(first, snap.size)))
         self._rows += snap.size
-        self._waiting, self._num_waiting = [], 0
 
 
 def needed_columns(options: Options) -> list[str]:
