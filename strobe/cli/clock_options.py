@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, get_args
+from typing import Annotated, cast
 
 import typer
 
 from strobe.errors import OptionError
 from strobe.graph.ingest import ByColumn, ByFile, Calendar, Clock, EventsEach, Every, Into
-from strobe.graph.ingest.clock import Unit
+from strobe.graph.ingest.clock import UNITS, Unit
 
 CUT_PANEL = "How time is cut into snapshots (give one)"
 EDGES_PANEL = "Edges and presence"
-
-_UNITS: tuple[Unit, ...] = get_args(Unit)
 
 EveryOption = Annotated[
     str | None,
@@ -29,7 +27,7 @@ PerOption = Annotated[
     typer.Option(
         "--per",
         metavar="UNIT",
-        help=f"A snapshot per calendar unit, in UTC: {', '.join(_UNITS)}.",
+        help=f"A snapshot per calendar unit, in UTC: {', '.join(UNITS)}.",
         rich_help_panel=CUT_PANEL,
     ),
 ]
@@ -76,7 +74,7 @@ def clock_from(
     if every is not None:
         clocks["--every"] = Every.parse(every)
     if per is not None:
-        clocks["--per"] = Calendar(_unit(per))
+        clocks["--per"] = Calendar(cast(Unit, per))
     if events is not None:
         clocks["--events"] = EventsEach(events)
     if snapshots is not None:
@@ -88,10 +86,3 @@ def clock_from(
     if len(clocks) > 1:
         raise OptionError(f"{' and '.join(clocks)} both say how to cut snapshots: give one of them")
     return next(iter(clocks.values()), None)
-
-
-def _unit(text: str) -> Unit:
-    for unit in _UNITS:
-        if text == unit:
-            return unit
-    raise OptionError(f"--per takes one of {', '.join(_UNITS)}, not {text!r}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, cast
 
 import typer
 from rich import box
@@ -21,7 +21,7 @@ from strobe.cli.clock_options import (
     clock_from,
 )
 from strobe.cli.console import err, out, show_written, stage_bar
-from strobe.errors import OptionError, UnknownNameError
+from strobe.errors import UnknownNameError
 from strobe.graph.datasets import DATA_SETS, TASKS, DataSet, data_dir, find, load, status
 from strobe.graph.datasets.folder import VARIABLE
 from strobe.graph.ingest.options import Presence
@@ -122,7 +122,7 @@ def get(
             on_stage=on_stage,
             clock=clock_from(every, per, events, snapshots),
             life=life,
-            presence=_presence(presence),
+            presence=cast(Presence | None, presence),
             label=label,
             seed=seed,
         )
@@ -170,12 +170,3 @@ def _table(rows: list[dict[str, Any]]) -> Table:
 
 def _origin(dataset: DataSet) -> str:
     return f"{dataset.citation}. {dataset.source}\nLicence: {dataset.licence}"
-
-
-def _presence(text: str | None) -> Presence | None:
-    for allowed in get_args(Presence):
-        if text == allowed:
-            return allowed  # type: ignore[no-any-return]
-    if text is not None:
-        raise OptionError(f"--presence takes {', '.join(get_args(Presence))}, not {text!r}")
-    return None

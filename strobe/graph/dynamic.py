@@ -13,7 +13,7 @@ import numpy as np
 
 from strobe.errors import InputError, OptionError
 from strobe.graph.arrays import as_ids, read_only
-from strobe.graph.features import Carrier, PerCell, Static, given
+from strobe.graph.features import Carrier, PerCell, given, size_and_origin
 from strobe.graph.names import NodeNames
 from strobe.graph.snapshot import Snapshot
 from strobe.ops.csr import FloatArray, IntArray, index_dtype, row_pointers
@@ -100,7 +100,7 @@ class DynamicGraph:
     def weighted(self) -> bool:
         return self.storage.weight is not None
 
-    @property
+    @cached_property
     def times(self) -> tuple[Time, ...]:
         """What each snapshot is called: when it begins, or its index."""
         return tuple(self.storage.times[t] for t in self._window)
@@ -205,24 +205,23 @@ class DynamicGraph:
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        parts = [f"{self.num_nodes:,} nodes", f"{len(self):,} snapshots"]
-        if len(self):
-            first, last = self.times[0], self.times[-1]
-            parts[-1] += f" ({first} … {last})" if len(self) > 1 else f" ({first})"
+        span = (
+            ""
+            if not len(self)
+            else f" ({self.times[0]})"
+            if len(self) == 1
+            else f" ({self.times[0]} … {self.times[-1]})"
+        )
+        parts = [_counted(self.num_nodes, "node"), _counted(len(self), "snapshot") + span]
         if self.kept is None:
-            parts += [f"{self.num_cells:,} cells", f"{self.num_edges:,} edges"]
+            parts += [_counted(self.num_cells, "cell"), _counted(self.num_edges, "edge")]
         else:
-            parts += [f"view of {self.kept.size:,} nodes"]
-        parts += [
-            "directed" if self.directed else "undirected",
-            "weighted" if self.weighted else "unweighted",
-        ]
-        for what, carrier in (("features", self.features), ("labels", self.labels)):
+            parts += [f"view of {_counted(self.kept.size, 'node')}"]
+        parts += ["directed" if self.directed else "undirected", "weighted" if self.weighted else "unweighted"]
+        for what, carrier in (("feature", self.features), ("label", self.labels)):
             if carrier is not None:
-                kind = "per node" if isinstance(given(carrier), Static) else "per cell"
-                kind = kind if given(carrier) is not None else "derived"
-                width = "×".join(map(str, carrier.shape)) or "1"
-                parts += [f"{width} {what} {kind}"]
+                size, origin = size_and_origin(carrier)
+                parts += [f"{size} {what if size == '1' else what + 's'} {origin}"]
         return f"DynamicGraph({', '.join(parts)})"
 
     @property
@@ -263,6 +262,10 @@ class DynamicGraph:
             unit = "cells" if per_cell else "nodes"
             raise InputError(f"{what} have {bottom.values.shape[0]:,} rows, the graph has {rows:,} {unit}")
         return carrier
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def _restricted(whole: Snapshot, kept: IntArray) -> Snapshot:

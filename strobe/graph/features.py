@@ -170,6 +170,13 @@ def given(carrier: Carrier | None) -> Static | PerCell | None:
     return carrier if isinstance(carrier, Static | PerCell) else None
 
 
+def size_and_origin(carrier: Carrier) -> tuple[str, str]:
+    """How many values a cell has and where they come from, for people: ("16", "per cell")."""
+    bottom = given(carrier)
+    origin = "derived" if bottom is None else "per node" if isinstance(bottom, Static) else "per cell"
+    return "×".join(map(str, carrier.shape)) or "1", origin
+
+
 def from_recipe(recipe: dict[str, Any] | None, values: Array | None) -> Carrier | None:
     """Rebuilds a carrier from its recipe and, where it has one, its stored array."""
     if recipe is None:

@@ -64,6 +64,10 @@ class NodeNames(Sequence["int | str"]):
             return int(self._integers[node])
         return self._bytes(int(node) % len(self)).decode()
 
+    def __repr__(self) -> str:
+        shown = ", ".join(repr(self[node]) for node in range(min(len(self), 5)))
+        return f"NodeNames({shown}{', …' if len(self) > 5 else ''}; {len(self):,} in all)"
+
     def __iter__(self) -> Iterator[int | str]:
         return (self[node] for node in range(len(self)))
 

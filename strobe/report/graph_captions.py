@@ -37,7 +37,7 @@ def churn_caption(stats: GraphStats) -> str:
     said = f"Neighbouring snapshots share {percent(shared)} of their edges"
     if stats.delta_share < 0.9:
         return f"{said}: a delta store would keep {percent(stats.delta_share)} of the bytes."
-    return f"{said}: a delta store would save nothing worth having, keep snapshots in full."
+    return f"{said}: a delta store would save nothing worth having."
 
 
 def presence_caption(stats: GraphStats) -> str:
@@ -61,7 +61,7 @@ def degree_caption(stats: GraphStats) -> str:
         return "No cell has an edge: a structure stage has nothing to read."
     said = f"The busiest cell reads {count(law.max)} edges, the median cell {count(law.median)} (Gini {law.gini:.2f})"
     if law.max >= 50 * max(law.median, 1):
-        return f"{said}: a few hubs carry much of the work, so balance ranks by edges, not by nodes."
+        return f"{said}: a few hubs carry much of the work, so equal numbers of nodes are far from equal work."
     return f"{said}: no cell dominates, so equal numbers of nodes are close to equal work."
 
 
@@ -88,20 +88,20 @@ def load_caption(stats: GraphStats) -> str:
         return "There is no load to divide."
     said = f"The heaviest snapshot is {times(peak)} the mean load (cells + arcs)"
     if stats.num_snapshots < 8:
-        return f"{said}; with {stats.num_snapshots} snapshots, ranks need parts of the nodes as well as of time."
+        return f"{said}; with {stats.num_snapshots} snapshots, time alone cannot be divided among many ranks."
     blocks = [float(part.sum()) for part in np.array_split(np.asarray(stats.series("load"), np.float64), 4)]
     uneven = max(blocks) * 4 / sum(blocks)
-    advice = "equal numbers of snapshots per rank are fine" if uneven < 1.1 else "cut time where the load balances"
-    waits = f"four ranks with equal numbers of snapshots would wait for one with {times(uneven)} its share"
-    return f"{said}; {waits}: {advice}."
+    if uneven < 1.1:
+        return f"{said}; four parts of equally many snapshots have nearly equal work."
+    return f"{said}; of four parts with equally many snapshots the heaviest has {times(uneven)} its share of the work."
 
 
 def bytes_caption(stats: GraphStats) -> str:
-    """Which store?"""
+    """What would keeping only the changes save?"""
     full, delta = file_size(stats.full_bytes), file_size(stats.delta_bytes)
-    said = f"All snapshots take {full} in full and {delta} as deltas"
+    said = f"All snapshots take {full} in full and would take {delta} as deltas"
     if stats.delta_share < 0.9:
-        return f"{said}, {percent(stats.delta_share)}: use the delta store."
+        return f"{said}: {percent(stats.delta_share)} of the bytes."
     if stats.delta_share <= 1:
-        return f"{said}: the full store is simpler and costs little more."
-    return f"{said}: so much changes that the full store is smaller."
+        return f"{said}: hardly less."
+    return f"{said}: so much changes that deltas are the larger."

@@ -111,6 +111,7 @@ def test_get_says_which_files_to_put_where(root: Path, tmp_path: Path) -> None:
         (("--every", "soon"), "no duration"),
         (("--presence", "sometimes"), "presence must be one of active, seen, always, not 'sometimes'"),
         (("--seed", "1"), "seed cannot be chosen for collegemsg"),
+        (("--seed", "-1"), "seed must be a whole number of at least 0, not -1"),
         (("--life", "0"), "at least one snapshot"),
     ],
 )

@@ -257,13 +257,21 @@ def test_an_undirected_edge_is_listed_once_and_a_self_loop_is_one_arc() -> None:
     assert (graph.num_edges, graph.num_arcs) == (4, 5)
 
 
+def test_times_are_made_once_per_view() -> None:
+    graph = AWKWARD["features and labels per node"].build()
+    late = graph[1:]
+    assert graph.times is graph.times
+    assert late.times is late.times
+    assert late.times == graph.times[1:]
+
+
 def test_the_description_of_a_graph_names_what_it_has() -> None:
     graph = AWKWARD["features and labels per node"].build()
     assert repr(graph) == (
         "DynamicGraph(3 nodes, 3 snapshots (2024-01 … 2024-03), 8 cells, 5 edges, directed, unweighted, "
-        "2 features per node, 1 labels per node)"
+        "2 features per node, 1 label per node)"
     )
-    assert "view of 1 nodes" in repr(graph.subset([0]))
+    assert "view of 1 node," in repr(graph.subset([0]))
     assert "2 features derived" in repr(graph.with_features(Degrees()))
     assert "2 features per cell" in repr(AWKWARD["features and labels per cell"].build())
     assert "0 snapshots" in repr(graph[:0])

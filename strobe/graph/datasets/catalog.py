@@ -12,7 +12,7 @@ from strobe.graph.datasets.dataset import Choices, DataSet, Request
 from strobe.graph.dynamic import DynamicGraph
 from strobe.graph.ingest import Clock
 from strobe.graph.ingest.options import Presence
-from strobe.graph.ingest.pipeline import OnStage
+from strobe.graph.progress import OnStage
 from strobe.ops.csr import Parallel
 
 _MODULES = (streams, snapshots, citation, signals, knowledge, ogb, commits)

@@ -13,9 +13,10 @@ from strobe.errors import OptionError
 from strobe.graph.build import Sink
 from strobe.graph.disk import DiskSink
 from strobe.graph.dynamic import DynamicGraph
-from strobe.graph.ingest import Clock, ingest
-from strobe.graph.ingest.options import Presence
-from strobe.graph.ingest.pipeline import OnStage
+from strobe.graph.ingest import Clock, Into, ingest
+from strobe.graph.ingest.options import Options, Presence
+from strobe.graph.progress import OnStage
+from strobe.graph.synthetic.base import check_count
 from strobe.ops.csr import Parallel
 
 Task = Literal["link prediction", "node classification", "node regression"]
@@ -46,7 +47,7 @@ class File:
 
 @dataclass(frozen=True, kw_only=True)
 class Choices:
-    """What a user may say about a data set; None leaves its default."""
+    """What a user may say about a data set; None leaves its default. Nonsense is refused before any download."""
 
     clock: Clock | None = None
     life: int | None = None
@@ -54,6 +55,16 @@ class Choices:
     repeated: Parallel | None = None
     label: str | None = None
     seed: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.seed is not None:
+            check_count("seed", self.seed)
+        # Refuses what ingest will refuse, while nothing is downloaded yet.
+        Options(src="", dst="", time="", weight="", **({"clock": Into(1)} | self.cutting()))
+
+    def cutting(self) -> dict[str, Any]:
+        """The choices that were made about snapshots, by name."""
+        return {name: value for name, value in self.given().items() if name in CUTTING}
 
     def given(self) -> dict[str, Any]:
         """The choices that were made, by name."""
@@ -74,7 +85,6 @@ class Request:
 
     def ingest(self, source: Any, **options: Any) -> DynamicGraph:
         """``strobe.ingest`` with the options of the set, or what the user chose instead, counting what was read."""
-        chosen = {name: value for name, value in self.choices.given().items() if name in CUTTING}
         info = {**self.info, **options.pop("info", {})}
         return ingest(
             source,
@@ -83,7 +93,7 @@ class Request:
             on_stage=self.on_stage,
             count_pairs=True,
             info=info,
-            **(options | chosen),
+            **(options | self.choices.cutting()),
         )
 
     @contextmanager

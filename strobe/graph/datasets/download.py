@@ -7,6 +7,7 @@ a later change of the file is seen.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import http.client
@@ -15,15 +16,13 @@ import socket
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from strobe.errors import DownloadError, InputError
 from strobe.graph.lock import WriteLock
-
-OnProgress = Callable[[int, int | None], None]
+from strobe.graph.progress import OnProgress
 
 VERIFY_UP_TO = 1 << 30
 """Bytes up to which a file with a kept checksum is read through whenever it is used."""
@@ -71,6 +70,8 @@ def download(
         return target
     finally:
         lock.release()
+        with contextlib.suppress(OSError):  # a folder that holds something stays
+            target.parent.rmdir()
 
 
 def verify(path: Path) -> None:

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import gzip
 import os
-import shutil
-import tarfile
-import zipfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
-from typing import IO, Literal, TextIO
+from typing import Literal, TextIO
 
-from strobe.errors import DownloadError, InputError
+from strobe.errors import DownloadError
+from strobe.graph.datasets.archive import unpack
 from strobe.graph.datasets.dataset import DataSet, File
 from strobe.graph.datasets.download import download, verify
+from strobe.graph.progress import OnStage
 
 VARIABLE = "STROBE_DATA"
 Status = Literal["here", "download", "by hand"]
-OnStage = Callable[[str, int, int | None], None]
 
 
 def data_dir(given: str | PathLike[str] | None = None) -> Path:
@@ -84,7 +80,7 @@ def _get(file: File, folder: Path, on_stage: OnStage | None) -> Path:
     if file.archive is None:
         return target
     verify(target)
-    return _unpack(target, folder / file.path)
+    return unpack(target, folder / file.path)
 
 
 def _download(file: File, target: Path, on_stage: OnStage | None) -> None:
@@ -103,45 +99,6 @@ def _download(file: File, target: Path, on_stage: OnStage | None) -> None:
     if len(failures) == 1:
         raise failures[0]
     raise DownloadError("\n".join(str(error) for error in failures))
-
-
-def _unpack(archive: Path, target: Path) -> Path:
-    """Takes one file out of an archive, by the end of its path there, under a name that says when it is whole."""
-    wanted = target.relative_to(archive.parent).as_posix()
-    part = target.with_name(target.name + ".part")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with _member(archive, wanted) as packed, part.open("wb") as file:
-            shutil.copyfileobj(packed, file, 1 << 20)
-        part.replace(target)
-    except (zipfile.BadZipFile, tarfile.TarError, EOFError) as error:
-        raise InputError(f"{archive} is damaged: {error}. Remove it, and it is downloaded again") from error
-    except OSError as error:
-        raise InputError(f"cannot unpack {archive} to {target}: {error.strerror or error}") from error
-    finally:
-        part.unlink(missing_ok=True)
-    return target
-
-
-@contextmanager
-def _member(archive: Path, wanted: str) -> Iterator[IO[bytes]]:
-    if archive.suffix == ".zip":
-        with zipfile.ZipFile(archive) as packed, packed.open(_ending(packed.namelist(), wanted, archive)) as file:
-            yield file
-        return
-    with tarfile.open(archive) as tar:
-        member = tar.extractfile(_ending(tar.getnames(), wanted, archive))
-        if member is None:
-            raise InputError(f"{wanted} in {archive} is no file")
-        with member:
-            yield member
-
-
-def _ending(names: list[str], wanted: str, archive: Path) -> str:
-    for name in names:
-        if name == wanted or name.endswith("/" + wanted):
-            return name
-    raise InputError(f"{archive} has no {wanted}: it holds {', '.join(names[:5]) or 'nothing'}")
 
 
 def _by_hand(dataset: DataSet, folder: Path) -> str:

@@ -7,8 +7,6 @@ node_feat, node_year, …) and raw/node-label.npz instead.
 
 from __future__ import annotations
 
-import shutil
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +16,7 @@ from pyarrow import csv
 
 from strobe.errors import InputError
 from strobe.graph.arrays import Array
+from strobe.graph.datasets.archive import unpack
 from strobe.graph.datasets.dataset import CUTTING, DataSet, File, Loader, Request
 from strobe.graph.datasets.simulated import Simulated, static_set
 from strobe.graph.datasets.static import StaticGraph, reddit
@@ -93,15 +92,7 @@ def _mapped(npz: Path, name: str) -> Array:
     """An array of an NPZ file without reading it into memory: unpacked to NAME.npy beside it, once."""
     target = npz.with_name(f"{name}.npy")
     if not target.is_file():
-        part = target.with_name(target.name + ".part")
-        try:
-            with zipfile.ZipFile(npz) as packed, packed.open(f"{name}.npy") as source, part.open("wb") as file:
-                shutil.copyfileobj(source, file, 1 << 22)
-            part.replace(target)
-        except (KeyError, zipfile.BadZipFile, OSError) as error:
-            raise InputError(f"cannot unpack {name} of {npz}: {error}") from error
-        finally:
-            part.unlink(missing_ok=True)
+        unpack(npz, target)
     mapped: Array = np.load(target, mmap_mode="r")
     return mapped
 

@@ -6,7 +6,7 @@ import contextlib
 import errno
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from os import PathLike
@@ -38,14 +38,13 @@ from strobe.graph.ingest.options import Options, Presence
 from strobe.graph.ingest.snapshots import Spool, add_snapshots, needed_columns, sort_events
 from strobe.graph.ingest.stage import Rejects, stage
 from strobe.graph.ingest.tables import Table, TextOptions, tables
+from strobe.graph.progress import OnStage
 from strobe.ops.csr import Parallel
 
 if TYPE_CHECKING:
     import duckdb
 
     Connection = duckdb.DuckDBPyConnection
-
-OnStage = Callable[[str, int, int | None], None]
 
 
 @dataclass(frozen=True)

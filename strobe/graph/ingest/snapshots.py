@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
@@ -17,6 +17,7 @@ from strobe.graph.ingest.clock import Cut
 from strobe.graph.ingest.nodes import NodeValues
 from strobe.graph.ingest.numbering import Numbering
 from strobe.graph.ingest.options import Options, Presence
+from strobe.graph.progress import OnProgress
 from strobe.ops.csr import IntArray, distinct, stable_argsort
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ def add_snapshots(
     options: Options,
     cut: Cut,
     values: NodeValues | None,
-    on_progress: Callable[[int, int], None],
+    on_progress: OnProgress,
 ) -> None:
     """Adds every snapshot of the cut to the builder, in order; memory holds the events of those an edge lives for."""
     total = len(cut.names)

@@ -15,6 +15,7 @@ import pyarrow as pa
 from strobe.errors import BadRowsError, InputError, OptionError
 from strobe.graph.ingest.columns import Parsed
 from strobe.graph.ingest.tables import Table
+from strobe.graph.progress import OnProgress
 
 if TYPE_CHECKING:
     import duckdb
@@ -94,7 +95,7 @@ def stage(
     tables: list[Table],
     parse: Parse,
     rejects: Rejects,
-    on_progress: Callable[[int, int | None], None],
+    on_progress: OnProgress,
     *,
     numbered: bool = False,
 ) -> None:

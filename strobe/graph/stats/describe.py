@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from strobe.graph.dynamic import DynamicGraph
-from strobe.graph.features import Array, Carrier, PerCell, Static, given
+from strobe.graph.features import Array, PerCell, Static, given, size_and_origin
+from strobe.graph.progress import OnProgress
 from strobe.graph.snapshot import Snapshot
 from strobe.graph.stats.churn import CellRows, EdgeList, EdgeMatch, match_edges, num_changed_rows
 from strobe.graph.stats.degrees import DegreeLaw, DegreeTally
@@ -13,7 +12,7 @@ from strobe.graph.stats.sequences import SequenceTally, Turnover
 from strobe.graph.stats.values import GraphStats, SnapshotStats
 
 
-def describe(graph: DynamicGraph, on_progress: Callable[[int, int | None], None] | None = None) -> GraphStats:
+def describe(graph: DynamicGraph, on_progress: OnProgress | None = None) -> GraphStats:
     """Reads every snapshot once and gives exact numbers; ``on_progress`` gets (snapshots done, snapshots).
 
     Bytes *in full*: for every snapshot the ids of its nodes (unless all are present), its CSR (row pointers,
@@ -38,7 +37,7 @@ def describe(graph: DynamicGraph, on_progress: Callable[[int, int | None], None]
         num_nodes=graph.num_nodes,
         directed=graph.directed,
         weighted=graph.weighted,
-        features=_kind_of(graph.features),
+        features=None if graph.features is None else " ".join(size_and_origin(graph.features)),
         snapshots=tuple(snapshots),
         degrees=DegreeLaw.of(survey.degrees.values, survey.degrees.counts),
         sequences=survey.sequences.finish(),
@@ -115,12 +114,3 @@ class _Survey:
             return 0
         values = self._carrier.values
         return int(values[:1].nbytes) if len(values) else 0
-
-
-def _kind_of(features: Carrier | None) -> str | None:
-    """How many features a cell has and where they come from."""
-    if features is None:
-        return None
-    bottom = given(features)
-    origin = "derived" if bottom is None else "per node" if isinstance(bottom, Static) else "per cell"
-    return f"{'×'.join(map(str, features.shape)) or '1'} {origin}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -123,7 +122,7 @@ class GraphStats:
         return [getattr(snapshot, name) for snapshot in self.snapshots]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; what stands per snapshot is one list per name."""
+        """Plain values for JSON, without NaN or infinity; what stands per snapshot is one list per name."""
         totals = ("num_snapshots", "num_cells", "num_edges", "num_arcs", "full_bytes", "delta_bytes", "shared_pairs")
         return {
             **{name: getattr(self, name) for name in ("num_nodes", "directed", "weighted", "features", *totals)},
@@ -133,10 +132,6 @@ class GraphStats:
             "load_spread": asdict(self.load_spread),
             "snapshots": {name: self.series(name) for name in (*SnapshotStats.__dataclass_fields__, *_DERIVED)},
         }
-
-    def to_json(self) -> str:
-        """One line of JSON, without NaN or infinity."""
-        return json.dumps(self.to_dict(), allow_nan=False)
 
 
 _DERIVED = ("load", "new_share", "dropped_share", "jaccard")

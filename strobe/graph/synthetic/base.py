@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -14,10 +14,8 @@ from strobe.graph.arrays import Array
 from strobe.graph.build import Edges, GraphBuilder, Sink
 from strobe.graph.dynamic import DynamicGraph
 from strobe.graph.features import Degrees
+from strobe.graph.progress import OnProgress
 from strobe.ops.csr import IntArray
-
-OnProgress = Callable[[int, int], None]
-"""Called with (snapshots written, snapshots in all)."""
 
 
 class Flash(NamedTuple):
@@ -55,6 +53,7 @@ class Generator(ABC):
     def write(self, sink: Sink | None = None, on_progress: OnProgress | None = None) -> DynamicGraph:
         """Writes the graph snapshot by snapshot, into memory or into a sink such as ``DiskSink``.
 
+        ``on_progress`` gets (snapshots written, snapshots).
         Memory with a sink on disk: a few arrays of one snapshot's nodes, a few parts of its edges.
         """
         builder = self._builder(sink)

@@ -18,7 +18,7 @@ from strobe.graph.dynamic import DynamicGraph
 from strobe.graph.features import Static
 from strobe.graph.synthetic.base import Flash, Generator, check_count, check_exponent, check_number
 from strobe.graph.synthetic.curves import apportion, growth_curve
-from strobe.graph.synthetic.draws import CHUNK, Draws, Run, distinct, first_ids, power_law
+from strobe.graph.synthetic.draws import CHUNK, Draws, Runs, distinct, first_ids, power_law
 from strobe.ops.csr import IntArray
 
 
@@ -104,9 +104,9 @@ class Published(Generator):
         draws, events = Draws(self.seed, 1), self._events
         first = np.cumsum(events.new) - events.new
         for t in range(self.num_snapshots):
-            runs = [Run(int(first[s]), int(events.new[s]), s) for s in range(max(0, t - events.life + 1), t + 1)]
-            if (s := t - events.life) >= 0:
-                runs.append(Run(int(first[s]), int(events.longer[s]), s))
+            born = np.arange(max(0, t - events.life), t + 1)
+            shown = np.where(born > t - events.life, events.new[born], events.longer[born])
+            runs = Runs(first[born], shown, born)
             joined = int(events.active[t]) if SHAPES[self.shape].joining else self.num_nodes
             yield Flash(self._edges(draws, runs), None if joined == self.num_nodes else first_ids(joined))
 
@@ -125,7 +125,7 @@ class Published(Generator):
         longer = apportion(new * (left > life) * 1.0, goal - int(shown[life])) if life < num else new * 0
         return _Events(new, active, life, np.minimum(longer, new))
 
-    def _edges(self, draws: Draws, runs: list[Run]) -> Iterator[Edges]:
+    def _edges(self, draws: Draws, runs: Runs) -> Iterator[Edges]:
         for numbers, born in draws.parts(runs):
             halves = SHAPES[self.shape].bipartite
             size = self._events.active[born] // (2 if halves else 1)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from strobe.graph.synthetic.draws import Draws, Run
+from strobe.graph.synthetic.draws import Draws, Runs
 from strobe.ops.csr import FloatArray, IntArray
 
 
@@ -20,7 +20,7 @@ class Ties:
     def __init__(self, seed: int) -> None:
         self._draws = Draws(seed, 1)
         self._ends = np.random.default_rng([seed, 2])
-        self._runs: list[Run] = []
+        self._runs = Runs(*np.empty((3, 0), np.int64))
         self._next_row = 0
         self._t = 0
 
@@ -30,14 +30,15 @@ class Ties:
         Each edge ends with probability ``churn``; where more would stay than fit, the oldest end as well. New
         ones make up the rest.
         """
-        kept = self._ends.binomial([run.length for run in self._runs], 1 - churn)
+        first, length, born = self._runs
+        kept = self._ends.binomial(length, 1 - churn)
         newer = np.cumsum(kept[::-1])[::-1] - kept  # edges that are younger than this run's
         kept = np.minimum(kept, np.maximum(count - newer, 0))
-        runs = [run._replace(length=int(left)) for run, left in zip(self._runs, kept, strict=True) if left]
-        born = count - int(kept.sum())
-        if born:
-            runs.append(Run(self._next_row, born, self._t))
-        self._runs, self._next_row, self._t = runs, self._next_row + born, self._t + 1
+        new = count - int(kept.sum())
+        runs = Runs(np.append(first, self._next_row), np.append(kept, new), np.append(born, self._t))
+        alive = runs.length > 0
+        self._runs = Runs(*(column[alive] for column in runs))
+        self._next_row, self._t = self._next_row + new, self._t + 1
 
     def parts(self) -> Iterator[tuple[FloatArray, IntArray]]:
         """The numbers of every living edge and its snapshot of birth, in parts."""

@@ -13,7 +13,7 @@ from strobe.errors import OptionError
 from strobe.graph.build import Edges
 from strobe.graph.synthetic.base import Flash, Generator, check_count, check_number
 from strobe.graph.synthetic.curves import apportion
-from strobe.graph.synthetic.draws import Draws, Run, distinct, first_ids
+from strobe.graph.synthetic.draws import Draws, Runs, distinct, first_ids
 from strobe.ops.csr import IntArray
 
 
@@ -65,7 +65,7 @@ class Uneven(Generator):
                     f"snapshot {t} is to have {count:,} edges but has {nodes.size} nodes: ask for more cells or fewer "
                     "edges"
                 )
-            yield Flash(_edges(draws, Run(row, count, t), nodes), nodes)
+            yield Flash(_edges(draws, Runs(*np.array([[row], [count], [t]])), nodes), nodes)
             row += count
 
     @property
@@ -88,7 +88,7 @@ class Uneven(Generator):
         return np.sort(rng.integers(0, self.snapshots, self.num_nodes)), length
 
 
-def _edges(draws: Draws, run: Run, nodes: IntArray) -> Iterator[Edges]:
-    for numbers, _ in draws.parts([run]):
+def _edges(draws: Draws, runs: Runs, nodes: IntArray) -> Iterator[Edges]:
+    for numbers, _ in draws.parts(runs):
         src, dst = ((numbers[:, end] * nodes.size).astype(np.int64) for end in (0, 1))
         yield Edges(nodes[src], nodes[distinct(src, dst, nodes.size)])

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from strobe.errors import OptionError, UnknownNameError
 from strobe.graph import Static, open_graph
 from strobe.graph.datasets import DATA_SETS, TASKS, File, find, load
+from strobe.graph.datasets import folder as folders
 from strobe.graph.datasets.dataset import Choices
 from strobe.graph.datasets.simulated import growth
 from strobe.graph.ingest import Every
@@ -83,6 +85,23 @@ def test_choices_a_set_cannot_heed_are_refused_before_anything_is_read(tmp_path:
         load("collegemsg", data_dir=tmp_path, seed=1)
     with pytest.raises(OptionError, match=r"life cannot be chosen for cora-t .* what can be: clock, seed"):
         load("cora-t", data_dir=tmp_path, life=2)
+
+
+@pytest.mark.parametrize(
+    ("name", "choice", "said"),
+    [
+        ("cora-t", {"seed": -1}, "seed must be a whole number of at least 0, not -1"),
+        ("collegemsg", {"presence": "sometimes"}, "presence must be one of active, seen, always"),
+        ("collegemsg", {"repeated": "twice"}, "repeated must be one of"),
+        ("collegemsg", {"life": 0}, "at least one snapshot"),
+    ],
+)
+def test_nonsense_is_refused_before_anything_is_downloaded(
+    name: str, choice: dict[str, Any], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folders, "fetch", lambda *_: pytest.fail("files were fetched"))
+    with pytest.raises(OptionError, match=said):
+        load(name, data_dir=tmp_path, **choice)
 
 
 def test_simulated_cora_grows_to_the_static_graph(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def target(tmp_path: Path) -> Path:
 
 
 def names(target: Path) -> list[str]:
-    return sorted(path.name for path in target.parent.iterdir())
+    return sorted(path.name for path in target.parent.iterdir()) if target.parent.exists() else []
 
 
 def test_a_file_arrives_whole_and_leaves_its_checksum(site: Site, target: Path) -> None:
@@ -127,6 +127,7 @@ def test_a_missing_file_is_said_to_be_missing_at_once(site: Site, target: Path) 
     with pytest.raises(DownloadError, match=r"answered 404 Not Found.*put the file file\.gz by hand into .*set$"):
         download(f"{site.url}/file.gz", target, patience=SOON)
     assert len(site.asked) == 1
+    assert not target.parent.exists(), "an empty folder was left behind"
 
 
 def test_wrong_bytes_are_removed(site: Site, target: Path) -> None:
@@ -218,6 +219,13 @@ def test_a_file_put_by_hand_has_nothing_to_be_compared_with(tmp_path: Path) -> N
 def test_a_huge_file_is_not_read_each_time(site: Site, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     site.files["file.gz"] = BODY
     download(f"{site.url}/file.gz", target, patience=SOON)
-    target.write_bytes(BODY + b"rot")
-    monkeypatch.setattr(module, "VERIFY_UP_TO", 10)
+
+    def fail(path: Path) -> str:
+        raise AssertionError(f"{path} is read")
+
+    monkeypatch.setattr(module, "checksum", fail)
+    monkeypatch.setattr(module, "VERIFY_UP_TO", len(BODY) - 1)
     verify(target)
+    monkeypatch.setattr(module, "VERIFY_UP_TO", len(BODY))
+    with pytest.raises(AssertionError, match="is read"):
+        verify(target)

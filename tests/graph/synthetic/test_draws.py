@@ -1,10 +1,19 @@
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from strobe.graph.synthetic import draws
-from strobe.graph.synthetic.draws import Draws, Run, distinct, first_ids, power_law
+from strobe.graph.synthetic.draws import Draws, Runs, distinct, first_ids, power_law
+
+
+def runs(*each: tuple[int, int, int]) -> Runs:
+    """From (first, length, born) of each."""
+    return Runs(*np.array(each, np.int64).reshape(-1, 3).T)
 
 
 def test_any_row_can_be_read_again() -> None:
@@ -22,12 +31,37 @@ def test_keys_give_unrelated_streams() -> None:
 def test_parts_join_short_runs_and_cut_long_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(draws, "CHUNK", 10)
     stream = Draws(0)
-    parts = list(stream.parts([Run(0, 3, 7), Run(100, 0, 8), Run(50, 24, 9)]))
+    parts = list(stream.parts(runs((0, 3, 7), (100, 0, 8), (50, 24, 9))))
     assert [len(numbers) for numbers, _ in parts] == [10, 10, 7]
     np.testing.assert_array_equal(
         np.concatenate([numbers for numbers, _ in parts]), np.concatenate([stream.rows(0, 3), stream.rows(50, 24)])
     )
     assert np.concatenate([born for _, born in parts]).tolist() == [7] * 3 + [9] * 24
+
+
+GAPS = st.sampled_from([0, 1, 5, 127, 128, 129, 1000])
+
+
+@given(st.lists(st.tuples(GAPS, st.integers(0, 9)), max_size=8), st.booleans(), st.sampled_from([1, 7, 1 << 20]))
+def test_parts_are_the_rows_of_each_run_wherever_it_lies(
+    stretches: list[tuple[int, int]], backwards: bool, chunk: int
+) -> None:
+    each, row = [], 0
+    for born, (gap, length) in enumerate(stretches):
+        each.append((row + gap, length, born))
+        row += gap + length
+    each = each[::-1] if backwards else each
+    stream = Draws(3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(draws, "CHUNK", chunk)
+        parts = list(stream.parts(runs(*each)))
+    rows = [stream.rows(first, length) for first, length, _ in each]
+    np.testing.assert_array_equal(
+        np.concatenate([np.empty((0, 4)), *(numbers for numbers, _ in parts)]),
+        np.concatenate([np.empty((0, 4)), *rows]),
+    )
+    births = itertools.chain.from_iterable([born] * length for _, length, born in each)
+    assert [born for _, borns in parts for born in borns.tolist()] == list(births)
 
 
 def test_power_law_reaches_every_index_and_prefers_low_ones() -> None:

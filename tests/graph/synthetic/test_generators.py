@@ -62,7 +62,7 @@ def test_no_edge_is_a_self_loop(generator: Generator) -> None:
 
 @every_kind
 def test_progress_counts_every_snapshot(generator: Generator) -> None:
-    seen: list[tuple[int, int]] = []
+    seen: list[tuple[int, int | None]] = []
     graph = generator.write(on_progress=lambda done, total: seen.append((done, total)))
     assert seen == [(done, len(graph)) for done in range(1, len(graph) + 1)]
     assert len(graph) == generator.num_snapshots

@@ -3,7 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from strobe.graph.synthetic.draws import Draws
 from strobe.graph.synthetic.ties import Ties
+from strobe.ops.csr import FloatArray
 
 
 def alive(ties: Ties) -> set[tuple[float, ...]]:
@@ -55,3 +57,20 @@ def test_the_oldest_go_when_there_are_too_many() -> None:
     ties.step(15, 0.0)
     born = np.concatenate([born for _, born in ties.parts()])
     assert np.bincount(born).tolist() == [0, 5, 10]
+
+
+@pytest.mark.parametrize("churn", [0.0, 0.01])
+def test_a_long_past_is_not_read_birth_by_birth(churn: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    ties = Ties(0)
+    for t in range(500):
+        ties.step(10 * t, churn)
+    reads: list[int] = []
+    read = Draws.rows
+
+    def counted(stream: Draws, first: int, count: int) -> FloatArray:
+        reads.append(count)
+        return read(stream, first, count)
+
+    monkeypatch.setattr(Draws, "rows", counted)
+    assert len(alive(ties)) == 4990
+    assert len(reads) < 10
