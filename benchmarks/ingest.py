@@ -143,7 +143,7 @@ def main() -> None:
         return
     record = Record("ingest", said.quick)
     with tempfile.TemporaryDirectory(prefix="strobe-benchmark-") as folder:
-        compare(record, Path(folder), *((4_000_000, 2) if said.quick else (10_000_000, 3)))
+        compare(record, Path(folder), 10_000_000, 1 if said.quick else 3)
         large(record, Path(folder), 1_000_000 if said.quick else 20_000_000)
     record.write(said.json)
 

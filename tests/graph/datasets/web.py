@@ -66,7 +66,11 @@ def serve(site: Site) -> Iterator[Site]:
             stop = start + site.cut_after.pop(0) if site.cut_after else len(body)
             self.wfile.write(body[start:stop])
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    class Server(ThreadingHTTPServer):
+        def handle_error(self, request: object, client_address: object) -> None:
+            """A connection cut on purpose is no news."""
+
+    server = Server(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     site.url = f"http://127.0.0.1:{server.server_port}"
