@@ -40,8 +40,8 @@ class Carrier(ABC):
 
 
 @dataclass(frozen=True, eq=False)
-class Static(Carrier):
-    """One value per node for all time, [N, …]. Reading a snapshot copies the rows of its nodes."""
+class Given(Carrier):
+    """A carrier that holds an array."""
 
     values: Array
 
@@ -51,6 +51,11 @@ class Static(Carrier):
     @property
     def shape(self) -> tuple[int, ...]:
         return tuple(self.values.shape[1:])
+
+
+@dataclass(frozen=True, eq=False)
+class Static(Given):
+    """One value per node for all time, [N, …]. Reading a snapshot copies the rows of its nodes."""
 
     def rows(self, snapshot: Snapshot) -> Array:
         if snapshot.has_all_nodes:
@@ -62,17 +67,8 @@ class Static(Carrier):
 
 
 @dataclass(frozen=True, eq=False)
-class PerCell(Carrier):
+class PerCell(Given):
     """One value per cell, [C, …], t-major. Reading a snapshot is a view."""
-
-    values: Array
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "values", _rows_of_numbers(self.values))
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return tuple(self.values.shape[1:])
 
     def rows(self, snapshot: Snapshot) -> Array:
         return self.values[snapshot.stored_cells]
@@ -163,11 +159,11 @@ class Standardised(Carrier):
         }
 
 
-def given(carrier: Carrier | None) -> Static | PerCell | None:
+def given(carrier: Carrier | None) -> Given | None:
     """The carrier with an array at the bottom of a recipe, if there is one."""
     while isinstance(carrier, Standardised):
         carrier = carrier.of
-    return carrier if isinstance(carrier, Static | PerCell) else None
+    return carrier if isinstance(carrier, Given) else None
 
 
 def size_and_origin(carrier: Carrier) -> tuple[str, str]:
