@@ -134,30 +134,41 @@ class TextFile(Table):
     def _batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """Every block of lines is parsed by all cores; one that Arrow stumbles over is tidied and tried again."""
         for block in text.blocks(self.path, self.layout):
+            self._refuse_open_quote(block)
             try:
-                parsed = self._parsed(block.data, block.num_lines, schema)
+                parsed = self._parsed(block, schema)
             except pa.ArrowInvalid:
                 tidy = text.tidied(block.data, self.layout)
-                parsed = self._parsed(tidy, tidy.count(b"\n"), schema)
+                parsed = self._parsed(block._replace(data=memoryview(tidy), num_lines=tidy.count(b"\n")), schema)
             if block.may_hold_hex and _HEX.search(block.data):
                 raise pa.ArrowInvalid("Arrow takes 0x10 for a number")
             yield from parsed.to_batches()
 
-    def _parsed(self, data: memoryview | bytes, num_lines: int, schema: pa.Schema) -> pa.Table:
+    def _refuse_open_quote(self, block: text.Block) -> None:
+        """A field that goes on in the next block would be cut in two, and Arrow would not say so."""
+        if block.num_quotes % 2 and self.layout.delimiter != text.WHITESPACE:
+            raise pa.ArrowInvalid("an odd number of quotes")
+
+    def _parsed(self, block: text.Block, schema: pa.Schema) -> pa.Table:
         """The rows of a block, of which none may be lost."""
         blanks = self.layout.delimiter == text.WHITESPACE
-        if not num_lines:
+        if not block.num_lines:
             return schema.empty_table()
         parsed = pyarrow.csv.read_csv(
-            pa.BufferReader(data),
+            pa.BufferReader(block.data),
             pyarrow.csv.ReadOptions(
                 column_names=[f"c{at}" for at in range(len(self.types))], block_size=_PARSED_AT_ONCE
             ),
-            pyarrow.csv.ParseOptions(delimiter=self.layout.delimiter, quote_char=False if blanks else '"'),
+            # Quoted fields may hold line ends, and must not be cut there; to heed that costs half the speed.
+            pyarrow.csv.ParseOptions(
+                delimiter=self.layout.delimiter,
+                quote_char=False if blanks else '"',
+                newlines_in_values=block.num_quotes > 0 and not blanks,
+            ),
             pyarrow.csv.ConvertOptions(column_types=schema, include_columns=schema.names, null_values=[""]),
         )
-        if parsed.num_rows != num_lines:
-            raise pa.ArrowInvalid(f"{parsed.num_rows} rows in {num_lines} lines")
+        if parsed.num_rows != block.num_lines:
+            raise pa.ArrowInvalid(f"{parsed.num_rows} rows in {block.num_lines} lines")
         return parsed
 
     def carefully(self, con: Connection) -> tuple[Table, list[text.Row]]:
@@ -176,9 +187,8 @@ class TextFile(Table):
         if self.encoding.lower() in ("utf-8", "utf8"):
             for block in text.blocks(self.path, self.layout):
                 try:
-                    parsed = self._parsed(
-                        block.data, block.num_lines, pa.schema([(name, pa.string()) for name in names])
-                    )
+                    self._refuse_open_quote(block)
+                    parsed = self._parsed(block, pa.schema([(name, pa.string()) for name in names]))
                 except pa.ArrowInvalid:
                     break
                 places = pa.array(np.arange(line + 1, line + 1 + parsed.num_rows))

@@ -39,6 +39,7 @@ class Block(NamedTuple):
 
     data: memoryview
     num_lines: int
+    num_quotes: int
     may_hold_hex: bool
 
 
@@ -111,14 +112,18 @@ def blocks(path: Path, layout: Layout) -> Iterator[Block]:
             end = held if not read else buffer.rfind(b"\n", 0, held) + 1
             if end:
                 data = memoryview(buffer)[:end]
-                num_lines = int(np.count_nonzero(np.frombuffer(data, np.uint8) == ord("\n")))
-                unended = buffer[end - 1] != ord("\n")
+                num_lines = _count(data, "\n") + (buffer[end - 1] != ord("\n"))
+                num_quotes = _count(data, '"') if buffer.find(b'"', 0, end) >= 0 else 0
                 hexadecimal = buffer.find(b"x", 0, end) >= 0 or buffer.find(b"X", 0, end) >= 0
-                yield Block(data, num_lines + unended, hexadecimal)
+                yield Block(data, num_lines, num_quotes, hexadecimal)
                 buffer[: held - end] = buffer[end:held]
                 held -= end
             if not read:
                 return
+
+
+def _count(data: memoryview, character: str) -> int:
+    return int(np.count_nonzero(np.frombuffer(data, np.uint8) == ord(character)))
 
 
 def tidied(block: memoryview, layout: Layout) -> bytes:

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strobe.errors import InputError, OptionError, StrobeError
+from strobe.errors import BadRowsError, InputError, OptionError, StrobeError
 from strobe.graph import DynamicGraph
-from strobe.graph.ingest import ByColumn, Every, Into, NodeTable, TextOptions, ingest
+from strobe.graph.ingest import ByColumn, ByFile, Every, Into, NodeTable, TextOptions, ingest, text
 from strobe.graph.ingest.tables import TextFile
 
 
@@ -59,6 +59,22 @@ def test_both_ways_of_reading_text_agree(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TextFile, "quickly", lambda *_: None)
         assert outcome() == either_way
+
+
+@pytest.mark.parametrize("size", [8, 12, 16, 20, 24, 1 << 20])
+@pytest.mark.parametrize("ending", ["", 'x,"open'])
+def test_a_field_is_not_cut_where_a_block_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, ending: str
+) -> None:
+    path = tmp_path / "f.csv"
+    path.write_text('d,s\nb,a\nd,"one\nc,e"\nf,g\n' + ending)
+    monkeypatch.setattr(text, "_BLOCK_BYTES", size)
+    options: dict[str, Any] = {"time": None, "clock": ByFile(), "ids": "string"}
+    if ending:
+        with pytest.raises(BadRowsError, match="line 6"):
+            read(path, **options)
+    else:
+        assert sorted(pairs(read(path, **options))) == [("a", "b"), ("g", "f"), ("one\nc,e", "d")]
 
 
 def test_a_comment_or_a_blank_in_a_large_file_does_not_make_it_slow(
