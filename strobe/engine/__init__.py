@@ -1,0 +1,1 @@
+"""The engine: trains, evaluates, saves and records."""

@@ -1,0 +1,79 @@
+"""T-GCN (Zhao et al. 2019): a GRU whose three gates each see the graph through convolutions of their own."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from strobe.models.base import Model, check_sizes
+from strobe.models.time import Time
+from strobe.ops.gru import gru
+from strobe.ops.sequences import Sequences
+from strobe.view import View
+
+
+class TGCN(Model):
+    """z, r = σ(L [conv(x), h]); candidate = tanh(L [conv(x), r h]); h' = z h + (1 - z) candidate.
+
+    The aggregate of the inputs is one for all gates. With one layer per gate, convolution and gate are both linear
+    in it and become one small matrix, so that nothing wider than the inputs is ever aggregated or stored. With more,
+    layers before the last are followed by ReLU and all gates share one sparse product per layer.
+    """
+
+    def __init__(self, inputs: int, hidden: int = 32, *, layers: int = 1) -> None:
+        super().__init__()
+        check_sizes(inputs=inputs, hidden=hidden, layers=layers)
+        self.width = hidden
+        self.gates = nn.ModuleList(GraphGate(inputs, hidden, layers) for _ in ("reset", "update", "candidate"))
+
+    def forward(self, view: View) -> Tensor:
+        gates: list[GraphGate] = list(self.gates)  # type: ignore[arg-type]
+        x = view.aggregate(view.x)
+        for layer in range(len(gates[0].weights) - 1):
+            x = torch.relu(_side_by_side(gates, layer, x))
+            x = view.aggregate(x)
+        return view.over_time(_Gates(gates, shared=len(gates[0].weights) == 1), x)
+
+
+class GraphGate(nn.Module):
+    """One gate: convolutions [W_1 … W_n], then a linear map of the convolved input beside the state."""
+
+    def __init__(self, inputs: int, hidden: int, layers: int) -> None:
+        super().__init__()
+        widths = [inputs] + [hidden] * layers
+        self.weights = nn.ParameterList(torch.empty(b, a) for a, b in pairwise(widths))
+        self.biases = nn.ParameterList(torch.zeros(hidden) for _ in range(layers))
+        self.linear = nn.Linear(2 * hidden, hidden)
+        for weight in self.weights:
+            nn.init.xavier_uniform_(weight)
+
+    def folded(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The last convolution and the linear map as one: weights of the aggregated input and of the state, bias."""
+        hidden = self.linear.out_features
+        of_input, of_state = self.linear.weight.split(hidden, 1)
+        return of_input @ self.weights[-1], of_state, self.linear.bias + of_input @ self.biases[-1]
+
+
+class _Gates(Time):
+    """The recurrence, over aggregated inputs that the gates share or that stand side by side."""
+
+    def __init__(self, gates: list[GraphGate], *, shared: bool) -> None:
+        super().__init__()
+        folded = [gate.folded() for gate in gates]
+        of_input, of_state, bias = zip(*folded, strict=True)
+        self.of_input = torch.cat(of_input) if shared else torch.block_diag(*of_input)
+        self.of_state, self.bias = torch.cat(of_state), torch.cat(bias)
+
+    def encode(self, x: Tensor, state: Any | None, sequences: Sequences) -> tuple[Tensor, Any]:
+        h = x.new_zeros(sequences.num_slots, self.of_state.shape[1]) if state is None else state
+        return gru(x, h, sequences, self.of_input, self.of_state, self.bias, reset_state=True)
+
+
+def _side_by_side(gates: list[GraphGate], layer: int, x: Tensor) -> Tensor:
+    """Layer ``layer`` of all gates, [C, 3H]: on one shared input first, then on each gate's own columns."""
+    weights = [gate.weights[layer] for gate in gates]
+    weight = torch.cat(weights) if layer == 0 else torch.block_diag(*weights)
+    return nn.functional.linear(x, weight, torch.cat([gate.biases[layer] for gate in gates]))

@@ -1,0 +1,56 @@
+"""The compiled CPU kernels, or word that they are missing.
+
+``kernels.c`` is compiled when Strobe is installed on a machine with a C compiler (``python -m
+strobe.ops.native.build`` does it by hand). Without the library everything runs as plain torch, several times slower.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+VERSION = 1  # what strobe_kernels_version() must say: raised whenever a signature changes
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    """The loaded library; None where it was not built, or was built from other sources."""
+    try:
+        found = ctypes.CDLL(str(Path(__file__).with_name("kernels.so")))
+        version = int(found.strobe_kernels_version())
+    except (OSError, AttributeError):
+        return None
+    return found if version == VERSION else None
+
+
+def usable(*tensors: Tensor) -> bool:
+    """Whether the kernels can work on these: built, on the CPU, in single or double precision."""
+    floats = (torch.float32, torch.float64)
+    return all(x.device.type == "cpu" and x.dtype in floats for x in tensors) and library() is not None
+
+
+def call(name: str, *args: Any) -> None:
+    """Runs a kernel by name on integers, tensors of one precision (dense), and None for an absent array.
+
+    The interpreter lock is released meanwhile.
+    """
+    floats = next(arg for arg in args if isinstance(arg, Tensor) and arg.is_floating_point())
+    single = floats.dtype == torch.float32
+    found = library()
+    assert found is not None
+    function = found[f"{name}_f32" if single else f"{name}_f64"]
+    function(*[_as_c(arg, single) for arg in args])
+
+
+def _as_c(arg: Any, single: bool) -> Any:
+    if isinstance(arg, Tensor):
+        assert arg.is_contiguous()
+        return ctypes.c_void_p(arg.data_ptr())
+    if isinstance(arg, float):
+        return ctypes.c_float(arg) if single else ctypes.c_double(arg)
+    return ctypes.c_void_p(None) if arg is None else ctypes.c_int64(arg)

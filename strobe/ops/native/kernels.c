@@ -1,0 +1,53 @@
+/* Kernels for the CPU: sparse products, attention over edges, the gates of recurrent cells.
+ *
+ * Every function works on a part of the rows, on one core; Python shares parts out. All exist in single and double
+ * precision (kernels.h, included twice) and for several instruction sets; the loader of the library picks the best
+ * one for the machine it runs on. Arrays are dense, row by row. */
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define KERNEL __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define KERNEL
+#endif
+#define INLINE static inline __attribute__((always_inline))
+#define SIMD _Pragma("omp simd")
+
+int strobe_kernels_version(void) { return 1; }
+
+/* e to the x by a polynomial, right to 1e-7 relative between e^-87 and e^87: a call to the library's expf, one
+ * number at a time, would cost more than all the rest of a gate. */
+INLINE float exp_single(float x) {
+    x = x > -87.0f ? x : -87.0f;
+    x = x < 87.0f ? x : 87.0f;
+    int32_t shifted = (int32_t)(x * 1.4426950408889634f + 128.5f); /* positive, so cutting is rounding down */
+    float power = (float)(shifted - 128);
+    float r = x - power * 0.693359375f + power * 2.12194440e-4f;
+    float p = 1.9875691500e-4f;
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * r * r + r + 1.0f;
+    int32_t bits = (shifted - 1) << 23; /* 2 to the power: the exponent field holds 127 for 0 */
+    float scale;
+    memcpy(&scale, &bits, sizeof scale);
+    return p * scale;
+}
+
+#define REAL float
+#define NAME(base) base##_f32
+#define EXP exp_single
+#include "kernels.h"
+#undef REAL
+#undef NAME
+#undef EXP
+
+#define REAL double
+#define NAME(base) base##_f64
+#define EXP exp
+#include "kernels.h"

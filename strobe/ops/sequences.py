@@ -1,0 +1,131 @@
+"""Sequences of cells: who is present when, and how nodes are cut into tiles that run through time in cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from strobe.ops.csr import IntArray
+
+MAX_TILE_SLOTS = 65_536
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """The cells of one tile in one snapshot: rows ``start:stop`` of the cells.
+
+    ``at`` gives their places in the tile, or is None where everybody in the tile is present.
+    """
+
+    t: int
+    start: int
+    stop: int
+    at: Tensor | None
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Slots ``start:stop`` and their cells, snapshot by snapshot, empty ones left out."""
+
+    start: int
+    stop: int
+    stretches: tuple[Stretch, ...]
+
+    @property
+    def num_slots(self) -> int:
+        return self.stop - self.start
+
+    @cached_property
+    def widest(self) -> int:
+        return max((stretch.stop - stretch.start for stretch in self.stretches), default=0)
+
+
+@dataclass(frozen=True, eq=False)
+class Sequences:
+    """Cells numbered t-major, in each snapshot by ascending *slot*, the number of the node whose cell it is.
+
+    ``slot`` is None where all ``num_slots`` nodes are present in every snapshot. Because slots ascend, the cells of
+    a range of slots are one stretch of rows in every snapshot: a tile of nodes reads and writes slices, whoever is
+    missing, and only its small state needs an index.
+    """
+
+    cell_ptr: tuple[int, ...]  # [T + 1]
+    slot: IntArray | None  # [C]
+    num_slots: int
+    device: torch.device
+
+    @classmethod
+    def of(cls, slots: Sequence[IntArray], num_slots: int, device: torch.device | str = "cpu") -> Sequences:
+        """From the ascending slots present in each snapshot."""
+        ptr = np.concatenate(([0], np.cumsum([len(present) for present in slots], dtype=np.int64)))
+        everyone = all(len(present) == num_slots for present in slots)
+        slot = None if everyone else np.concatenate([*slots, np.empty(0, np.int64)]).astype(np.int64)
+        return cls(tuple(ptr.tolist()), slot, num_slots, torch.device(device))
+
+    @property
+    def num_snapshots(self) -> int:
+        return len(self.cell_ptr) - 1
+
+    @property
+    def num_cells(self) -> int:
+        return self.cell_ptr[-1]
+
+    def stretches(self) -> Iterator[Stretch]:
+        """All slots as one tile, snapshot by snapshot, empty ones too."""
+        for t in range(self.num_snapshots):
+            start, stop = self.cell_ptr[t], self.cell_ptr[t + 1]
+            yield Stretch(t, start, stop, None if stop - start == self.num_slots else self.slots[start:stop])
+
+    @cached_property
+    def slots(self) -> Tensor:
+        """The slot of every cell, [C], on the device."""
+        if self.slot is None:
+            return torch.arange(self.num_slots, device=self.device).repeat(self.num_snapshots)
+        return torch.from_numpy(self.slot).to(self.device)
+
+    @cached_property
+    def previous(self) -> Tensor:
+        """The cell before each in its sequence, [C]; -1 where it is the first."""
+        order = torch.argsort(self.slots, stable=True)
+        before = torch.full((self.num_cells,), -1, dtype=torch.int64, device=self.device)
+        if self.num_cells:
+            same = self.slots[order[1:]] == self.slots[order[:-1]]
+            before[order[1:][same]] = order[:-1][same]
+        return before
+
+    def tiles(self, rows: int) -> tuple[Tile, ...]:
+        """Ranges of slots with about ``rows`` cells a snapshot; the same for the same sequences, always."""
+        cut = self._tiles.get(rows)
+        if cut is None:
+            cut = self._tiles[rows] = tuple(self._cut(rows))
+        return cut
+
+    @cached_property
+    def _tiles(self) -> dict[int, tuple[Tile, ...]]:
+        return {}
+
+    def _cut(self, rows: int) -> Iterator[Tile]:
+        mean = max(self.num_cells / max(self.num_snapshots, 1), 1.0)
+        width = max(1, min(MAX_TILE_SLOTS, round(rows * self.num_slots / mean)))
+        edges = np.append(np.arange(0, self.num_slots, width), self.num_slots)
+        bounds = np.stack([self._places(t, edges) for t in range(self.num_snapshots)] or [edges * 0])
+        for i, (first, last) in enumerate(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)):
+            stretches = []
+            for t in range(self.num_snapshots):
+                start, stop = int(bounds[t, i]), int(bounds[t, i + 1])
+                if start == stop:
+                    continue
+                at = None if stop - start == last - first else self.slots[start:stop] - first
+                stretches.append(Stretch(t, start, stop, at))
+            yield Tile(first, last, tuple(stretches))
+
+    def _places(self, t: int, edges: IntArray) -> IntArray:
+        start, stop = self.cell_ptr[t], self.cell_ptr[t + 1]
+        if self.slot is None:
+            return edges + start
+        return np.searchsorted(self.slot[start:stop], edges) + start

@@ -1,0 +1,147 @@
+"""Sparse matrices by rows, with their transpose, and their product with dense ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from strobe.ops import native
+from strobe.ops.csr import transpose
+from strobe.ops.normalise import Csr
+from strobe.ops.threads import run_parts
+
+MIN_PART_ENTRIES = 16_384  # a part should outlast the waking of the thread that runs it
+
+
+@dataclass(frozen=True, eq=False)
+class Sparse:
+    """A sparse matrix in compressed rows: int64 row pointers, int32 columns, weights or None for all ones.
+
+    Its transpose is made once, when a gradient first needs it; a symmetric matrix is its own.
+    """
+
+    row_ptr: Tensor  # [R + 1]
+    col: Tensor  # [E]
+    weight: Tensor | None  # [E]
+    num_cols: int
+    symmetric: bool = False
+    _of: Sparse | None = field(default=None, repr=False)
+
+    @classmethod
+    def block_diagonal(
+        cls, blocks: Sequence[Csr], *, dtype: torch.dtype, device: torch.device | str = "cpu", symmetric: bool = False
+    ) -> Sparse:
+        """The matrices of all snapshots of a window along the diagonal: one product instead of many."""
+        sizes = [row_ptr.size - 1 for row_ptr, _, _ in blocks]
+        entries = [int(col.size) for _, col, _ in blocks]
+        cells, arcs = (np.concatenate(([0], np.cumsum(counts, dtype=np.int64))) for counts in (sizes, entries))
+        row_ptr = np.zeros(int(cells[-1]) + 1, np.int64)
+        col = np.empty(int(arcs[-1]), np.int32)
+        weighted = any(values is not None for _, _, values in blocks)
+        weight = np.ones(int(arcs[-1]), torch.empty(0, dtype=dtype).numpy().dtype) if weighted else None
+        for t, (ptr, block_col, values) in enumerate(blocks):
+            row_ptr[cells[t] + 1 : cells[t + 1] + 1] = ptr[1:] + arcs[t]
+            col[arcs[t] : arcs[t + 1]] = block_col + cells[t]
+            if weight is not None and values is not None:
+                weight[arcs[t] : arcs[t + 1]] = values
+        return cls(
+            torch.from_numpy(row_ptr).to(device),
+            torch.from_numpy(col).to(device),
+            None if weight is None else torch.from_numpy(weight).to(device),
+            int(cells[-1]),
+            symmetric,
+        )
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.row_ptr) - 1
+
+    @property
+    def num_entries(self) -> int:
+        return len(self.col)
+
+    @cached_property
+    def transposed(self) -> Sparse:
+        if self.symmetric:
+            return self
+        if self._of is not None:
+            return self._of
+        row_ptr, col, at = transpose(self.row_ptr.cpu().numpy(), self.col.cpu().numpy(), self.num_cols)
+        weight = None if self.weight is None else self.weight[torch.from_numpy(at).to(self.weight.device)]
+        device = self.row_ptr.device
+        return Sparse(
+            torch.from_numpy(row_ptr.astype(np.int64)).to(device),
+            torch.from_numpy(col.astype(np.int32)).to(device),
+            weight,
+            self.num_rows,
+            _of=self,
+        )
+
+    @cached_property
+    def rows(self) -> Tensor:
+        """The row of every entry, [E]."""
+        return torch.repeat_interleave(torch.arange(self.num_rows, device=self.row_ptr.device), self.row_ptr.diff())
+
+    @cached_property
+    def parts(self) -> list[tuple[int, int]]:
+        """Ranges of rows with about equally many entries, a few per thread."""
+        count = max(1, min(4 * torch.get_num_threads(), self.num_entries // MIN_PART_ENTRIES))
+        targets = torch.linspace(0, self.num_entries, count + 1, dtype=torch.float64).long()
+        cuts = torch.searchsorted(self.row_ptr, targets)
+        cuts[0], cuts[-1] = 0, self.num_rows
+        bounds = cuts.clamp(max=self.num_rows).tolist()
+        return list(pairwise(bounds))
+
+    def torch_csr(self, dtype: torch.dtype) -> Tensor:
+        """The same matrix as torch has it, for devices without kernels of ours."""
+        values = (
+            torch.ones(self.num_entries, dtype=dtype, device=self.col.device) if self.weight is None else self.weight
+        )
+        return torch.sparse_csr_tensor(self.row_ptr, self.col.long(), values, (self.num_rows, self.num_cols))
+
+
+def spmm(matrix: Sparse, x: Tensor) -> Tensor:
+    """matrix @ x, differentiable in x; the gradient is a product with the stored transpose."""
+    product: Tensor = _Product.apply(matrix, x)  # type: ignore[no-untyped-call]
+    return product
+
+
+def spmm_reference(matrix: Sparse, x: Tensor) -> Tensor:
+    """The same by gathering, weighing and adding one row per entry."""
+    picked = x[matrix.col.long()]
+    weighed = picked if matrix.weight is None else picked * matrix.weight[:, None]
+    return x.new_zeros(matrix.num_rows, x.shape[1]).index_add(0, matrix.rows, weighed)
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, matrix: Sparse, x: Tensor) -> Tensor:
+        ctx.matrix = matrix
+        return _multiply(matrix, x)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        return None, _multiply(ctx.matrix.transposed, grads[0])
+
+
+def _multiply(matrix: Sparse, x: Tensor) -> Tensor:
+    x = x.detach().contiguous()
+    if not native.usable(x):
+        product: Tensor = torch.sparse.mm(matrix.torch_csr(x.dtype), x)
+        return product
+    out = x.new_empty(matrix.num_rows, x.shape[1])
+    parts = matrix.parts
+
+    def work(part: int) -> None:
+        first, last = parts[part]
+        native.call("spmm", first, last, x.shape[1], matrix.row_ptr, matrix.col, matrix.weight, x, out)
+
+    run_parts(work, len(parts))
+    return out

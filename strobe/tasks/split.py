@@ -1,0 +1,47 @@
+"""Time cut into training, validation and test: the future is never known before it happens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from strobe.errors import InputError, OptionError
+
+PARTS = ("train", "validation", "test")
+
+
+@dataclass(frozen=True)
+class Split:
+    """Snapshots a model reads and is asked about, in order of time: first those it learns from, last those it is
+    judged by. A state carried from one part into the next is allowed, as it would be in use; learning is not."""
+
+    train: range
+    validation: range
+    test: range
+
+    @classmethod
+    def in_time(cls, samples: int, train: float = 0.7, validation: float = 0.1) -> Split:
+        """The first share of ``samples`` snapshots, the next, and the rest; each has at least one.
+
+        Boundaries are rounded down: 29 snapshots at 0.7 and 0.1 become 20, 3 and 6.
+        """
+        if not (0 < train < 1 and 0 < validation < 1 and train + validation < 1):
+            raise OptionError(
+                f"shares of training and validation must be positive and leave something for testing, "
+                f"not {train:g} and {validation:g}"
+            )
+        if samples < len(PARTS):
+            raise InputError(
+                f"{samples} snapshots can be asked about, at least {len(PARTS)} are needed: one each to train, to "
+                f"validate and to test. Cut the data into shorter snapshots."
+            )
+        # Shares as 0.7 + 0.1 are a little below what they stand for: what is meant is not rounded away.
+        first = min(max(int(samples * train + 1e-9), 1), samples - 2)
+        second = min(max(int(samples * (train + validation) + 1e-9), first + 1), samples - 1)
+        return cls(range(first), range(first, second), range(second, samples))
+
+    def part(self, name: str) -> range:
+        return {"train": self.train, "validation": self.validation, "test": self.test}[name]
+
+    def part_of(self, t: int) -> str | None:
+        """The name of the part snapshot t belongs to, if any."""
+        return next((name for name in PARTS if t in self.part(name)), None)

@@ -1,0 +1,148 @@
+"""One pass of a model over cells. Models see nothing else, so they never know how many ranks there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from strobe.ops.normalise import Norm
+from strobe.ops.sequences import Sequences
+from strobe.ops.sparse import Sparse, spmm
+from strobe.view.cells import Cells
+
+Carry = list[Any]
+"""What a pass leaves for the next window, in the order it was kept: tensors, tuples and dictionaries of them."""
+
+
+class TimeEncoder(Protocol):
+    """Something that reads each node's cells in order of time."""
+
+    def encode(self, x: Tensor, state: Any | None, sequences: Sequences) -> tuple[Tensor, Any]:
+        """Outputs of all cells from inputs [C, F], and the state after them; ``state`` None means a fresh start."""
+        ...
+
+
+class View:
+    """The cells of a window in one pass, with what the windows before left behind.
+
+    Rows of every tensor are cells, t-major, in a snapshot by ascending node. On one rank a view holds all cells and
+    needs nobody else's.
+    """
+
+    def __init__(self, cells: Cells, carry: Carry | None = None) -> None:
+        self.cells = cells
+        self._past: Sequence[Any] | None = carry
+        self.carry: Carry = []
+
+    @property
+    def x(self) -> Tensor:
+        """Features of the cells, [C, F]."""
+        return self.cells.x
+
+    @property
+    def num_cells(self) -> int:
+        return self.cells.num_cells
+
+    @property
+    def num_snapshots(self) -> int:
+        return self.cells.num_snapshots
+
+    @property
+    def num_slots(self) -> int:
+        """Rows of a state that has one per node: what ``recall`` and ``remember`` work on."""
+        return self.cells.sequences.num_slots
+
+    # Structure: along edges, within a snapshot.
+
+    def pull(self, x: Tensor) -> Tensor:
+        """The rows that the view's edges read: its own, then those of others."""
+        return x
+
+    def aggregate(self, x: Tensor, norm: Norm = "gcn") -> Tensor:
+        """The normalised sparse product, every snapshot at once. Aggregates of ``view.x`` are computed once a run."""
+        if self.cells.is_input(x):
+            return self.cells.aggregated_input(x, norm)
+        return spmm(self.cells.matrix(norm), self.pull(x))
+
+    def matrix(self, norm: Norm = "loops") -> Sparse:
+        """The sparse matrix over pulled rows, for kernels that need its entries."""
+        return self.cells.matrix(norm)
+
+    @cached_property
+    def edge_index(self) -> Tensor:
+        """(row in the pulled rows, own row) of every arc, [2, E], as PyTorch Geometric's convolutions take them."""
+        matrix = self.cells.matrix("sum")
+        return torch.stack([matrix.col.long(), matrix.rows])
+
+    @property
+    def edge_weight(self) -> Tensor | None:
+        """The weight of every arc, or None."""
+        return self.cells.matrix("sum").weight
+
+    # Time: along the sequence of a node.
+
+    def over_time(self, encoder: TimeEncoder, x: Tensor) -> Tensor:
+        """Runs an encoder over the view's sequences; it goes on where it stopped in the window before."""
+        out, state = encoder.encode(x, self.carried(), self.cells.sequences)
+        self.keep(state)
+        return out
+
+    def carried(self) -> Any | None:
+        """What the call of ``keep`` at this place left in the window before; None at the beginning of time."""
+        return None if self._past is None else self._past[len(self.carry)]
+
+    def keep(self, value: Any) -> None:
+        """Leaves a value for the next window. Kept values are matched by the order in which they are kept."""
+        self.carry.append(value)
+
+    # Snapshot by snapshot, for models whose convolution reads the state or whose weights change.
+
+    def steps(self) -> Iterator[View]:
+        """A view of each snapshot, in order of time."""
+        return (View(cells) for cells in self.cells.single)
+
+    def split(self, x: Tensor) -> tuple[Tensor, ...]:
+        """The rows of each snapshot."""
+        return torch.split(x, [b - a for a, b in pairwise(self.cells.cell_ptr)])
+
+    def recall(self, state: Tensor) -> Tensor:
+        """Rows of a state per node [S, H] that belong to the nodes of this (one-snapshot) view."""
+        sequences = self.cells.sequences
+        return state if sequences.slot is None else state[sequences.slots]
+
+    def remember(self, state: Tensor, rows: Tensor) -> Tensor:
+        """The state with the rows of this view's nodes replaced."""
+        sequences = self.cells.sequences
+        return rows if sequences.slot is None else state.index_copy(0, sequences.slots, rows)
+
+    def top_rows(self, x: Tensor, score: Tensor, k: int) -> list[Tensor]:
+        """The k rows of each snapshot with the highest score, times its tanh, best first; zeros if there are fewer."""
+        tops = []
+        for rows, scores in zip(self.split(x), self.split(score), strict=True):
+            best = torch.topk(scores, min(k, len(scores))).indices
+            weighed = rows[best] * torch.tanh(scores[best])[:, None]
+            missing = weighed.new_zeros(k - len(best), weighed.shape[1])
+            tops.append(torch.cat([weighed, missing]) if len(best) < k else weighed)
+        return tops
+
+    def standardised(self, x: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+        """Each snapshot's cells shifted and scaled to mean 0 and variance 1 per column.
+
+        Also the means and variances themselves, a row per snapshot that is not empty.
+        """
+        parts, means, variances = [], [], []
+        for rows in self.split(x):
+            if not len(rows):
+                continue
+            variance, mean = torch.var_mean(rows, 0, correction=0)
+            parts.append((rows - mean) * torch.rsqrt(variance + eps))
+            means.append(mean)
+            variances.append(variance)
+        if not parts:
+            return x, x, x
+        return torch.cat(parts), torch.stack(means), torch.stack(variances)
