@@ -10,7 +10,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 class KernelsHook(BuildHookInterface):  # type: ignore[type-arg]
-    """Puts strobe/ops/native/kernels.so into the wheel, which is then for this platform only."""
+    """Puts strobe/ops/native/kernels-*.so into the wheel, which is then for this platform only."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         source = Path(self.root) / "strobe" / "ops" / "native" / "build.py"
@@ -22,4 +22,4 @@ class KernelsHook(BuildHookInterface):  # type: ignore[type-arg]
         build_data["pure_python"] = False
         build_data["tag"] = None
         build_data["infer_tag"] = True
-        build_data["artifacts"].append("strobe/ops/native/kernels.so")
+        build_data["artifacts"].append("strobe/ops/native/kernels-*.so")

@@ -6,14 +6,15 @@ and cuDNN). Update as in torch: h' = z h + (1 - z) candidate.
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from strobe.ops import native
-from strobe.ops.recurrent import Cell, Grads, State, run
+from strobe.ops.recurrent import TILE_ROWS, State, each_group, reference, sums_like
 from strobe.ops.sequences import Sequences
-
-TILE_ROWS = 2048
 
 
 def gru(
@@ -31,109 +32,94 @@ def gru(
     """Hidden states of all cells [C, H] and the last state of every slot [S, H].
 
     Args:
-        x: inputs of the cells [C, F]; h: first state of every slot [S, H].
-        w_ih, w_hh: [3H, F] and [3H, H], gates in the order reset, update, candidate; biases [3H].
+        x: inputs of the cells [C, F].
+        h: first state of every slot [S, H].
+        sequences: whose cells they are.
+        w_ih: weights of the inputs [3H, F], gates in the order reset, update, candidate.
+        w_hh: weights of the state [3H, H].
+        b_ih: bias added to the projected inputs [3H].
+        b_hh: bias added to the projected state [3H].
         reset_state: the reset gate acts on the state, not on its projection.
+        tile_rows: cells a tile has per snapshot, about.
 
-    Keeps nothing but the states: backward computes the gates again, which costs less than storing 3H numbers a cell.
+    Keeps nothing but the states: backward computes the gates again, which costs less than to store and load 3H
+    numbers a cell.
     """
-    hidden = w_hh.shape[1]
-    zeros = x.new_zeros(3 * hidden)
+    zeros = x.new_zeros(w_hh.shape[0])
     weights = (w_ih, w_hh, zeros if b_ih is None else b_ih, zeros if b_hh is None else b_hh)
-    out, (last,) = run(ResetState if reset_state else ResetProjection, x, (h,), sequences, weights, tile_rows)
-    return out, last
+    if not native.usable(x, h, *weights):
+        out, (last,) = reference(partial(gru_step, weights, reset_state), x, (h,), sequences)
+        return out, last
+    stage: tuple[Tensor, Tensor] = _Gru.apply(sequences, tile_rows, reset_state, x, h, *weights)  # type: ignore[no-untyped-call]
+    return stage
 
 
-class _Gru(Cell):
-    num_states = 1
-
-    def __init__(self, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Tensor) -> None:
-        self.w_ih, self.w_hh, self.b_ih, self.b_hh = self.weights = (w_ih, w_hh, b_ih, b_hh)
-        self.hidden = w_hh.shape[1]
-
-    def kept_columns(self) -> int:
-        return 0
-
-
-class ResetProjection(_Gru):
-    """candidate = tanh(W x + b + r (U h + c))."""
-
-    def step(self, x: Tensor, state: State) -> State:
-        (h,) = state
-        xr, xz, xc = torch.addmm(self.b_ih, x, self.w_ih.t()).chunk(3, 1)
-        hr, hz, hc = torch.addmm(self.b_hh, h, self.w_hh.t()).chunk(3, 1)
-        z = torch.sigmoid(xz + hz)
-        candidate = torch.tanh(xc + torch.sigmoid(xr + hr) * hc)
-        return (candidate + z * (h - candidate),)
-
-    def scratch(self, rows: int) -> tuple[Tensor, ...]:
-        return self.w_ih.new_empty(rows, 3 * self.hidden), self.w_ih.new_empty(rows, 3 * self.hidden)
-
-    def _project(self, x: Tensor, h: Tensor, scratch: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
-        gx, gh = (buffer[: len(x)] for buffer in scratch)
-        torch.addmm(self.b_ih, x, self.w_ih.t(), out=gx)
-        torch.addmm(self.b_hh, h, self.w_hh.t(), out=gh)
-        return gx, gh
-
-    def forward(self, x: Tensor, state: State, new: State, kept: Tensor | None, scratch: tuple[Tensor, ...]) -> None:
-        gx, gh = self._project(x, state[0], scratch)
-        native.call("gru", len(x), self.hidden, gx, gh, state[0], new[0])
-
-    def backward(self, grads: Grads, x: Tensor, old: State, new: State, kept: Tensor | None) -> None:
-        (h,), (dh,) = old, grads.state
-        gx, gh = self._project(x, h, grads.scratch)
-        d_w_ih, d_w_hh, d_b_ih, d_b_hh = grads.weights
-        native.call("gru_backward", len(x), self.hidden, gx, gh, h, dh, d_b_ih, d_b_hh)
-        d_w_ih.addmm_(gx.t(), x)
-        d_w_hh.addmm_(gh.t(), h)
-        dh.addmm_(gh, self.w_hh)
-        if grads.x is not None:
-            torch.mm(gx, self.w_ih, out=grads.x)
+def gru_step(weights: tuple[Tensor, ...], reset_state: bool, x: Tensor, state: State) -> State:
+    """One step in plain torch: r, z = σ(W x + U h + b); candidate = tanh(W x + U (r h) + b), or r (U h) there."""
+    (h,), (w_ih, w_hh, b_ih, b_hh) = state, weights
+    hidden = h.shape[1]
+    xr, xz, xc = torch.addmm(b_ih, x, w_ih.t()).chunk(3, 1)
+    hr, hz = torch.addmm(b_hh[: 2 * hidden], h, w_hh[: 2 * hidden].t()).chunk(2, 1)
+    r, z = torch.sigmoid(xr + hr), torch.sigmoid(xz + hz)
+    into, bias = w_hh[2 * hidden :].t(), b_hh[2 * hidden :]
+    candidate = torch.tanh(xc + ((r * h) @ into + bias if reset_state else r * torch.addmm(bias, h, into)))
+    return (candidate + z * (h - candidate),)
 
 
-class ResetState(_Gru):
-    """candidate = tanh(W x + b + U (r h) + c)."""
+class _Gru(torch.autograd.Function):
+    """The stage through kernels, tile by tile."""
 
-    def step(self, x: Tensor, state: State) -> State:
-        (h,) = state
-        gates, candidate = self.w_hh.split([2 * self.hidden, self.hidden])
-        g = torch.addmm(self.b_ih + self.b_hh, x, self.w_ih.t())
-        r, z = torch.sigmoid(g[:, : 2 * self.hidden] + h @ gates.t()).chunk(2, 1)
-        c = torch.tanh(g[:, 2 * self.hidden :] + (r * h) @ candidate.t())
-        return (c + z * (h - c),)
+    @staticmethod
+    def forward(
+        ctx: Any, sequences: Sequences, tile_rows: int, reset_state: bool, x: Tensor, h: Tensor, *weights: Tensor
+    ) -> Any:
+        grid, slot = sequences.grid(tile_rows), None if sequences.slot is None else sequences.slots
+        x, h = x.contiguous(), h.contiguous()
+        hidden = h.shape[1]
+        bound = _bound(weights, reset_state)
+        out, last = native.empty(x, sequences.num_cells, hidden), torch.empty_like(h)
+        sizes = (sequences.num_snapshots, grid.num_tiles, grid.most_rows)
 
-    def scratch(self, rows: int) -> tuple[Tensor, ...]:
-        new = self.w_ih.new_empty
-        return new(rows, 3 * self.hidden), new(rows, self.hidden), new(rows, self.hidden)
+        def walk(group: int, first: int, end: int) -> None:
+            del group
+            work = x.new_empty(grid.most_rows * 7 * hidden)
+            flags = (x.shape[1], hidden, int(reset_state))
+            arrays = (grid.edges, grid.bounds, slot, x, h, *bound)
+            native.call("gru_forward", first, end, *sizes, *flags, *arrays, out, last, work)
 
-    def _activate(self, x: Tensor, h: Tensor, scratch: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
-        """Gates [n, 3H] with the candidate not yet squashed, and r h."""
-        g, rh = scratch[0][: len(x)], scratch[1][: len(x)]
-        split = 2 * self.hidden
-        torch.addmm(self.b_ih + self.b_hh, x, self.w_ih.t(), out=g)
-        g[:, :split].addmm_(h, self.w_hh[:split].t())
-        native.call("gru_reset", len(x), self.hidden, g, h, rh)
-        g[:, split:].addmm_(rh, self.w_hh[split:].t())
-        return g, rh
+        each_group(grid, walk)
+        ctx.sequences, ctx.grid, ctx.reset_state = sequences, grid, reset_state
+        ctx.save_for_backward(x, h, out, *weights)
+        return out, last
 
-    def forward(self, x: Tensor, state: State, new: State, kept: Tensor | None, scratch: tuple[Tensor, ...]) -> None:
-        g, _ = self._activate(x, state[0], scratch)
-        native.call("gru_update", len(x), self.hidden, g, state[0], new[0])
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        x, h, out, *weights = ctx.saved_tensors
+        sequences, grid, reset_state = ctx.sequences, ctx.grid, ctx.reset_state
+        slot = None if sequences.slot is None else sequences.slots
+        hidden = h.shape[1]
+        w_ih, w_hh, b_ih, b_hh = _bound(weights, reset_state)
+        d_out, d_state = grads[0].contiguous(), grads[1].clone(memory_format=torch.contiguous_format)
+        d_x = native.empty(x, *x.shape) if ctx.needs_input_grad[3] else None
+        sums = sums_like(grid, (w_ih, w_hh, b_ih, b_hh))
+        sizes = (sequences.num_snapshots, grid.num_tiles, grid.most_rows, grid.most_slots)
+        plain = tuple(weight.contiguous() for weight in weights[:2])
 
-    def backward(self, grads: Grads, x: Tensor, old: State, new: State, kept: Tensor | None) -> None:
-        (h,), (dh,) = old, grads.state
-        split = 2 * self.hidden
-        g, rh = self._activate(x, h, grads.scratch)
-        drh = grads.scratch[2][: len(x)]
-        d_w_ih, d_w_hh, d_b_ih, d_b_hh = grads.weights
-        native.call("gru_update_backward", len(x), self.hidden, g, h, dh)
-        torch.mm(g[:, split:], self.w_hh[split:], out=drh)
-        # The old reset gate is still in g's first columns: drh needs only the candidate's.
-        native.call("gru_reset_backward", len(x), self.hidden, g, h, drh, dh, d_b_ih)
-        d_w_ih.addmm_(g.t(), x)
-        d_w_hh[:split].addmm_(g[:, :split].t(), h)
-        d_w_hh[split:].addmm_(g[:, split:].t(), rh)
-        dh.addmm_(g[:, :split], self.w_hh[:split])
-        if grads.x is not None:
-            torch.mm(g, self.w_ih, out=grads.x)
-        d_b_hh.copy_(d_b_ih)
+        def walk(group: int, first: int, end: int) -> None:
+            work = x.new_empty((grid.most_rows * 8 + grid.most_slots + grid.most_cells) * hidden)
+            flags = (x.shape[1], hidden, int(reset_state))
+            arrays = (grid.edges, grid.bounds, slot, x, h, w_ih, w_hh, *plain, b_ih, b_hh, out, d_out, d_state, d_x)
+            native.call("gru_backward", first, end, *sizes, *flags, *arrays, *(total[group] for total in sums), work)
+
+        each_group(grid, walk)
+        d_w_ih, d_w_hh, d_b_ih, d_b_hh = (total.sum(0) for total in sums)
+        if reset_state:
+            d_b_hh = d_b_ih
+        return None, None, None, d_x, d_state, d_w_ih.t(), d_w_hh.t(), d_b_ih, d_b_hh
+
+
+def _bound(weights: tuple[Tensor, ...] | list[Tensor], reset_state: bool) -> tuple[Tensor, ...]:
+    """Weights as kernels want them: transposed; where reset acts on the state, both biases are added to the inputs."""
+    w_ih, w_hh, b_ih, b_hh = weights
+    b_ih = b_ih + b_hh if reset_state else b_ih
+    return w_ih.t().contiguous(), w_hh.t().contiguous(), b_ih.contiguous(), b_hh.contiguous()

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from strobe.ops import native
-from strobe.ops.recurrent import Cell, Grads, State, run
+from strobe.ops.recurrent import TILE_ROWS, State, each_group, reference, sums_like
 from strobe.ops.sequences import Sequences
-
-TILE_ROWS = 1024
 
 
 def lstm(
@@ -29,64 +28,109 @@ def lstm(
     """Hidden states of all cells [C, H] and the last (h, c) of every slot, [S, H] each.
 
     Args:
-        x: inputs of the cells [C, F]; state: first (h, c) of every slot.
-        w_ih, w_hh: [4H, F] and [4H, H], gates in the order input, forget, candidate, output; biases [4H].
+        x: inputs of the cells [C, F].
+        state: first (h, c) of every slot.
+        sequences: whose cells they are.
+        w_ih: weights of the inputs [4H, F], gates in the order input, forget, candidate, output.
+        w_hh: weights of the state [4H, H].
+        b_ih: bias [4H].
+        b_hh: bias [4H].
         keep_gates: store 4H numbers a cell while training, or compute them again in backward.
+        tile_rows: cells a tile has per snapshot, about.
     """
-    hidden = w_hh.shape[1]
-    zeros = x.new_zeros(4 * hidden)
-    weights = (w_ih, w_hh, zeros if b_ih is None else b_ih, zeros if b_hh is None else b_hh)
-    out, (h, c) = run(partial(Lstm, keep_gates), x, state, sequences, weights, tile_rows)
+    zeros = x.new_zeros(w_hh.shape[0])
+    bias = (zeros if b_ih is None else b_ih) + (zeros if b_hh is None else b_hh)
+    if not native.usable(x, *state, w_ih, w_hh, bias):
+        out, (h, c) = reference(partial(lstm_step, (w_ih, w_hh, bias)), x, state, sequences)
+        return out, (h, c)
+    out, h, c = _Lstm.apply(sequences, tile_rows, keep_gates, x, *state, w_ih, w_hh, bias)  # type: ignore[no-untyped-call]
     return out, (h, c)
 
 
-class Lstm(Cell):
-    """c' = f c + i u, h' = o tanh(c')."""
+def lstm_step(weights: tuple[Tensor, ...], x: Tensor, state: State) -> State:
+    """One step in plain torch: c' = f c + i u, h' = o tanh(c')."""
+    (h, c), (w_ih, w_hh, bias) = state, weights
+    i, f, u, o = (torch.addmm(bias, x, w_ih.t()) + h @ w_hh.t()).chunk(4, 1)
+    c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(u)
+    return torch.sigmoid(o) * torch.tanh(c), c
 
-    num_states = 2
 
-    def __init__(self, keep_gates: bool, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Tensor) -> None:
-        self.w_ih, self.w_hh, self.b_ih, self.b_hh = self.weights = (w_ih, w_hh, b_ih, b_hh)
-        self.hidden = w_hh.shape[1]
-        self._keep = keep_gates
+class _Lstm(torch.autograd.Function):
+    """The stage through kernels, tile by tile."""
 
-    def step(self, x: Tensor, state: State) -> State:
-        h, c = state
-        g = torch.addmm(self.b_ih + self.b_hh, x, self.w_ih.t()) + h @ self.w_hh.t()
-        i, f, u, o = g.chunk(4, 1)
-        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(u)
-        return torch.sigmoid(o) * torch.tanh(c), c
+    @staticmethod
+    def forward(
+        ctx: Any,
+        sequences: Sequences,
+        tile_rows: int,
+        keep_gates: bool,
+        x: Tensor,
+        h: Tensor,
+        c: Tensor,
+        *weights: Tensor,
+    ) -> Any:
+        grid, slot = sequences.grid(tile_rows), None if sequences.slot is None else sequences.slots
+        x, h, c = x.contiguous(), h.contiguous(), c.contiguous()
+        hidden, cells = h.shape[1], sequences.num_cells
+        w_ih, w_hh, bias = _bound(weights)
+        out, states = native.empty(x, cells, hidden), native.empty(x, cells, hidden)
+        gates = native.empty(x, cells, 4 * hidden) if keep_gates and any(ctx.needs_input_grad) else None
+        h_last, c_last = torch.empty_like(h), torch.empty_like(c)
+        sizes = (sequences.num_snapshots, grid.num_tiles, grid.most_rows, x.shape[1], hidden)
+        arrays = (grid.edges, grid.bounds, slot, x, h, c, w_ih, w_hh, bias, out, states, gates, h_last, c_last)
 
-    def kept_columns(self) -> int:
-        return 4 * self.hidden if self._keep else 0
+        def walk(group: int, first: int, end: int) -> None:
+            del group
+            native.call("lstm_forward", first, end, *sizes, *arrays, x.new_empty(grid.most_rows * 6 * hidden))
 
-    def scratch(self, rows: int) -> tuple[Tensor, ...]:
-        new = self.w_ih.new_empty
-        wide = () if self._keep else (new(rows, 4 * self.hidden), new(rows, self.hidden), new(rows, self.hidden))
-        return (new(rows, 4 * self.hidden), *wide)
+        each_group(grid, walk)
+        ctx.sequences, ctx.grid = sequences, grid
+        ctx.save_for_backward(x, h, c, out, states, gates, *weights)
+        return out, h_last, c_last
 
-    def _project(self, x: Tensor, h: Tensor, g: Tensor) -> None:
-        torch.addmm(self.b_ih + self.b_hh, x, self.w_ih.t(), out=g)
-        g.addmm_(h, self.w_hh.t())
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        x, h, c, out, states, gates, *weights = ctx.saved_tensors
+        sequences, grid = ctx.sequences, ctx.grid
+        slot = None if sequences.slot is None else sequences.slots
+        hidden = h.shape[1]
+        w_ih, w_hh, bias = _bound(weights)
+        plain = tuple(weight.contiguous() for weight in weights[:2])
+        d_out = grads[0].contiguous()
+        d_h, d_c = (grad.clone(memory_format=torch.contiguous_format) for grad in grads[1:])
+        d_x = native.empty(x, *x.shape) if ctx.needs_input_grad[3] else None
+        sums = sums_like(grid, (w_ih, w_hh, bias))
+        sizes = (sequences.num_snapshots, grid.num_tiles, grid.most_rows, grid.most_slots, x.shape[1], hidden)
+        arrays = (
+            grid.edges,
+            grid.bounds,
+            slot,
+            x,
+            h,
+            c,
+            w_ih,
+            w_hh,
+            *plain,
+            bias,
+            out,
+            states,
+            gates,
+            d_out,
+            d_h,
+            d_c,
+            d_x,
+        )
 
-    def forward(self, x: Tensor, state: State, new: State, kept: Tensor | None, scratch: tuple[Tensor, ...]) -> None:
-        g = scratch[0][: len(x)] if kept is None else kept
-        self._project(x, state[0], g)
-        native.call("lstm", len(x), self.hidden, g, state[1], new[1], new[0])
+        def walk(group: int, first: int, end: int) -> None:
+            work = x.new_empty((grid.most_rows * 10 + 2 * grid.most_slots + 2 * grid.most_cells) * hidden)
+            native.call("lstm_backward", first, end, *sizes, *arrays, *(total[group] for total in sums), work)
 
-    def backward(self, grads: Grads, x: Tensor, old: State, new: State, kept: Tensor | None) -> None:
-        (h, c), (dh, dc) = old, grads.state
-        d_w_ih, d_w_hh, d_b_ih, d_b_hh = grads.weights
-        dg = grads.scratch[0][: len(x)]
-        g = kept
-        if g is None:
-            g, c_new, h_new = (buffer[: len(x)] for buffer in grads.scratch[1:])
-            self._project(x, h, g)
-            native.call("lstm", len(x), self.hidden, g, c, c_new, h_new)
-        native.call("lstm_backward", len(x), self.hidden, g, c, new[1], dh, dc, dg, d_b_ih)
-        d_w_ih.addmm_(dg.t(), x)
-        d_w_hh.addmm_(dg.t(), h)
-        torch.mm(dg, self.w_hh, out=dh)
-        if grads.x is not None:
-            torch.mm(dg, self.w_ih, out=grads.x)
-        d_b_hh.copy_(d_b_ih)
+        each_group(grid, walk)
+        d_w_ih, d_w_hh, d_bias = (total.sum(0) for total in sums)
+        return None, None, None, d_x, d_h, d_c, d_w_ih.t(), d_w_hh.t(), d_bias
+
+
+def _bound(weights: tuple[Tensor, ...] | list[Tensor]) -> tuple[Tensor, ...]:
+    """Weights as kernels want them: transposed."""
+    w_ih, w_hh, bias = weights
+    return w_ih.t().contiguous(), w_hh.t().contiguous(), bias.contiguous()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -43,6 +44,32 @@ class Tile:
     @cached_property
     def widest(self) -> int:
         return max((stretch.stop - stretch.start for stretch in self.stretches), default=0)
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """Tiles as arrays: tile i has slots ``edges[i:i + 2]`` and in snapshot t the cells ``bounds[t, i:i + 2]``."""
+
+    edges: Tensor  # [tiles + 1]
+    bounds: Tensor  # [T, tiles + 1]
+
+    @property
+    def num_tiles(self) -> int:
+        return len(self.edges) - 1
+
+    @cached_property
+    def most_rows(self) -> int:
+        """The most cells a tile has in one snapshot."""
+        return int(self.bounds.diff(dim=1).max()) if self.bounds.numel() and self.num_tiles else 0
+
+    @cached_property
+    def most_slots(self) -> int:
+        return int(self.edges.diff().max()) if self.num_tiles else 0
+
+    @cached_property
+    def most_cells(self) -> int:
+        """The most cells a tile has in all snapshots together."""
+        return int(self.bounds.diff(dim=1).sum(0).max()) if self.bounds.numel() and self.num_tiles else 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,23 +132,33 @@ class Sequences:
             cut = self._tiles[rows] = tuple(self._cut(rows))
         return cut
 
+    def grid(self, rows: int) -> Grid:
+        """The same tiles as arrays, for kernels that walk them."""
+        grid = self._grids.get(rows)
+        if grid is None:
+            mean = max(self.num_cells / max(self.num_snapshots, 1), 1.0)
+            width = max(1, min(MAX_TILE_SLOTS, round(rows * self.num_slots / mean)))
+            edges = np.append(np.arange(0, self.num_slots, width), self.num_slots)
+            bounds = np.stack([self._places(t, edges) for t in range(self.num_snapshots)] or [edges[:0]])
+            grid = self._grids[rows] = Grid(torch.from_numpy(edges), torch.from_numpy(bounds.astype(np.int64)))
+        return grid
+
     @cached_property
     def _tiles(self) -> dict[int, tuple[Tile, ...]]:
         return {}
 
+    @cached_property
+    def _grids(self) -> dict[int, Grid]:
+        return {}
+
     def _cut(self, rows: int) -> Iterator[Tile]:
-        mean = max(self.num_cells / max(self.num_snapshots, 1), 1.0)
-        width = max(1, min(MAX_TILE_SLOTS, round(rows * self.num_slots / mean)))
-        edges = np.append(np.arange(0, self.num_slots, width), self.num_slots)
-        bounds = np.stack([self._places(t, edges) for t in range(self.num_snapshots)] or [edges * 0])
-        for i, (first, last) in enumerate(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)):
+        grid = self.grid(rows)
+        for i, (first, last) in enumerate(pairwise(grid.edges.tolist())):
             stretches = []
-            for t in range(self.num_snapshots):
-                start, stop = int(bounds[t, i]), int(bounds[t, i + 1])
-                if start == stop:
-                    continue
-                at = None if stop - start == last - first else self.slots[start:stop] - first
-                stretches.append(Stretch(t, start, stop, at))
+            for t, (start, stop) in enumerate(grid.bounds[:, i : i + 2].tolist()):
+                if start < stop:
+                    at = None if stop - start == last - first else self.slots[start:stop] - first
+                    stretches.append(Stretch(t, start, stop, at))
             yield Tile(first, last, tuple(stretches))
 
     def _places(self, t: int, edges: IntArray) -> IntArray:

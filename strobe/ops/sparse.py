@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -100,11 +101,21 @@ class Sparse:
         return list(pairwise(bounds))
 
     def torch_csr(self, dtype: torch.dtype) -> Tensor:
-        """The same matrix as torch has it, for devices without kernels of ours."""
-        values = (
-            torch.ones(self.num_entries, dtype=dtype, device=self.col.device) if self.weight is None else self.weight
-        )
-        return torch.sparse_csr_tensor(self.row_ptr, self.col.long(), values, (self.num_rows, self.num_cols))
+        """The same matrix as torch has it, for devices without kernels of ours; made once."""
+        if dtype not in self._torch:
+            values = self.weight
+            if values is None:
+                values = torch.ones(self.num_entries, dtype=dtype, device=self.col.device)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # torch calls its sparse matrices a beta
+                self._torch[dtype] = torch.sparse_csr_tensor(
+                    self.row_ptr, self.col.long(), values, (self.num_rows, self.num_cols), check_invariants=False
+                )
+        return self._torch[dtype]
+
+    @cached_property
+    def _torch(self) -> dict[torch.dtype, Tensor]:
+        return {}
 
 
 def spmm(matrix: Sparse, x: Tensor) -> Tensor:
@@ -136,7 +147,7 @@ def _multiply(matrix: Sparse, x: Tensor) -> Tensor:
     if not native.usable(x):
         product: Tensor = torch.sparse.mm(matrix.torch_csr(x.dtype), x)
         return product
-    out = x.new_empty(matrix.num_rows, x.shape[1])
+    out = native.empty(x, matrix.num_rows, x.shape[1])
     parts = matrix.parts
 
     def work(part: int) -> None:

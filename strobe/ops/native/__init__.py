@@ -1,7 +1,7 @@
 """The compiled CPU kernels, or word that they are missing.
 
 ``kernels.c`` is compiled when Strobe is installed on a machine with a C compiler (``python -m
-strobe.ops.native.build`` does it by hand). Without the library everything runs as plain torch, several times slower.
+strobe.ops.native.build`` does it by hand). Without it everything runs as plain torch, several times slower.
 """
 
 from __future__ import annotations
@@ -14,18 +14,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
-VERSION = 1  # what strobe_kernels_version() must say: raised whenever a signature changes
+VERSION = 4  # what strobe_kernels_version() must say: raised whenever a signature changes
 
 
-@cache
-def library() -> ctypes.CDLL | None:
-    """The loaded library; None where it was not built, or was built from other sources."""
+def load(level: str) -> ctypes.CDLL | None:
+    """The library for an instruction set: base, avx2 or avx512. None where it is not there or from other sources."""
     try:
-        found = ctypes.CDLL(str(Path(__file__).with_name("kernels.so")))
+        found = ctypes.CDLL(str(Path(__file__).with_name(f"kernels-{level}.so")))
         version = int(found.strobe_kernels_version())
     except (OSError, AttributeError):
         return None
     return found if version == VERSION else None
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    """The best library for this machine, by what torch finds the processor capable of."""
+    return load({"AVX512": "avx512", "AVX2": "avx2"}.get(torch.backends.cpu.get_cpu_capability(), "base"))
 
 
 def usable(*tensors: Tensor) -> bool:
@@ -54,3 +59,24 @@ def _as_c(arg: Any, single: bool) -> Any:
     if isinstance(arg, float):
         return ctypes.c_float(arg) if single else ctypes.c_double(arg)
     return ctypes.c_void_p(None) if arg is None else ctypes.c_int64(arg)
+
+
+def empty(like: Tensor, *shape: int) -> Tensor:
+    """Memory for a result, in huge pages where it is large: the kernel hands out fresh memory 4 KiB at a time
+    otherwise, and a large result would spend as long being handed out as being computed."""
+    out = like.new_empty(*shape)
+    num_bytes = out.numel() * out.element_size()
+    if num_bytes >= _HUGE and out.device.type == "cpu":
+        start = -(-out.data_ptr() // _PAGE) * _PAGE
+        _libc().madvise(ctypes.c_void_p(start), ctypes.c_size_t(num_bytes - _PAGE), _MADV_HUGEPAGE)
+    return out
+
+
+_PAGE = 4096
+_HUGE = 8 << 20
+_MADV_HUGEPAGE = 14
+
+
+@cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None)

@@ -1,4 +1,4 @@
-"""Compiles the CPU kernels next to their source. Needs no package, so that installing can call it."""
+"""Compiles the CPU kernels next to their source, once per instruction set. Needs no package: installing calls it."""
 
 from __future__ import annotations
 
@@ -10,27 +10,37 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-LIBRARY = HERE / "kernels.so"
-_FLAGS = ["-O3", "-std=gnu11", "-shared", "-fPIC", "-fopenmp-simd"]
-# No error numbers and no traps, or nothing would be vectorised; sums stay in the order they are written in.
-_FLAGS += ["-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"]
-if platform.machine() == "x86_64":
-    _FLAGS += ["-mprefer-vector-width=512"]
+# Error numbers and traps would keep loops from being vectorised; sums stay in the order they are written in.
+_FLAGS = ["-O3", "-std=gnu11", "-shared", "-fPIC", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math"]
+_LEVELS = {
+    "base": [],
+    "avx2": ["-march=x86-64-v3", "-ffp-contract=fast"],
+    "avx512": ["-march=x86-64-v4", "-ffp-contract=fast", "-mprefer-vector-width=512"],
+}
 
 
-def build(target: Path = LIBRARY) -> str | None:
-    """Compiles the library; the reason why not, where it cannot be."""
+def build(target: Path = HERE) -> str | None:
+    """Compiles the libraries; the reason why not, where they cannot be."""
     compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
         return "no C compiler was found (gcc or cc, or the one CC names)"
-    # Ranks may build at once, and others may have the library open: write beside it, then take its place.
-    partial = target.with_name(f"{target.name}.{os.getpid()}")
-    command = [compiler, *_FLAGS, "-o", str(partial), str(HERE / "kernels.c"), "-lm"]
+    levels = _LEVELS if platform.machine() == "x86_64" else {"base": []}
+    for level, flags in levels.items():
+        problem = _compile([compiler, *_FLAGS, *flags], target / f"kernels-{level}.so")
+        if problem is not None:
+            return problem
+    return None
+
+
+def _compile(command: list[str], library: Path) -> str | None:
+    # Others may have the library open or be building it, too: write beside it, then take its place.
+    partial = library.with_name(f"{library.name}.{os.getpid()}")
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        whole = [*command, "-o", str(partial), str(HERE / "kernels.c"), "-lm"]
+        done = subprocess.run(whole, capture_output=True, text=True, timeout=300)
         if done.returncode:
-            return f"{compiler} failed: {done.stderr.strip()[-500:]}"
-        partial.replace(target)
+            return f"{command[0]} failed: {done.stderr.strip()[-500:]}"
+        partial.replace(library)
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
     finally:

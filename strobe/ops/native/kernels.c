@@ -1,22 +1,27 @@
-/* Kernels for the CPU: sparse products, attention over edges, the gates of recurrent cells.
+/* Kernels for the CPU: sparse products, attention over edges, recurrent stages, readouts.
  *
  * Every function works on a part of the rows, on one core; Python shares parts out. All exist in single and double
- * precision (kernels.h, included twice) and for several instruction sets; the loader of the library picks the best
- * one for the machine it runs on. Arrays are dense, row by row. */
+ * precision (the headers are included twice). The file is compiled once per instruction set, and the best
+ * library for the machine is loaded. Arrays are dense, row by row. */
 
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
 
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define KERNEL __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#if defined(__AVX512F__)
+#define VECTOR_BYTES 64
+#define BLOCK_ROWS 8
+#elif defined(__AVX__)
+#define VECTOR_BYTES 32
+#define BLOCK_ROWS 6
 #else
-#define KERNEL
+#define VECTOR_BYTES 16
+#define BLOCK_ROWS 4
 #endif
 #define INLINE static inline __attribute__((always_inline))
 #define SIMD _Pragma("omp simd")
 
-int strobe_kernels_version(void) { return 1; }
+int strobe_kernels_version(void) { return 4; }
 
 /* e to the x by a polynomial, right to 1e-7 relative between e^-87 and e^87: a call to the library's expf, one
  * number at a time, would cost more than all the rest of a gate. */
@@ -42,7 +47,9 @@ INLINE float exp_single(float x) {
 #define REAL float
 #define NAME(base) base##_f32
 #define EXP exp_single
-#include "kernels.h"
+#include "edges.h"
+#include "recurrent.h"
+#include "readout.h"
 #undef REAL
 #undef NAME
 #undef EXP
@@ -50,4 +57,6 @@ INLINE float exp_single(float x) {
 #define REAL double
 #define NAME(base) base##_f64
 #define EXP exp
-#include "kernels.h"
+#include "edges.h"
+#include "recurrent.h"
+#include "readout.h"

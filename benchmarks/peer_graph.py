@@ -1,0 +1,53 @@
+"""The graph both systems train on: power-law degrees, a share of the edges replaced from snapshot to snapshot.
+
+Needs numpy alone, so that either system's process can make it. The draws are those of the baseline that the goals
+were set by, so that the graph is the very same.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Edges = npt.NDArray[np.int64]
+
+
+def edges(nodes: int, snapshots: int, per_snapshot: int, churn: float = 0.2, seed: int = 0) -> list[Edges]:
+    """(source, destination) arrays [2, E] of ``snapshots`` + 1 snapshots: every one read has one after it."""
+    rng = np.random.default_rng(seed)
+    chance = (np.arange(nodes) + 10.0) ** -0.8
+    cumulated = np.cumsum(chance / chance.sum())
+    source_of, destination_of = rng.permutation(nodes), rng.permutation(nodes)
+
+    def draw(count: int) -> Edges:
+        ends = [
+            ids[np.minimum(np.searchsorted(cumulated, rng.random(count)), nodes - 1)]
+            for ids in (source_of, destination_of)
+        ]
+        proper = ends[0] != ends[1]
+        return ends[0][proper].astype(np.int64) * nodes + ends[1][proper]
+
+    def filled(keys: Edges) -> Edges:
+        while keys.size < per_snapshot:
+            missing = per_snapshot - keys.size
+            fresh = np.setdiff1d(draw(int(missing * 1.3) + 64), keys)
+            if fresh.size > missing:
+                fresh = rng.choice(fresh, missing, replace=False)
+            keys = np.concatenate([keys, fresh])
+        return np.sort(keys)
+
+    found = []
+    current = filled(np.empty(0, np.int64))
+    for _ in range(snapshots + 1):
+        found.append(np.stack([current // nodes, current % nodes]))
+        kept = rng.choice(current, round(current.size * (1 - churn)), replace=False)
+        current = filled(np.sort(kept))
+    return found
+
+
+def log_degrees(snapshot: Edges, nodes: int) -> npt.NDArray[np.float32]:
+    """log(1 + in-degree, out-degree), [nodes, 2]: what is read, and of the next snapshot what is predicted."""
+    counts: list[Any] = [np.bincount(snapshot[end], minlength=nodes) for end in (1, 0)]
+    return np.log1p(np.stack(counts, 1)).astype(np.float32)

@@ -1,0 +1,105 @@
+/* Included once per precision, with REAL, NAME and EXP defined. */
+
+/* ---- sparse product: out[i] = sum over entries of row i of weight * x[column], rows first to last ---- */
+
+void NAME(spmm)(int64_t first, int64_t last, int64_t width, const int64_t *restrict row_ptr,
+                       const int32_t *restrict col, const REAL *restrict weight, const REAL *restrict x,
+                       REAL *restrict out) {
+    for (int64_t i = first; i < last; i++) {
+        REAL *restrict y = out + i * width;
+        for (int64_t f = 0; f < width; f++) y[f] = 0;
+        for (int64_t e = row_ptr[i]; e < row_ptr[i + 1]; e++) {
+            const REAL w = weight ? weight[e] : (REAL)1;
+            const REAL *restrict source = x + (int64_t)col[e] * width;
+            SIMD for (int64_t f = 0; f < width; f++) y[f] += w * source[f];
+        }
+    }
+}
+
+/* ---- attention over edges ----
+ * Entry (i, j) scores leaky(a_in[i] + a_out[j]) per head; row i gives the softmax-weighted sum of its v[j].
+ * norm[i] is the logarithm of the sum of exponentials, all that backward needs to find the weights again. */
+
+INLINE REAL NAME(leaky)(REAL x, REAL slope) { return x > 0 ? x : slope * x; }
+
+void NAME(attend)(int64_t first, int64_t last, int64_t heads, int64_t depth, REAL slope,
+                         const int64_t *restrict row_ptr, const int32_t *restrict col, const REAL *restrict a_in,
+                         const REAL *restrict a_out, const REAL *restrict v, REAL *restrict out,
+                         REAL *restrict norm) {
+    const int64_t width = heads * depth;
+    for (int64_t i = first; i < last; i++) {
+        REAL *restrict y = out + i * width;
+        for (int64_t f = 0; f < width; f++) y[f] = 0;
+        for (int64_t k = 0; k < heads; k++) {
+            REAL top = -INFINITY, sum = 0;
+            for (int64_t e = row_ptr[i]; e < row_ptr[i + 1]; e++) {
+                const REAL score = NAME(leaky)(a_in[i * heads + k] + a_out[(int64_t)col[e] * heads + k], slope);
+                top = score > top ? score : top;
+            }
+            for (int64_t e = row_ptr[i]; e < row_ptr[i + 1]; e++) {
+                const REAL *restrict source = v + (int64_t)col[e] * width + k * depth;
+                const REAL score = NAME(leaky)(a_in[i * heads + k] + a_out[(int64_t)col[e] * heads + k], slope);
+                const REAL w = EXP(score - top);
+                sum += w;
+                SIMD for (int64_t f = 0; f < depth; f++) y[k * depth + f] += w * source[f];
+            }
+            norm[i * heads + k] = sum > 0 ? top + log(sum) : 0;
+            if (sum > 0) {
+                SIMD for (int64_t f = 0; f < depth; f++) y[k * depth + f] /= sum;
+            }
+        }
+    }
+}
+
+/* Gradient of a_in, by rows: d score = weight * (d out[i] . v[j] - d out[i] . out[i]). */
+void NAME(attend_backward_in)(int64_t first, int64_t last, int64_t heads, int64_t depth, REAL slope,
+                                     const int64_t *restrict row_ptr, const int32_t *restrict col,
+                                     const REAL *restrict a_in, const REAL *restrict a_out, const REAL *restrict v,
+                                     const REAL *restrict norm, const REAL *restrict d_out,
+                                     const REAL *restrict kept, REAL *restrict d_in) {
+    const int64_t width = heads * depth;
+    for (int64_t i = first; i < last; i++) {
+        for (int64_t k = 0; k < heads; k++) {
+            const REAL *restrict dy = d_out + i * width + k * depth;
+            REAL total = 0;
+            for (int64_t e = row_ptr[i]; e < row_ptr[i + 1]; e++) {
+                const REAL raw = a_in[i * heads + k] + a_out[(int64_t)col[e] * heads + k];
+                const REAL *restrict source = v + (int64_t)col[e] * width + k * depth;
+                REAL dot = 0;
+                for (int64_t f = 0; f < depth; f++) dot += dy[f] * source[f];
+                const REAL w = EXP(NAME(leaky)(raw, slope) - norm[i * heads + k]);
+                total += w * (dot - kept[i * heads + k]) * (raw > 0 ? (REAL)1 : slope);
+            }
+            d_in[i * heads + k] = total;
+        }
+    }
+}
+
+/* Gradients of a_out and v, by rows of the transpose: row j lists the i that read it. */
+void NAME(attend_backward_out)(int64_t first, int64_t last, int64_t heads, int64_t depth, REAL slope,
+                                      const int64_t *restrict row_ptr, const int32_t *restrict col,
+                                      const REAL *restrict a_in, const REAL *restrict a_out,
+                                      const REAL *restrict v, const REAL *restrict norm,
+                                      const REAL *restrict d_out, const REAL *restrict kept,
+                                      REAL *restrict d_a_out, REAL *restrict d_v) {
+    const int64_t width = heads * depth;
+    for (int64_t j = first; j < last; j++) {
+        for (int64_t k = 0; k < heads; k++) {
+            const REAL *restrict source = v + j * width + k * depth;
+            REAL *restrict dv = d_v + j * width + k * depth;
+            REAL total = 0;
+            for (int64_t f = 0; f < depth; f++) dv[f] = 0;
+            for (int64_t e = row_ptr[j]; e < row_ptr[j + 1]; e++) {
+                const int64_t i = col[e];
+                const REAL raw = a_in[i * heads + k] + a_out[j * heads + k];
+                const REAL *restrict dy = d_out + i * width + k * depth;
+                REAL dot = 0;
+                const REAL w = EXP(NAME(leaky)(raw, slope) - norm[i * heads + k]);
+                for (int64_t f = 0; f < depth; f++) dot += dy[f] * source[f];
+                SIMD for (int64_t f = 0; f < depth; f++) dv[f] += w * dy[f];
+                total += w * (dot - kept[i * heads + k]) * (raw > 0 ? (REAL)1 : slope);
+            }
+            d_a_out[j * heads + k] = total;
+        }
+    }
+}

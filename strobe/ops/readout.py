@@ -1,0 +1,74 @@
+"""The last step of a node's answer: a linear map of what is positive in its embedding."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from strobe.ops import native
+from strobe.ops.threads import run_parts
+
+PARTS = 16
+"""Fixed, so that sums of weight gradients are joined in the same order on any number of threads."""
+
+
+def readout(z: Tensor, weight: Tensor, bias: Tensor, rows: Tensor | None = None) -> Tensor:
+    """relu(z[rows]) @ weight.T + bias, keeping z alone: no copy of the rows, nor of what is positive in them.
+
+    Args:
+        z: embeddings [C, W].
+        weight: [K, W].
+        bias: [K].
+        rows: which rows are asked about, ascending, each once; None for all.
+    """
+    if not native.usable(z, weight, bias) or (rows is not None and not bool((rows.diff() > 0).all())):
+        return readout_reference(z, weight, bias, rows)
+    said: Tensor = _Readout.apply(z, weight, bias, rows)  # type: ignore[no-untyped-call]
+    return said
+
+
+def readout_reference(z: Tensor, weight: Tensor, bias: Tensor, rows: Tensor | None = None) -> Tensor:
+    """The same in plain torch, with rows in any order."""
+    return torch.nn.functional.linear(torch.relu(z if rows is None else z[rows]), weight, bias)
+
+
+class _Readout(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, weight: Tensor, bias: Tensor, rows: Tensor | None) -> Tensor:
+        z, weight, rows = z.contiguous(), weight.contiguous(), None if rows is None else rows.contiguous()
+        count = len(z) if rows is None else len(rows)
+        y = z.new_empty(count, len(weight))
+        cuts = _cuts(count)
+
+        def work(part: int) -> None:
+            sizes = (*cuts[part], z.shape[1], len(weight))
+            native.call("readout", *sizes, rows, z, weight, bias.contiguous(), y)
+
+        run_parts(work, len(cuts))
+        ctx.save_for_backward(z, weight, rows)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        z, weight, rows = ctx.saved_tensors
+        d_y = grads[0].contiguous()
+        d_z = native.empty(z, *z.shape)
+        if rows is not None:
+            d_z.zero_()
+        cuts = _cuts(len(d_y))
+        d_weight = weight.new_zeros(len(cuts), *weight.shape)
+        d_bias = weight.new_zeros(len(cuts), len(weight))
+
+        def work(part: int) -> None:
+            sizes = (*cuts[part], z.shape[1], len(weight))
+            native.call("readout_backward", *sizes, rows, z, weight, d_y, d_z, d_weight[part], d_bias[part])
+
+        run_parts(work, len(cuts))
+        return d_z, d_weight.sum(0), d_bias.sum(0), None
+
+
+def _cuts(count: int) -> list[tuple[int, int]]:
+    return list(pairwise(torch.linspace(0, count, PARTS + 1, dtype=torch.float64).long().tolist()))

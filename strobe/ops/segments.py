@@ -1,0 +1,174 @@
+"""Operations on the rows of every snapshot: times its matrix, shifted and scaled by its moments, the best of them.
+
+Each writes one result for all cells and makes nothing else of that size: fresh memory costs more than the arithmetic
+here, since the system has to clear every page of it. ``ptr`` [T + 1] says where the rows of each snapshot begin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from strobe.ops.threads import Work, run_parts
+
+TILE_ROWS = 4096
+SHARES = 4  # snapshots per core, at least, for working on one per core
+GROUPS = 8
+"""Sums over tiles are kept apart in this many groups and joined in order: the same bits on any number of threads."""
+
+_batch_norm = torch.ops.aten.native_batch_norm
+_batch_norm_backward = torch.ops.aten.native_batch_norm_backward
+
+
+def segment_matmul(x: Tensor, matrices: Tensor, ptr: Sequence[int]) -> Tensor:
+    """The rows of snapshot t in x [C, A] times matrix t of [T, A, B], for every t: [C, B]."""
+    product: Tensor = _Matmul.apply(x, matrices, tuple(ptr))  # type: ignore[no-untyped-call]
+    return product
+
+
+class _Matmul(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, matrices: Tensor, ptr: tuple[int, ...]) -> Tensor:
+        ctx.rows = [slice(start, stop) for start, stop in pairwise(ptr)]
+        ctx.save_for_backward(x, matrices)
+        out = x.new_empty(len(x), matrices.shape[2])
+
+        def multiply(t: int) -> None:
+            torch.mm(x[ctx.rows[t]], matrices[t], out=out[ctx.rows[t]])
+
+        _each(multiply, ctx.rows, x)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        x, matrices = ctx.saved_tensors
+        wants_x, wants_matrices, _ = ctx.needs_input_grad
+        grad = grads[0].contiguous()
+        d_x = torch.empty_like(x) if wants_x else None
+        d_matrices = torch.empty_like(matrices) if wants_matrices else None
+
+        def back(t: int) -> None:
+            rows = ctx.rows[t]
+            if d_x is not None:
+                torch.mm(grad[rows], matrices[t].t(), out=d_x[rows])
+            if d_matrices is not None:
+                torch.mm(x[rows].t(), grad[rows], out=d_matrices[t])
+
+        _each(back, ctx.rows, x)
+        return d_x, d_matrices, None
+
+
+def segment_standardise(
+    x: Tensor, scale: Tensor, shift: Tensor, eps: float, ptr: Sequence[int]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows of each snapshot with mean 0 and variance 1 per column (biased, plus eps), times ``scale``, plus ``shift``.
+
+    Also each snapshot's mean and unbiased variance [T, F], without gradient; of one row the variance is not a number,
+    of none both are 0.
+    """
+    standardised: tuple[Tensor, Tensor, Tensor]
+    standardised = _Standardise.apply(x, scale, shift, eps, tuple(ptr))  # type: ignore[no-untyped-call]
+    return standardised
+
+
+class _Standardise(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, scale: Tensor, shift: Tensor, eps: float, ptr: tuple[int, ...]) -> Any:
+        ctx.eps = eps
+        ctx.rows = [slice(start, stop) for start, stop in pairwise(ptr)]
+        out = torch.empty_like(x)
+        # A running average that forgets at once (momentum 1) is where torch tells the moments themselves.
+        mean, variance, kept_mean, kept_scale = x.new_zeros(4, len(ctx.rows), x.shape[1])
+
+        def standardise(t: int) -> None:
+            rows, kept = ctx.rows[t], {"save_mean": kept_mean[t], "save_invstd": kept_scale[t]}
+            if rows.start < rows.stop:
+                running = (mean[t], variance[t], True, 1.0)
+                _batch_norm.out(x[rows], scale, shift, *running, eps, out=out[rows], **kept)
+
+        _each(standardise, ctx.rows, x)
+        ctx.save_for_backward(x, scale, kept_mean, kept_scale)
+        ctx.mark_non_differentiable(mean, variance)
+        return out, mean, variance
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        x, scale, mean, inverse = ctx.saved_tensors
+        d_x = torch.empty_like(x)
+        d_scale, d_shift = x.new_zeros(2, len(ctx.rows), x.shape[1])
+        grad = grads[0].contiguous()
+
+        def back(t: int) -> None:
+            rows = ctx.rows[t]
+            if rows.start < rows.stop:
+                kept = (None, None, mean[t], inverse[t], True, ctx.eps, [True, True, True])
+                d_x[rows], d_scale[t], d_shift[t] = _batch_norm_backward(grad[rows], x[rows], scale, *kept)
+
+        _each(back, ctx.rows, x)
+        return d_x, d_scale.sum(0), d_shift.sum(0), None, None
+
+
+def lift(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """ReLU(x Wᵀ + b), [C, H]. Backward masks the gradient tile by tile where nobody wants that of x."""
+    if x.requires_grad or x.device.type != "cpu":
+        return torch.nn.functional.linear(x, weight, bias).relu_()
+    lifted: Tensor = _Lift.apply(x, weight, bias)  # type: ignore[no-untyped-call]
+    return lifted
+
+
+class _Lift(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        out = torch.addmm(bias, x, weight.t()).relu_()
+        ctx.save_for_backward(x, weight, out)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        x, weight, out = ctx.saved_tensors
+        tiles = range(0, len(x), TILE_ROWS)
+        groups = min(GROUPS, len(tiles))
+        sums = weight.new_zeros(groups, weight.shape[0], weight.shape[1] + 1)
+
+        def walk(group: int) -> None:
+            d_weight, d_bias = sums[group, :, :-1], sums[group, :, -1]
+            for start in tiles[group::groups]:
+                rows = slice(start, start + TILE_ROWS)
+                passed = torch.ops.aten.threshold_backward(grads[0][rows], out[rows], 0)
+                d_weight.addmm_(passed.t(), x[rows])
+                d_bias.add_(passed.sum(0))
+
+        run_parts(walk, groups)
+        total = sums.sum(0)
+        return None, total[:, :-1], total[:, -1]
+
+
+def highest(scores: Tensor, k: int) -> Tensor:
+    """Places of the k highest numbers (all, if there are fewer), best first, of equal ones the first."""
+    among = torch.arange(len(scores), device=scores.device)
+    if len(scores) > k:
+        least = torch.topk(scores, k, sorted=False).values.min()
+        among = torch.nonzero(scores > least)[:, 0]
+    return among[torch.argsort(scores[among], descending=True, stable=True)[:k]]
+
+
+def pick(x: Tensor, rows: Tensor) -> Tensor:
+    """x[rows] of an x that is used elsewhere too.
+
+    The gradient it gives x is sparse, and autograd adds it in place to the dense one of the other use: a dense one
+    would be as large as x and zero almost everywhere.
+    """
+    return torch.nn.functional.embedding(rows, x, sparse=True)
+
+
+def _each(work: Work, rows: Sequence[slice], x: Tensor) -> None:
+    """Works on every snapshot: one per core where that keeps all cores busy, else one after the other on all."""
+    if x.device.type == "cpu" and len(rows) >= SHARES * torch.get_num_threads():
+        run_parts(work, len(rows))
+        return
+    for t in range(len(rows)):
+        work(t)

@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from strobe.ops.readout import readout, readout_reference
+
+
+def _given(width: int = 5, outputs: int = 3) -> tuple[Tensor, Tensor, Tensor]:
+    torch.manual_seed(width)
+    shapes = [(9, width), (outputs, width), (outputs,)]
+    z, weight, bias = (torch.randn(*shape, dtype=torch.float64).requires_grad_() for shape in shapes)
+    return z, weight, bias
+
+
+@pytest.mark.parametrize("rows", [None, torch.tensor([0, 3, 4, 8]), torch.tensor([], dtype=torch.int64)])
+@pytest.mark.parametrize("width", [1, 5, 40])
+def test_it_equals_plain_torch(rows: Tensor | None, width: int) -> None:
+    given = _given(width)
+    torch.testing.assert_close(readout(*given, rows), readout_reference(*given, rows), rtol=1e-13, atol=1e-13)
+    assert torch.autograd.gradcheck(lambda *args: readout(*args, rows), given)
+
+
+def test_rows_that_are_not_asked_about_get_no_gradient() -> None:
+    z, weight, bias = _given()
+    readout(z, weight, bias, torch.tensor([2])).sum().backward()
+    assert z.grad is not None
+    assert int((z.grad != 0).any(1).sum()) == 1
+
+
+def test_rows_in_any_order_and_twice_still_work() -> None:
+    given = _given()
+    rows = torch.tensor([4, 1, 4])
+    torch.testing.assert_close(readout(*given, rows), readout_reference(*given, rows))
+    assert torch.autograd.gradcheck(lambda *args: readout(*args, rows), given)

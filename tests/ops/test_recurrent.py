@@ -1,0 +1,162 @@
+"""The fused stages against plain torch, one snapshot and one node at a time, and against torch's own modules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from torch import Tensor, nn
+
+from strobe.ops import native
+from strobe.ops.gru import gru, gru_step
+from strobe.ops.lstm import lstm, lstm_step
+from strobe.ops.recurrent import reference
+from strobe.ops.sequences import Sequences
+from tests.ops.sequences import awkward, presences
+
+Run = Callable[..., tuple[Tensor, ...]]
+KINDS = ["gru", "gru that resets the state", "lstm", "lstm that computes gates again"]
+WIDTHS = [(1, 1), (3, 4), (2, 17), (5, 32), (33, 40)]  # inputs, hidden: below, at and above the kernels' vectors
+
+
+def _inputs(
+    kind: str, sequences: Sequences, inputs: int, hidden: int, dtype: torch.dtype = torch.float64
+) -> list[Tensor]:
+    torch.manual_seed(inputs * 100 + hidden)
+    states, gates = (2, 4) if kind.startswith("lstm") else (1, 3)
+    shapes = [(sequences.num_cells, inputs), *[(sequences.num_slots, hidden)] * states]
+    shapes += [(gates * hidden, inputs), (gates * hidden, hidden), (gates * hidden,), (gates * hidden,)]
+    return [torch.randn(*shape, dtype=dtype).requires_grad_() for shape in shapes]
+
+
+def _fast(kind: str, sequences: Sequences, tile_rows: int = 2) -> Run:
+    def run(x: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
+        if kind.startswith("gru"):
+            return gru(x, rest[0], sequences, *rest[1:], reset_state="resets" in kind, tile_rows=tile_rows)
+        keep = "again" not in kind
+        out, (h, c) = lstm(x, rest[:2], sequences, *rest[2:], keep_gates=keep, tile_rows=tile_rows)  # type: ignore[arg-type]
+        return out, h, c
+
+    return run
+
+
+def _plain(kind: str, sequences: Sequences) -> Run:
+    def run(x: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
+        if kind.startswith("gru"):
+            out, state = reference(partial(gru_step, rest[1:], "resets" in kind), x, rest[:1], sequences)
+        else:
+            w_ih, w_hh, b_ih, b_hh = rest[2:]
+            out, state = reference(partial(lstm_step, (w_ih, w_hh, b_ih + b_hh)), x, rest[:2], sequences)
+        return (out, *state)
+
+    return run
+
+
+@pytest.fixture(autouse=True)
+def _needs_kernels() -> None:
+    assert native.library() is not None, "the kernels are not built: python -m strobe.ops.native.build"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("widths", WIDTHS)
+def test_a_stage_equals_plain_torch_with_its_gradients(kind: str, widths: tuple[int, int]) -> None:
+    sequences = awkward()
+    given = _inputs(kind, sequences, *widths)
+    results = []
+    for run in (_fast(kind, sequences), _plain(kind, sequences)):
+        out = run(*given)
+        loss = sum((part * torch.linspace(-1, 1, part.numel(), dtype=part.dtype).view_as(part)).sum() for part in out)
+        results.append([*out, *torch.autograd.grad(loss, given)])  # type: ignore[arg-type]
+    for fast, plain in zip(*results, strict=True):
+        torch.testing.assert_close(fast, plain, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradients_of_a_stage_are_those_of_its_values(kind: str) -> None:
+    sequences = awkward()
+    assert torch.autograd.gradcheck(_fast(kind, sequences), _inputs(kind, sequences, 2, 3))
+
+
+@settings(max_examples=40, deadline=None)
+@given(presences())
+def test_any_presence_gives_what_each_node_alone_would(sequences: Sequences) -> None:
+    """Each node's own cells, in order, through torch's cell: nothing of its pauses, nothing of its neighbours."""
+    cell = nn.GRUCell(2, 3, dtype=torch.float64)
+    x = torch.randn(sequences.num_cells, 2, dtype=torch.float64)
+    first = torch.randn(sequences.num_slots, 3, dtype=torch.float64)
+    weights = (cell.weight_ih, cell.weight_hh, cell.bias_ih, cell.bias_hh)
+    out, last = gru(x, first, sequences, *weights, tile_rows=2)
+    for slot in range(sequences.num_slots):
+        h = first[slot]
+        for row in torch.nonzero(sequences.slots == slot).flatten().tolist():
+            h = cell(x[row][None], h[None])[0]
+            torch.testing.assert_close(out[row], h)
+        torch.testing.assert_close(last[slot], h)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if "resets" not in kind])  # torch has no GRU that does
+def test_stages_equal_those_of_torch_where_everybody_is_present(kind: str) -> None:
+    sequences = Sequences.of([np.arange(5)] * 4, 5)
+    module: Any = (nn.LSTM if kind.startswith("lstm") else nn.GRU)(3, 6, dtype=torch.float64)
+    x = torch.randn(20, 3, dtype=torch.float64)
+    zeros = [torch.zeros(5, 6, dtype=torch.float64)] * (2 if kind.startswith("lstm") else 1)
+    weights = (module.weight_ih_l0, module.weight_hh_l0, module.bias_ih_l0, module.bias_hh_l0)
+    out = _fast(kind, sequences)(x, *zeros, *weights)[0]
+    torch.testing.assert_close(out.view(4, 5, 6), module(x.view(4, 5, 3))[0])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_single_precision_is_right_to_single_precision(kind: str) -> None:
+    sequences = awkward()
+    wide = _inputs(kind, sequences, 4, 32)
+    narrow = [value.detach().float() for value in wide]
+    for single, double in zip(_fast(kind, sequences)(*narrow), _fast(kind, sequences)(*wide), strict=True):
+        torch.testing.assert_close(single.double(), double, rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_extreme_inputs_saturate_and_stay_finite(kind: str) -> None:
+    sequences = awkward()
+    given = [value.detach().float() * 1e4 for value in _inputs(kind, sequences, 3, 32)]
+    given[1:] = [
+        value.clamp(-1, 1) if i < (2 if kind.startswith("lstm") else 1) else value for i, value in enumerate(given[1:])
+    ]
+    for part in _fast(kind, sequences)(*given):
+        assert bool(part.isfinite().all())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tiles_and_threads_do_not_change_results(kind: str, threads: Callable[[int], None]) -> None:
+    """Bit for bit over threads; tiles of another size may group sums of weight gradients differently."""
+    sequences = Sequences.of([np.arange(t % 3, 50) for t in range(6)], 50)
+    given = _inputs(kind, sequences, 3, 16, torch.float32)
+    found = []
+    for count in (1, 2, 3):
+        threads(count)
+        out = _fast(kind, sequences, 4)(*given)
+        found.append([*out, *torch.autograd.grad(out[0].square().sum(), given)])
+    for other in found[1:]:
+        for a, b in zip(found[0], other, strict=True):
+            assert torch.equal(a, b)
+
+
+def test_a_stage_without_cells_gives_its_state_back() -> None:
+    sequences = Sequences.of([np.array([], np.int64)] * 3, 4)
+    given = _inputs("gru", sequences, 2, 3)
+    out, last = gru(given[0], given[1], sequences, *given[2:])
+    assert out.shape == (0, 3)
+    assert torch.equal(last, given[1])
+    last.sum().backward()
+    assert torch.equal(given[1].grad, torch.ones(4, 3, dtype=torch.float64))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def threads() -> Iterator[Callable[[int], None]]:
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)

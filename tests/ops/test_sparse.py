@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from strobe.ops import native
+from strobe.ops.sparse import Sparse, spmm, spmm_reference
+
+
+def _matrix(rows: int, density: float, *, weighted: bool = True, seed: int = 0, skewed: bool = False) -> Sparse:
+    rng = np.random.default_rng(seed)
+    dense = rng.normal(size=(rows, rows)) * (rng.random((rows, rows)) < density)
+    if skewed:
+        dense[0] = rng.normal(size=rows)  # one row with everything
+        dense[1:3] = 0  # rows with nothing
+    block = sp.csr_array(dense)
+    return Sparse.block_diagonal([(block.indptr, block.indices, block.data if weighted else None)], dtype=torch.float64)
+
+
+def _dense(matrix: Sparse) -> torch.Tensor:
+    return spmm_reference(matrix, torch.eye(matrix.num_cols, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("width", [1, 2, 7, 16, 32, 33])
+@pytest.mark.parametrize("weighted", [True, False])
+def test_the_product_equals_gathering_and_adding(width: int, weighted: bool) -> None:
+    matrix = _matrix(40, 0.2, weighted=weighted, skewed=True)
+    x = torch.randn(40, width, dtype=torch.float64)
+    torch.testing.assert_close(spmm(matrix, x), spmm_reference(matrix, x), rtol=1e-13, atol=1e-13)
+    torch.testing.assert_close(spmm(matrix, x), _dense(matrix) @ x, rtol=1e-12, atol=1e-12)
+
+
+def test_its_gradient_is_a_product_with_the_transpose() -> None:
+    matrix = _matrix(12, 0.3, skewed=True)
+    x = torch.randn(12, 3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda rows: spmm(matrix, rows), (x,))
+    torch.testing.assert_close(_dense(matrix.transposed), _dense(matrix).t())
+    assert matrix.transposed.transposed is matrix
+
+
+def test_a_symmetric_matrix_is_its_own_transpose() -> None:
+    block = sp.csr_array(np.array([[0.0, 2], [2, 1]]))
+    matrix = Sparse.block_diagonal([(block.indptr, block.indices, block.data)], dtype=torch.float64, symmetric=True)
+    assert matrix.transposed is matrix
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(0, 5), max_size=4), st.integers(0, 10))
+def test_a_window_is_block_diagonal(sizes: list[int], seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    dense = [rng.integers(0, 2, (size, size)) * rng.normal(size=(size, size)) for size in sizes]
+    blocks = [sp.csr_array(block) for block in dense]
+    matrix = Sparse.block_diagonal([(block.indptr, block.indices, block.data) for block in blocks], dtype=torch.float64)
+    expected = torch.block_diag(*[torch.from_numpy(block) for block in dense]) if sizes else torch.zeros(0, 0)
+    torch.testing.assert_close(_dense(matrix), expected.double().reshape(sum(sizes), sum(sizes)))
+
+
+def test_many_rows_are_shared_out_and_none_is_left_out() -> None:
+    rng = np.random.default_rng(3)
+    degree = rng.zipf(1.6, 60_000).clip(max=5_000)
+    row_ptr = np.concatenate(([0], np.cumsum(degree)))
+    col = rng.integers(0, 60_000, int(row_ptr[-1]))
+    matrix = Sparse.block_diagonal([(row_ptr, col, None)], dtype=torch.float32)
+    assert len(matrix.parts) > 1
+    assert [first for first, _ in matrix.parts[1:]] == [last for _, last in matrix.parts[:-1]]
+    ones = torch.ones(60_000, 2)
+    assert torch.equal(spmm(matrix, ones)[:, 0], torch.from_numpy(degree).float())
+
+
+def test_without_kernels_the_product_is_torchs(monkeypatch: pytest.MonkeyPatch) -> None:
+    matrix = _matrix(10, 0.4)
+    x = torch.randn(10, 3, dtype=torch.float64)
+    expected = spmm(matrix, x)
+    monkeypatch.setattr(native, "library", lambda: None)
+    torch.testing.assert_close(spmm(matrix, x), expected)

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from strobe.ops.threads import run_parts
+
+
+@pytest.fixture(autouse=True, params=[1, 3])
+def threads(request: pytest.FixtureRequest) -> Iterator[int]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 50])
+def test_every_part_runs_once(count: int) -> None:
+    seen: list[int] = []
+    run_parts(seen.append, count)
+    assert sorted(seen) == list(range(count))
+
+
+def test_parts_run_without_autograd_and_on_one_torch_thread_each(threads: int) -> None:
+    found = []
+
+    def work(part: int) -> None:
+        found.append((torch.is_grad_enabled(), torch.get_num_threads()))
+
+    run_parts(work, 8)
+    assert found == [(False, 1)] * 8
+    assert torch.get_num_threads() == threads
+    assert torch.is_grad_enabled()
+
+
+def test_as_many_run_at_once_as_there_are_threads(threads: int) -> None:
+    """With fewer threads the barrier would never open, and with more the second round would break it."""
+    barrier = threading.Barrier(threads, timeout=30)
+    run_parts(lambda part: void(barrier.wait()), 2 * threads)
+
+
+def test_an_error_is_raised_after_all_have_stopped(threads: int) -> None:
+    def work(part: int) -> None:
+        if part == 2:
+            raise ValueError("part 2")
+
+    with pytest.raises(ValueError, match="part 2"):
+        run_parts(work, 6)
+    assert torch.get_num_threads() == threads
+    seen: list[int] = []
+    run_parts(seen.append, 4)
+    assert len(seen) == 4
+
+
+def void(_: object) -> None:
+    """Swallows a result."""
