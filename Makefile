@@ -6,8 +6,11 @@ GRAPH := demo/social
 .PHONY: demo test check clean
 
 demo: .venv/ready
-	$(BIN)/strobe data make social $(GRAPH) --overwrite
+	$(BIN)/strobe data make social $(GRAPH) --nodes 5K --snapshots 40 --edges 20K --overwrite
 	$(BIN)/strobe inspect $(GRAPH) --html demo/social.html
+	$(BIN)/strobe train $(GRAPH) --model tgcn --epochs 60 --out demo/run --overwrite
+	@cp demo/run/learning_curve.svg demo/learning_curve.svg
+	@echo "pictures: demo/social.html demo/learning_curve.svg"
 
 test: .venv/ready
 	$(BIN)/python -m pytest -n auto

@@ -6,8 +6,6 @@ were set by, so that the graph is the very same.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
@@ -27,7 +25,8 @@ def edges(nodes: int, snapshots: int, per_snapshot: int, churn: float = 0.2, see
             for ids in (source_of, destination_of)
         ]
         proper = ends[0] != ends[1]
-        return ends[0][proper].astype(np.int64) * nodes + ends[1][proper]
+        keys: Edges = ends[0][proper].astype(np.int64) * nodes + ends[1][proper]
+        return keys
 
     def filled(keys: Edges) -> Edges:
         while keys.size < per_snapshot:
@@ -49,5 +48,6 @@ def edges(nodes: int, snapshots: int, per_snapshot: int, churn: float = 0.2, see
 
 def log_degrees(snapshot: Edges, nodes: int) -> npt.NDArray[np.float32]:
     """log(1 + in-degree, out-degree), [nodes, 2]: what is read, and of the next snapshot what is predicted."""
-    counts: list[Any] = [np.bincount(snapshot[end], minlength=nodes) for end in (1, 0)]
-    return np.log1p(np.stack(counts, 1)).astype(np.float32)
+    counts = [np.bincount(snapshot[end], minlength=nodes) for end in (1, 0)]
+    rows: npt.NDArray[np.float32] = np.log1p(np.stack(counts, 1)).astype(np.float32)
+    return rows

@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from peer_graph import edges, log_degrees
+from peer_graph import edges, log_degrees  # type: ignore[import-not-found]
 
 HIDDEN = 32
 Epoch = Callable[[], torch.Tensor]
@@ -41,31 +41,30 @@ def with_pygt(model: str, nodes: int, snapshots: int, per_snapshot: int) -> tupl
     rows = [log_degrees(snapshot, nodes) for snapshot in found]
     weights = [np.ones(snapshot.shape[1], np.float32) for snapshot in found[:snapshots]]
     data = DynamicGraphTemporalSignal(found[:snapshots], weights, rows[:snapshots], rows[1:])
-    whole = nn.ModuleDict()
-    if model == "tgcn":
-        whole["cell"], width = recurrent.TGCN(2, HIDDEN), HIDDEN
-    elif model == "mpnnlstm":
-        whole["cell"], width = recurrent.MPNNLSTM(2, HIDDEN, nodes, 1, 0.0), 2 * HIDDEN + 2
-    else:
-        evolve = recurrent.EvolveGCNO(HIDDEN) if model == "evolvegcno" else recurrent.EvolveGCNH(nodes, HIDDEN)
-        whole["cell"], width = evolve, HIDDEN
-        whole["lift"] = nn.Linear(2, HIDDEN)
-    whole["head"] = nn.Linear(width, 2)
+    cell: Any = {
+        "tgcn": lambda: recurrent.TGCN(2, HIDDEN),
+        "mpnnlstm": lambda: recurrent.MPNNLSTM(2, HIDDEN, nodes, 1, 0.0),
+        "evolvegcno": lambda: recurrent.EvolveGCNO(HIDDEN),
+        "evolvegcnh": lambda: recurrent.EvolveGCNH(nodes, HIDDEN),
+    }[model]()
+    evolves = model.startswith("evolve")
+    lift = nn.Linear(2, HIDDEN) if evolves else nn.Identity()
+    head = nn.Linear(2 * HIDDEN + 2 if model == "mpnnlstm" else HIDDEN, 2)
 
     def epoch() -> torch.Tensor:
         state, loss = None, torch.zeros(())
-        if "lift" in whole:
-            whole["cell"].reinitialize_weight()
+        if evolves:
+            cell.reinitialize_weight()
         for shot in data:
             graph = (shot.edge_index, shot.edge_attr)
             if model == "tgcn":
-                out = state = whole["cell"](shot.x, *graph, state)
+                out = state = cell(shot.x, *graph, state)
             else:
-                out = whole["cell"](torch.relu(whole["lift"](shot.x)) if "lift" in whole else shot.x, *graph)
-            loss = loss + torch.mean((whole["head"](torch.relu(out)) - shot.y) ** 2)
+                out = cell(torch.relu(lift(shot.x)) if evolves else shot.x, *graph)
+            loss = loss + torch.mean((head(torch.relu(out)) - shot.y) ** 2)
         return loss / snapshots
 
-    return whole, epoch
+    return nn.ModuleList([cell, lift, head]), epoch
 
 
 def with_strobe(model: str, nodes: int, snapshots: int, per_snapshot: int) -> tuple[nn.Module, Epoch]:
@@ -80,14 +79,13 @@ def with_strobe(model: str, nodes: int, snapshots: int, per_snapshot: int) -> tu
     cells = Cells(graph[:snapshots])
     y = torch.cat([torch.from_numpy(np.array(shot.x)) for shot in graph[1:]])
     names = {"tgcn": "tgcn", "evolvegcno": "evolvegcn-o", "evolvegcnh": "evolvegcn-h", "mpnnlstm": "mpnn-lstm"}
-    whole = nn.ModuleDict({"model": make_model(names[model], 2, hidden=HIDDEN)})
-    whole["head"] = nn.Linear(whole["model"].width, 2)
+    made: Any = make_model(names[model], 2, hidden=HIDDEN)
+    head = nn.Linear(made.width, 2)
 
     def epoch() -> torch.Tensor:
-        z = whole["model"](View(cells))
-        return nn.functional.mse_loss(readout(z, whole["head"].weight, whole["head"].bias), y)
+        return nn.functional.mse_loss(readout(made(View(cells)), head.weight, head.bias), y)
 
-    return whole, epoch
+    return nn.ModuleList([made, head]), epoch
 
 
 def say(**values: Any) -> None:

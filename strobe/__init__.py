@@ -8,6 +8,7 @@ from strobe.graph import DynamicGraph, Snapshot, from_edges, from_pyg, from_scip
 from strobe.graph import open_graph as open
 
 if TYPE_CHECKING:
+    from strobe.engine.train import train
     from strobe.graph.datasets import load
     from strobe.graph.ingest import ingest
 
@@ -24,9 +25,10 @@ __all__ = [
     "ingest",
     "load",
     "open",
+    "train",
 ]
 
-_LATER = {"ingest": "strobe.graph.ingest", "load": "strobe.graph.datasets"}
+_LATER = {"ingest": "strobe.graph.ingest", "load": "strobe.graph.datasets", "train": "strobe.engine.train"}
 
 
 def __dir__() -> list[str]:
@@ -34,7 +36,7 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    """Reading tables needs packages that training does not, so they are imported when they are first asked for."""
+    """What needs large packages (reading tables, training) is imported when it is first asked for."""
     if name not in _LATER:
         raise AttributeError(f"module 'strobe' has no attribute {name!r}")
     return getattr(import_module(_LATER[name]), name)

@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 import strobe
-from strobe.cli import data, ingest, inspect
+from strobe.cli import data, evaluate, ingest, inspect, models, predict, train
 from strobe.cli.console import err, out
 from strobe.errors import StrobeError
 
@@ -42,12 +42,19 @@ def _options(
 app.command("ingest")(ingest.ingest)
 app.command("inspect")(inspect.inspect)
 app.add_typer(data.app, name="data")
+app.command("train")(train.train)
+app.command("evaluate")(evaluate.evaluate)
+app.command("predict")(predict.predict)
+app.command("models")(models.models)
 
 
 def run() -> None:
     """The entry point of the installed program."""
     try:
         app()
+    except train.RunInterruptedError as stopped:
+        err.print(Text(str(stopped)), soft_wrap=True)
+        sys.exit(_INTERRUPTED)
     except StrobeError as error:
         err.print("[bold red]error:[/]", Text(str(error)), highlight=False, soft_wrap=True)
         sys.exit(2)

@@ -1,1 +1,9 @@
-"""The engine: trains, evaluates, saves and records."""
+"""The engine: trains, evaluates, predicts, saves and records."""
+
+from strobe.engine.evaluate import Evaluation, evaluate
+from strobe.engine.progress import Progress
+from strobe.engine.run import Run, open_run
+from strobe.engine.settings import Settings
+from strobe.engine.train import DivergedError, train
+
+__all__ = ["DivergedError", "Evaluation", "Progress", "Run", "Settings", "evaluate", "open_run", "train"]

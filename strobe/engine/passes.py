@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from strobe.engine.windows import Window, asked
+from strobe.engine.windows import Segment, Window, asked, asked_at
 from strobe.tasks.base import Examples, Problem
 from strobe.view import Carry, Cells, View
 
@@ -18,7 +19,7 @@ Answer = tuple[int, Tensor, Examples]
 
 def answers_of(head: nn.Module, z: Tensor, examples: Examples) -> Tensor:
     """What the head says about the examples, from the embeddings of all cells."""
-    said: Tensor = head(z) if examples.rows is None else head(*(z[rows] for rows in examples.rows))
+    said: Tensor = head(z, *(examples.rows or ()))
     return said
 
 
@@ -47,21 +48,32 @@ def window_loss(
 
 
 @torch.no_grad()
-def answers(
-    model: nn.Module, head: nn.Module, problem: Problem, windows: Sequence[Window], part: range
-) -> Iterator[Answer]:
-    """(t, answers, examples) of every snapshot of a part, with the state carried from the first window on."""
+def embeddings(model: nn.Module, windows: Iterable[Window]) -> Iterator[tuple[int, Tensor, Segment]]:
+    """(t, embeddings of its cells, its segment) of every snapshot, with the state carried from the first window on."""
     carry: Carry | None = None
     for window in windows:
         for segment in window:
             view = View(segment.cells, carry)
-            z = model(view)
+            z = view.split(model(view))
             carry = view.carry
-            for t, rows in zip(segment.times, view.split(z), strict=True):
-                examples = problem.examples(t) if t in part else None
-                if examples is not None:
-                    moved = Examples(_to(examples.rows, z.device), examples.y, examples.base)
-                    yield t, answers_of(head, rows, moved).cpu(), examples
+            yield from ((t, rows, segment) for t, rows in zip(segment.times, z, strict=True))
+
+
+@torch.no_grad()
+def answers(
+    model: nn.Module, head: nn.Module, problem: Problem, windows: Iterable[Window], part: range
+) -> Iterator[Answer]:
+    """(t, answers, examples) of every snapshot of a part; windows begin with the first snapshot of all."""
+    for t, z, segment in embeddings(model, windows):
+        examples = asked_at(problem, segment, t) if t in part else None
+        if examples is not None:
+            yield t, answer(head, z, examples), examples
+
+
+@torch.no_grad()
+def answer(head: nn.Module, z: Tensor, examples: Examples) -> Tensor:
+    """What the head says about examples of one snapshot, from its embeddings; on the CPU, where it is scored."""
+    return answers_of(head, z, replace(examples, rows=_to(examples.rows, z.device))).cpu()
 
 
 def detached(carry: Any) -> Any:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from strobe.errors import OptionError
+from strobe.errors import OptionError, UnknownNameError
+
+MAY_CHANGE = ("epochs", "patience", "recompute", "device", "threads")
+"""Settings that a resumed run may change: they do not decide which weights an epoch ends with."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,8 +19,8 @@ class Settings:
     ``window`` is the number of snapshots per optimiser step: None takes all training snapshots at once; with less,
     states are carried from window to window, gradients are not. ``recompute`` cuts a window into segments of so many
     snapshots whose insides are computed again in backward: memory for one segment instead of all, for about a third
-    more time, and the same gradients. ``patience`` stops a run whose validation metric has not improved for so
-    many evaluations; 0 never does.
+    more time, and the same gradients. ``clip`` limits the norm of the gradient of a step; 0 does not. ``patience``
+    stops a run whose validation metric has not improved for so many evaluations; 0 never does.
     """
 
     epochs: int = 100
@@ -41,6 +45,18 @@ class Settings:
                 raise OptionError(f"{name} cannot be negative, not {getattr(self, name)}")
         if not self.lr > 0:
             raise OptionError(f"the learning rate must be positive, not {self.lr}")
+
+    def changed(self, changes: Mapping[str, Any]) -> Settings:
+        """The same settings but for some; a name that is no setting is refused with the nearest one."""
+        known = [field.name for field in fields(self)]
+        for name in changes:
+            if name not in known:
+                raise UnknownNameError("setting", name, known)
+        return replace(self, **changes)
+
+    def fixed(self) -> dict[str, Any]:
+        """What a resumed run must not change."""
+        return {name: value for name, value in asdict(self).items() if name not in MAY_CHANGE}
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from strobe.errors import OptionError
+from strobe.ops.attention import attend
+from strobe.ops.linear import linear
 from strobe.view import View
 
 
@@ -24,11 +26,12 @@ class GCN(Structure):
     """Graph convolution (Kipf and Welling 2017): the normalised sum over neighbours and itself, then a linear map.
 
     Both are linear, so the narrower side of the map is aggregated; inputs without parameters always are, because
-    their aggregate is computed once a run.
+    their aggregate is computed once a run. ``relu``: what is positive of the result.
     """
 
-    def __init__(self, inputs: int, outputs: int, *, bias: bool = True) -> None:
+    def __init__(self, inputs: int, outputs: int, *, bias: bool = True, relu: bool = False) -> None:
         super().__init__()
+        self.relu = relu
         self.weight = nn.Parameter(torch.empty(outputs, inputs))
         self.bias = nn.Parameter(torch.zeros(outputs)) if bias else None
         nn.init.xavier_uniform_(self.weight)
@@ -36,9 +39,77 @@ class GCN(Structure):
     def forward(self, view: View, x: Tensor) -> Tensor:
         outputs, inputs = self.weight.shape
         if inputs <= outputs or view.cells.is_input(x):
-            return nn.functional.linear(view.aggregate(x), self.weight, self.bias)
-        out = view.aggregate(nn.functional.linear(x, self.weight))
+            return linear(view.aggregate(x), self.weight, self.bias, relu=self.relu)
+        out = view.aggregate(linear(x, self.weight))
+        out = out if self.bias is None else out + self.bias
+        return torch.relu(out) if self.relu else out
+
+
+class GAT(Structure):
+    """Graph attention (Veličković et al. 2018), the same as PyTorch Geometric's ``GATConv``.
+
+    With h = W x per head, cell i gives cell j the weight softmax_j leaky(a_in · h_i + a_out · h_j) over those it
+    reads and itself, each cell's own loop counted once whatever the graph has; the result is the weighted sum of h_j,
+    heads side by side, or their mean, plus a bias. Parallel edges count each; weights of edges do not count.
+
+    Args:
+        outputs: columns per head; heads: side by side (``concat``) or averaged; slope: of the leaky rectifier.
+    """
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        *,
+        heads: int = 1,
+        concat: bool = True,
+        slope: float = 0.2,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        self.heads, self.concat, self.slope = heads, concat, slope
+        self.weight = nn.Parameter(torch.empty(heads * outputs, inputs))
+        self.a_in = nn.Parameter(torch.empty(heads, outputs))
+        self.a_out = nn.Parameter(torch.empty(heads, outputs))
+        self.bias = nn.Parameter(torch.zeros(heads * outputs if concat else outputs)) if bias else None
+        for weight in (self.weight, self.a_in, self.a_out):
+            nn.init.xavier_uniform_(weight)
+
+    def forward(self, view: View, x: Tensor) -> Tensor:
+        outputs, inputs = self.weight.shape
+        if inputs <= outputs:  # whatever is narrower travels
+            h = nn.functional.linear(view.pull(x), self.weight)
+        else:
+            h = view.pull(nn.functional.linear(x, self.weight))
+        by_head = h.unflatten(1, (self.heads, -1))
+        a_in, a_out = (by_head[: view.num_cells] * self.a_in).sum(2), (by_head * self.a_out).sum(2)
+        out = attend(view.matrix("loops"), a_in, a_out, h, self.slope)
+        if not self.concat:
+            out = out.unflatten(1, (self.heads, -1)).mean(1)
         return out if self.bias is None else out + self.bias
+
+
+class SAGE(Structure):
+    """GraphSAGE with the mean aggregator (Hamilton et al. 2017): W_self x + W_neigh mean(those it reads) + b.
+
+    The same as PyTorch Geometric's ``SAGEConv``, but that edges with weights weigh in the mean. A cell that reads
+    nobody has the mean 0. The narrower side of W_neigh is aggregated, inputs without parameters always.
+    """
+
+    def __init__(self, inputs: int, outputs: int, *, bias: bool = True) -> None:
+        super().__init__()
+        self.w_self = nn.Parameter(torch.empty(outputs, inputs))
+        self.w_neigh = nn.Parameter(torch.empty(outputs, inputs))
+        self.bias = nn.Parameter(torch.zeros(outputs)) if bias else None
+        for weight in (self.w_self, self.w_neigh):
+            nn.init.xavier_uniform_(weight)
+
+    def forward(self, view: View, x: Tensor) -> Tensor:
+        outputs, inputs = self.w_neigh.shape
+        own = nn.functional.linear(x, self.w_self, self.bias)
+        if inputs <= outputs or view.cells.is_input(x):
+            return own + nn.functional.linear(view.aggregate(x, "mean"), self.w_neigh)
+        return own + view.aggregate(nn.functional.linear(x, self.w_neigh), "mean")
 
 
 class Convolution(Structure):
@@ -66,3 +137,10 @@ def as_structure(module: nn.Module) -> Structure:
             f"Geometric convolution, forward(x, edge_index, …), not forward({', '.join(parameters)})"
         )
     return Convolution(module)
+
+
+def columns_per_head(width: int, heads: int) -> int:
+    """Columns of each of so many heads side by side."""
+    if heads < 1 or width % heads:
+        raise OptionError(f"{heads} heads cannot share a width of {width} equally: choose a divisor of {width}")
+    return width // heads

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from strobe.ops import native
+from strobe.ops.memory import empty
 from strobe.ops.recurrent import TILE_ROWS, State, each_group, reference, sums_like
 from strobe.ops.sequences import Sequences
 
@@ -77,7 +78,7 @@ class _Gru(torch.autograd.Function):
         x, h = x.contiguous(), h.contiguous()
         hidden = h.shape[1]
         bound = _bound(weights, reset_state)
-        out, last = native.empty(x, sequences.num_cells, hidden), torch.empty_like(h)
+        out, last = empty(x, sequences.num_cells, hidden), torch.empty_like(h)
         sizes = (sequences.num_snapshots, grid.num_tiles, grid.most_rows)
 
         def walk(group: int, first: int, end: int) -> None:
@@ -100,7 +101,7 @@ class _Gru(torch.autograd.Function):
         hidden = h.shape[1]
         w_ih, w_hh, b_ih, b_hh = _bound(weights, reset_state)
         d_out, d_state = grads[0].contiguous(), grads[1].clone(memory_format=torch.contiguous_format)
-        d_x = native.empty(x, *x.shape) if ctx.needs_input_grad[3] else None
+        d_x = empty(x, *x.shape) if ctx.needs_input_grad[3] else None
         sums = sums_like(grid, (w_ih, w_hh, b_ih, b_hh))
         sizes = (sequences.num_snapshots, grid.num_tiles, grid.most_rows, grid.most_slots)
         plain = tuple(weight.contiguous() for weight in weights[:2])

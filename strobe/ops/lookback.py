@@ -21,7 +21,9 @@ from torch.autograd.function import once_differentiable
 from strobe.ops.sequences import Sequences, Tile
 from strobe.ops.threads import run_parts
 
-TILE_ROWS = 1024
+TILE_ROWS = {"cpu": 1024, "cuda": 65_536}
+"""Cells a snapshot in a tile: work for one core, or enough for a GPU to outlast the planning of its pieces."""
+
 GROUPS = 8
 """Sums of weight gradients are kept apart in this many groups of tiles and joined in order: the same bits always."""
 
@@ -258,7 +260,7 @@ class _Pieces(torch.autograd.Function):
 
 
 def _tiles(sequences: Sequences) -> tuple[Tile, ...]:
-    return sequences.tiles(TILE_ROWS) if sequences.num_cells else ()
+    return sequences.tiles(TILE_ROWS.get(sequences.device.type, TILE_ROWS["cpu"])) if sequences.num_cells else ()
 
 
 def _parts_of(tensors: Tensors, counts: tuple[int, int]) -> tuple[Tensors, Tensors, Tensors]:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from strobe.ops import native
+from strobe.ops.memory import empty
 from strobe.ops.recurrent import TILE_ROWS, State, each_group, reference, sums_like
 from strobe.ops.sequences import Sequences
 
@@ -73,8 +74,8 @@ class _Lstm(torch.autograd.Function):
         x, h, c = x.contiguous(), h.contiguous(), c.contiguous()
         hidden, cells = h.shape[1], sequences.num_cells
         w_ih, w_hh, bias = _bound(weights)
-        out, states = native.empty(x, cells, hidden), native.empty(x, cells, hidden)
-        gates = native.empty(x, cells, 4 * hidden) if keep_gates and any(ctx.needs_input_grad) else None
+        out, states = empty(x, cells, hidden), empty(x, cells, hidden)
+        gates = empty(x, cells, 4 * hidden) if keep_gates and any(ctx.needs_input_grad) else None
         h_last, c_last = torch.empty_like(h), torch.empty_like(c)
         sizes = (sequences.num_snapshots, grid.num_tiles, grid.most_rows, x.shape[1], hidden)
         arrays = (grid.edges, grid.bounds, slot, x, h, c, w_ih, w_hh, bias, out, states, gates, h_last, c_last)
@@ -98,7 +99,7 @@ class _Lstm(torch.autograd.Function):
         plain = tuple(weight.contiguous() for weight in weights[:2])
         d_out = grads[0].contiguous()
         d_h, d_c = (grad.clone(memory_format=torch.contiguous_format) for grad in grads[1:])
-        d_x = native.empty(x, *x.shape) if ctx.needs_input_grad[3] else None
+        d_x = empty(x, *x.shape) if ctx.needs_input_grad[3] else None
         sums = sums_like(grid, (w_ih, w_hh, bias))
         sizes = (sequences.num_snapshots, grid.num_tiles, grid.most_rows, grid.most_slots, x.shape[1], hidden)
         arrays = (

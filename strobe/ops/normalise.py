@@ -15,8 +15,8 @@ from strobe.ops.csr import FloatArray, IntArray, expand_rows, row_pointers, tran
 Norm = Literal["gcn", "mean", "mean_out", "sum", "loops"]
 """``gcn``: self-loops where there is none (weight 1), each arc divided by the root of both ends' degrees (Kipf and
 Welling). ``mean``: the average of the cells read; ``mean_out``: that over the arcs that leave a cell, not those that
-reach it (a random walk backwards). ``sum``: the weights as they are. ``loops``: no weights, exactly one self-loop
-per cell, as graph attention has it."""
+reach it (the random walk along the edges; ``mean`` is the one against them). ``sum``: the weights as they are.
+``loops``: no weights, exactly one self-loop per cell, as graph attention has it."""
 
 Csr = tuple[IntArray, IntArray, FloatArray | None]
 """Row pointers, columns ascending in each row, weights (None where all are 1)."""

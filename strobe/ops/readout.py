@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from strobe.ops import native
+from strobe.ops.memory import empty
 from strobe.ops.threads import run_parts
 
 PARTS = 16
@@ -55,7 +56,7 @@ class _Readout(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> Any:
         z, weight, rows = ctx.saved_tensors
         d_y = grads[0].contiguous()
-        d_z = native.empty(z, *z.shape)
+        d_z = empty(z, *z.shape)
         if rows is not None:
             d_z.zero_()
         cuts = _cuts(len(d_y))

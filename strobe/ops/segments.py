@@ -13,12 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from strobe.ops.memory import empty
 from strobe.ops.threads import Work, run_parts
 
-TILE_ROWS = 4096
 SHARES = 4  # snapshots per core, at least, for working on one per core
-GROUPS = 8
-"""Sums over tiles are kept apart in this many groups and joined in order: the same bits on any number of threads."""
 
 _batch_norm = torch.ops.aten.native_batch_norm
 _batch_norm_backward = torch.ops.aten.native_batch_norm_backward
@@ -35,7 +33,7 @@ class _Matmul(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, matrices: Tensor, ptr: tuple[int, ...]) -> Tensor:
         ctx.rows = [slice(start, stop) for start, stop in pairwise(ptr)]
         ctx.save_for_backward(x, matrices)
-        out = x.new_empty(len(x), matrices.shape[2])
+        out = empty(x, len(x), matrices.shape[2])
 
         def multiply(t: int) -> None:
             torch.mm(x[ctx.rows[t]], matrices[t], out=out[ctx.rows[t]])
@@ -48,7 +46,7 @@ class _Matmul(torch.autograd.Function):
         x, matrices = ctx.saved_tensors
         wants_x, wants_matrices, _ = ctx.needs_input_grad
         grad = grads[0].contiguous()
-        d_x = torch.empty_like(x) if wants_x else None
+        d_x = empty(x, *x.shape) if wants_x else None
         d_matrices = torch.empty_like(matrices) if wants_matrices else None
 
         def back(t: int) -> None:
@@ -80,7 +78,7 @@ class _Standardise(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, scale: Tensor, shift: Tensor, eps: float, ptr: tuple[int, ...]) -> Any:
         ctx.eps = eps
         ctx.rows = [slice(start, stop) for start, stop in pairwise(ptr)]
-        out = torch.empty_like(x)
+        out = empty(x, *x.shape)
         # A running average that forgets at once (momentum 1) is where torch tells the moments themselves.
         mean, variance, kept_mean, kept_scale = x.new_zeros(4, len(ctx.rows), x.shape[1])
 
@@ -98,7 +96,7 @@ class _Standardise(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
         x, scale, mean, inverse = ctx.saved_tensors
-        d_x = torch.empty_like(x)
+        d_x = empty(x, *x.shape)
         d_scale, d_shift = x.new_zeros(2, len(ctx.rows), x.shape[1])
         grad = grads[0].contiguous()
 
@@ -112,47 +110,12 @@ class _Standardise(torch.autograd.Function):
         return d_x, d_scale.sum(0), d_shift.sum(0), None, None
 
 
-def lift(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """ReLU(x Wᵀ + b), [C, H]. Backward masks the gradient tile by tile where nobody wants that of x."""
-    if x.requires_grad or x.device.type != "cpu":
-        return torch.nn.functional.linear(x, weight, bias).relu_()
-    lifted: Tensor = _Lift.apply(x, weight, bias)  # type: ignore[no-untyped-call]
-    return lifted
-
-
-class _Lift(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        out = torch.addmm(bias, x, weight.t()).relu_()
-        ctx.save_for_backward(x, weight, out)
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Any:
-        x, weight, out = ctx.saved_tensors
-        tiles = range(0, len(x), TILE_ROWS)
-        groups = min(GROUPS, len(tiles))
-        sums = weight.new_zeros(groups, weight.shape[0], weight.shape[1] + 1)
-
-        def walk(group: int) -> None:
-            d_weight, d_bias = sums[group, :, :-1], sums[group, :, -1]
-            for start in tiles[group::groups]:
-                rows = slice(start, start + TILE_ROWS)
-                passed = torch.ops.aten.threshold_backward(grads[0][rows], out[rows], 0)
-                d_weight.addmm_(passed.t(), x[rows])
-                d_bias.add_(passed.sum(0))
-
-        run_parts(walk, groups)
-        total = sums.sum(0)
-        return None, total[:, :-1], total[:, -1]
-
-
 def highest(scores: Tensor, k: int) -> Tensor:
     """Places of the k highest numbers (all, if there are fewer), best first, of equal ones the first."""
     among = torch.arange(len(scores), device=scores.device)
     if len(scores) > k:
         least = torch.topk(scores, k, sorted=False).values.min()
-        among = torch.nonzero(scores > least)[:, 0]
+        among = torch.nonzero(scores >= least)[:, 0]
     return among[torch.argsort(scores[among], descending=True, stable=True)[:k]]
 
 

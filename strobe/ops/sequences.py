@@ -139,8 +139,9 @@ class Sequences:
             mean = max(self.num_cells / max(self.num_snapshots, 1), 1.0)
             width = max(1, min(MAX_TILE_SLOTS, round(rows * self.num_slots / mean)))
             edges = np.append(np.arange(0, self.num_slots, width), self.num_slots)
-            bounds = np.stack([self._places(t, edges) for t in range(self.num_snapshots)] or [edges[:0]])
-            grid = self._grids[rows] = Grid(torch.from_numpy(edges), torch.from_numpy(bounds.astype(np.int64)))
+            bounds = np.array([self._places(t, edges) for t in range(self.num_snapshots)], np.int64)
+            bounds = bounds.reshape(self.num_snapshots, len(edges))
+            grid = self._grids[rows] = Grid(torch.from_numpy(edges), torch.from_numpy(bounds))
         return grid
 
     @cached_property

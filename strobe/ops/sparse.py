@@ -15,6 +15,7 @@ from torch import Tensor
 
 from strobe.ops import native
 from strobe.ops.csr import transpose
+from strobe.ops.memory import empty
 from strobe.ops.normalise import Csr
 from strobe.ops.threads import run_parts
 
@@ -147,7 +148,7 @@ def _multiply(matrix: Sparse, x: Tensor) -> Tensor:
     if not native.usable(x):
         product: Tensor = torch.sparse.mm(matrix.torch_csr(x.dtype), x)
         return product
-    out = native.empty(x, matrix.num_rows, x.shape[1])
+    out = empty(x, matrix.num_rows, x.shape[1])
     parts = matrix.parts
 
     def work(part: int) -> None:

@@ -1,10 +1,51 @@
 """Tasks: what is asked of the cells, how answers are scored, and what trivial answers score."""
 
+from __future__ import annotations
+
+from typing import Any
+
+from strobe.errors import OptionError, UnknownNameError
+from strobe.graph import DynamicGraph
+from strobe.graph.features import given
 from strobe.tasks.base import Examples, Metrics, Problem, Task
+from strobe.tasks.classification import NodeClassification
+from strobe.tasks.link_prediction import LinkPrediction
 from strobe.tasks.regression import NodeRegression
 from strobe.tasks.split import Split
 
-__all__ = ["TASKS", "Examples", "Metrics", "NodeRegression", "Problem", "Split", "Task"]
+__all__ = [
+    "TASKS",
+    "Examples",
+    "LinkPrediction",
+    "Metrics",
+    "NodeClassification",
+    "NodeRegression",
+    "Problem",
+    "Split",
+    "Task",
+    "make_task",
+    "task_for",
+]
 
-TASKS: dict[str, type[Task]] = {task.name: task for task in (NodeRegression,)}
+TASKS: dict[str, type[Task]] = {task.name: task for task in (NodeRegression, NodeClassification, LinkPrediction)}
 """Names for the command line and for run directories."""
+
+
+def make_task(name: str, **options: Any) -> Task:
+    """The task of that name; options are its fields. ``make_task(**task.to_json())`` equals the task."""
+    if name not in TASKS:
+        raise UnknownNameError("task", name, TASKS)
+    try:
+        return TASKS[name](**options)
+    except TypeError as error:
+        raise OptionError(f"{name}: {error}") from None
+
+
+def task_for(graph: DynamicGraph) -> Task:
+    """The task a graph seems made for: its classes, else its targets, else the degrees of the next snapshot."""
+    if graph.labels is None:
+        return NodeRegression()
+    carrier = given(graph.labels)
+    if carrier is not None and carrier.values.dtype.kind != "f" and carrier.shape in ((), (1,)):
+        return NodeClassification()
+    return NodeRegression(target="labels")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
 from strobe.graph import DynamicGraph
-from strobe.tasks.split import Split
+from strobe.tasks.split import Split, check_shares
 
 Metrics = dict[str, float]
 
@@ -20,8 +21,9 @@ class Examples:
     """What is asked about one snapshot (or, joined, about a window).
 
     ``rows`` says which cells an example reads: one index per cell for nodes, two for pairs (sources, destinations);
-    None stands for all cells in order. ``y`` is what the head should say. ``base`` is what the answer starts from,
-    where the head only says by how much it differs.
+    None stands for all cells in order. ``y`` is what the head should say: for regression a row of numbers, for
+    classification the class as the graph has it, for pairs 1 or 0, each positive right before its own negatives.
+    ``base`` is what the answer starts from, where the head only says by how much it differs.
     """
 
     rows: tuple[Tensor, ...] | None
@@ -42,20 +44,33 @@ class Problem(ABC):
     graph: DynamicGraph
     split: Split
     metric: ClassVar[str]
+    """What runs are compared by; defined wherever anything was asked."""
     higher_is_better: ClassVar[bool]
     changes_with_epoch: bool = False
-    """Whether training examples are drawn anew every epoch."""
+    """Whether training examples are drawn anew every epoch. Where not, and in evaluation, they may be kept."""
 
     @abstractmethod
     def head(self, width: int) -> nn.Module:
-        """Turns embeddings into answers: ``head(z)`` for nodes, ``head(z_source, z_destination)`` for pairs."""
+        """Turns the embeddings of all cells into answers: ``head(z, *rows)``, rows as examples have them."""
 
     @abstractmethod
     def examples(self, t: int, epoch: int | None = None) -> Examples | None:
         """What is asked of the cells of snapshot t, as positions in it; None where there is nothing to ask.
 
-        ``epoch`` is given in training only: then negatives may be drawn anew.
+        ``epoch`` is given in training only: then negatives may be drawn anew. The same arguments give the same
+        examples, in any order of asking; snapshots in no part of the split are asked nothing.
         """
+
+    @abstractmethod
+    def questions(self, t: int) -> Examples | None:
+        """What can be asked of snapshot t while nobody knows the answers (``y`` is -1 or NaN): of every cell, or, for
+        pairs, of every edge it has. None where there is nothing to ask."""
+
+    def all_test(self) -> Problem:
+        """The same problem with everything that has an answer in its test part: for graphs no run has learnt from."""
+        other = copy(self)
+        other.split = Split(range(0), range(0), range(self.split.test.stop))
+        return other
 
     @abstractmethod
     def loss(self, answers: Tensor, examples: Examples) -> Tensor:
@@ -63,11 +78,19 @@ class Problem(ABC):
 
     @abstractmethod
     def metrics(self, answers: Sequence[Tensor], examples: Sequence[Examples]) -> Metrics:
-        """Metrics over the snapshots of a part, in the units of the data; empty where nothing was asked."""
+        """Metrics over the snapshots of a part, in the units of the data; empty where nothing was asked.
+
+        A metric that is not defined for what was asked is absent; answers that are not numbers give NaN.
+        """
 
     @abstractmethod
     def baselines(self, part: str) -> dict[str, Metrics]:
-        """What answers that need no learning score on a part: by name."""
+        """What answers that need no learning score on the examples of a part, by name; empty where nothing is asked."""
+
+    def counts(self, part: str) -> dict[str, int]:
+        """How much is asked in evaluating a part, and what cannot be, by name."""
+        sizes = [len(examples) for t in self.split.part(part) if (examples := self.examples(t)) is not None]
+        return {"snapshots": len(sizes), "examples": sum(sizes)}
 
     @abstractmethod
     def table(self, answers: Tensor, examples: Examples, t: int) -> dict[str, Any]:
@@ -86,6 +109,14 @@ class Task(ABC):
     train: float = 0.7
     validation: float = 0.1
 
+    def __post_init__(self) -> None:
+        check_shares(self.train, self.validation)
+
+    def to_json(self) -> dict[str, Any]:
+        """The name and all options: ``strobe.tasks.make_task(**values)`` makes an equal task again."""
+        return {"name": self.name, **asdict(self)}
+
     @abstractmethod
     def bind(self, graph: DynamicGraph, *, seed: int = 0, state: dict[str, Any] | None = None) -> Problem:
-        """The task on a graph. ``state`` (of an earlier ``Problem.state()``) takes the place of fitting."""
+        """The task on a graph. ``state`` (of an earlier ``Problem.state()``) takes the place of fitting and of the
+        seed."""

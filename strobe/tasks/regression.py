@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -15,6 +16,9 @@ from strobe.graph import Degrees, DynamicGraph, Snapshot
 from strobe.ops.csr import FloatArray, IntArray
 from strobe.tasks.base import Examples, Metrics, Problem, Task
 from strobe.tasks.features import inputs_state, with_inputs
+from strobe.tasks.metrics import mae, mse
+from strobe.tasks.places import places
+from strobe.tasks.readout import NodeReadout
 from strobe.tasks.split import Split
 
 Target = Literal["degrees", "labels"]
@@ -26,19 +30,23 @@ class NodeRegression(Task):
 
     ``degrees``: log(1 + in-degree, out-degree) of the snapshot ``ahead`` of the one read (1 unless said).
     ``labels``: the graph's labels, ``ahead`` of the one read (0 unless said: the label stands with the cell that is
-    to predict it). A cell is asked about when its node is present at the target's time and the target is known.
+    to predict it). A cell is asked about when its node is present at the target's time and the target is known: none
+    of its numbers is NaN, or -1 where labels are whole numbers.
 
-    ``from_last``: the model says by how much the answer differs from the last value known when it answers (for
-    degrees the current ones, for labels those of the snapshot before, the training mean where there is none);
-    otherwise by how much it differs from the training mean. Either way in units of the training deviation.
+    ``from_last``: True lets the model say by how much the answer differs from the last value known when it answers
+    (for degrees and for labels ahead that of the snapshot read, for labels of the snapshot read that of the one
+    before, and the training mean where there is none); False by how much it differs from the training mean; None takes
+    what comes nearer to the training targets. Always in units of the root mean square of that difference over
+    training, column by column.
     """
 
     name: ClassVar[str] = "regression"
     target: Target = "degrees"
     ahead: int | None = None
-    from_last: bool = True
+    from_last: bool | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.target not in ("degrees", "labels"):
             raise OptionError(f"a regression's target is 'degrees' or 'labels', not {self.target!r}")
         if self.ahead is not None and self.ahead < (1 if self.target == "degrees" else 0):
@@ -54,6 +62,15 @@ class NodeRegression(Task):
         return RegressionProblem(self, graph, state)
 
 
+class Asked(NamedTuple):
+    """Positions in a snapshot of the nodes whose target is known, their targets, and the last values known (NaN where
+    there is none), [n, K]."""
+
+    at: IntArray
+    y: FloatArray
+    last: FloatArray
+
+
 class RegressionProblem(Problem):
     """Node regression on a graph."""
 
@@ -61,47 +78,55 @@ class RegressionProblem(Problem):
     higher_is_better = False
 
     def __init__(self, task: NodeRegression, graph: DynamicGraph, state: dict[str, Any] | None) -> None:
-        if task.target == "labels" and (graph.labels is None or len(graph.labels.shape) > 1):
+        if task.target == "labels" and graph.labels is None:
             raise InputError("the graph has no labels to regress on: ask for target 'degrees', or give it labels")
         self.task = task
         self.split = Split.in_time(len(graph) - task.shift, task.train, task.validation)
         self.graph = with_inputs(graph, self.split, None if state is None else state["inputs"])
         if state is None:
-            self.mean, self.std = self._fit()
+            self.mean, self.std, self.from_last = self._fit()
         else:
             self.mean, self.std = np.array(state["mean"]), np.array(state["std"])
+            self.from_last = bool(state["from_last"])
 
     @property
     def width(self) -> int:
-        return len(self.mean)
+        """Numbers per target."""
+        carrier = Degrees(log=True) if self.task.target == "degrees" else self.graph.labels
+        assert carrier is not None
+        return math.prod(carrier.shape)
 
     def head(self, width: int) -> nn.Module:
-        return nn.Sequential(nn.ReLU(), nn.Linear(width, self.width))
+        return NodeReadout(width, self.width)
 
     def examples(self, t: int, epoch: int | None = None) -> Examples | None:
-        at, y, last = self._asked(t)
-        if not len(at):
+        asked = self._asked(t) if self.split.part_of(t) else None
+        if asked is None or not len(asked.at):
             return None
-        base = self._filled(last) if self.task.from_last else np.broadcast_to(self.mean, y.shape).copy()
-        rows = None if len(at) == self.graph[t].num_nodes else (torch.from_numpy(at),)
-        return Examples(rows, torch.from_numpy((y - base) / self.std), torch.from_numpy(base))
+        base = self._base(asked)
+        rows = None if len(asked.at) == self.graph[t].num_nodes else (torch.from_numpy(asked.at),)
+        return Examples(rows, torch.from_numpy((asked.y - base) / self.std), torch.from_numpy(base))
+
+    def questions(self, t: int) -> Examples | None:
+        nodes = self.graph[t].nodes
+        if not len(nodes):
+            return None
+        unknown = np.full((len(nodes), self.width), np.nan)
+        base = self._base(Asked(np.arange(len(nodes)), unknown, self._last(t, nodes)))
+        return Examples(None, torch.from_numpy(unknown), torch.from_numpy(base))
 
     def loss(self, answers: Tensor, examples: Examples) -> Tensor:
         return nn.functional.mse_loss(answers, examples.y.to(answers), reduction="sum") / self.width
 
     def metrics(self, answers: Sequence[Tensor], examples: Sequence[Examples]) -> Metrics:
-        if not examples:
-            return {}
-        said = np.concatenate([self._in_units(a, e) for a, e in zip(answers, examples, strict=True)])
-        return _errors(said, np.concatenate([self._in_units(e.y, e) for e in examples]))
+        pairs = zip(answers, examples, strict=True)
+        return _errors((self._in_units(said, asked), self._in_units(asked.y, asked)) for said, asked in pairs)
 
     def baselines(self, part: str) -> dict[str, Metrics]:
-        asked = [self._asked(t) for t in self.split.part(part)]
-        true = np.concatenate([y for _, y, _ in asked])
-        if not len(true):
-            return {}
-        last = np.concatenate([self._filled(last) for _, _, last in asked])
-        return {"last value": _errors(last, true), "mean": _errors(np.broadcast_to(self.mean, true.shape), true)}
+        times = self.split.part(part)
+        last = _errors((self._filled(asked.last), asked.y) for asked in self._all_asked(times))
+        mean = _errors((np.broadcast_to(self.mean, asked.y.shape), asked.y) for asked in self._all_asked(times))
+        return {"last value": last, "mean": mean} if last else {}
 
     def table(self, answers: Tensor, examples: Examples, t: int) -> dict[str, Any]:
         del t
@@ -112,7 +137,8 @@ class RegressionProblem(Problem):
         return columns
 
     def state(self) -> dict[str, Any]:
-        return {"inputs": inputs_state(self.graph), "mean": self.mean.tolist(), "std": self.std.tolist()}
+        fitted = {"mean": self.mean.tolist(), "std": self.std.tolist(), "from_last": self.from_last}
+        return {"inputs": inputs_state(self.graph), **fitted}
 
     @property
     def _names(self) -> list[str]:
@@ -120,25 +146,35 @@ class RegressionProblem(Problem):
             return ["log_in_degree", "log_out_degree"]
         return ["label"] if self.width == 1 else [f"label_{k}" for k in range(self.width)]
 
-    def _asked(self, t: int) -> tuple[IntArray, FloatArray, FloatArray]:
-        """Positions in snapshot t of the nodes whose target is known, their targets, and the last values known.
+    def _all_asked(self, times: range) -> Iterator[Asked]:
+        """What is asked of each snapshot, one in memory at a time."""
+        return (asked for t in times if len((asked := self._asked(t)).at))
 
-        A last value is NaN where there is none.
-        """
+    def _asked(self, t: int) -> Asked:
         read, aim = self.graph[t], self.graph[t + self.task.shift]
-        # What is known when snapshot t has been read: with a shift its own values, without one those before it.
-        known = read if self.task.shift else self.graph[t - 1] if t else None
-        y = _rows_of(read.nodes, aim.nodes, self._values(aim))
+        y = _rows_of(read.nodes, aim, self._values(aim))
         at = np.flatnonzero(~np.isnan(y).any(1))
-        if known is None:
-            return at, y[at], np.full_like(y[at], np.nan)
-        return at, y[at], _rows_of(read.nodes[at], known.nodes, self._values(known))
+        return Asked(at, y[at], self._last(t, read.nodes[at]))
+
+    def _last(self, t: int, nodes: IntArray) -> FloatArray:
+        """The last values of nodes known when snapshot t has been read: with a shift its own, without one those before
+        it; NaN where there is none."""
+        if not self.task.shift and not t:
+            return np.full((len(nodes), self.width), np.nan)
+        known = self.graph[t] if self.task.shift else self.graph[t - 1]
+        return _rows_of(nodes, known, self._values(known))
 
     def _values(self, snapshot: Snapshot) -> FloatArray:
-        """Targets that stand at a snapshot, [n, K], in double precision."""
+        """Targets that stand at a snapshot, [n, K], in double precision; NaN where unknown."""
         rows = Degrees(log=True).rows(snapshot) if self.task.target == "degrees" else snapshot.y
         assert rows is not None
-        return rows.reshape(len(rows), -1).astype(np.float64)
+        rows = rows.reshape(len(rows), math.prod(rows.shape[1:]))
+        values = rows.astype(np.float64)
+        return np.where(rows == -1, np.nan, values) if rows.dtype.kind in "iu" else values
+
+    def _base(self, asked: Asked) -> FloatArray:
+        """What answers start from."""
+        return self._filled(asked.last) if self.from_last else np.broadcast_to(self.mean, asked.y.shape).copy()
 
     def _filled(self, last: FloatArray) -> FloatArray:
         return np.where(np.isnan(last), self.mean, last)
@@ -148,26 +184,42 @@ class RegressionProblem(Problem):
         said: FloatArray = scaled.detach().cpu().double().numpy() * self.std + examples.base.numpy()
         return said
 
-    def _fit(self) -> tuple[FloatArray, FloatArray]:
-        """The mean of the training targets, and the deviation of what the model is to say from nothing."""
-        asked = [self._asked(t) for t in self.split.train]
-        y, last = (np.concatenate([found[k] for found in asked]) for k in (1, 2))
-        if not len(y):
-            raise InputError("no target of the training snapshots is known")
-        self.mean = y.mean(0)
-        left = y - (self._filled(last) if self.task.from_last else self.mean)
-        spread = np.sqrt((left**2).mean(0))
-        return self.mean, np.where(spread > 0, spread, 1.0)
+    def _fit(self) -> tuple[FloatArray, FloatArray, bool]:
+        """The mean of the training targets, the root mean square of what the model is to say, and what it starts from.
+
+        Two passes with one snapshot in memory at a time.
+        """
+        count, total = 0, np.zeros(1)
+        for asked in self._all_asked(self.split.train):
+            count, total = count + len(asked.y), total + asked.y.sum(0)
+        if not count:
+            raise InputError("no target of the training snapshots is known: train on more of them, or label some")
+        if not np.isfinite(total).all():
+            raise InputError("a target of the training snapshots is infinite: mark unknown ones as NaN")
+        self.mean = total / count
+        from_mean, from_last = np.zeros_like(self.mean), np.zeros_like(self.mean)
+        for asked in self._all_asked(self.split.train):
+            from_mean += ((asked.y - self.mean) ** 2).sum(0)
+            from_last += ((asked.y - self._filled(asked.last)) ** 2).sum(0)
+        # Columns may have different units: each counts by what is left of its own variance.
+        better = bool((from_last / np.where(from_mean > 0, from_mean, 1.0)).mean() <= 1)
+        last = better if self.task.from_last is None else self.task.from_last
+        spread = np.sqrt((from_last if last else from_mean) / count)
+        return self.mean, np.where(spread > 0, spread, 1.0), last
 
 
-def _rows_of(wanted: IntArray, nodes: IntArray, values: FloatArray) -> FloatArray:
-    """The values of wanted nodes, NaN where a node is absent; both lists ascend."""
-    at = np.minimum(np.searchsorted(nodes, wanted), max(len(nodes) - 1, 0))
-    if not len(nodes):
-        return np.full((len(wanted), values.shape[1]), np.nan)
-    return np.where((nodes[at] == wanted)[:, None], values[at], np.nan)
+def _rows_of(wanted: IntArray, snapshot: Snapshot, values: FloatArray) -> FloatArray:
+    """The values of wanted nodes in a snapshot, NaN where a node is absent from it."""
+    at = places(wanted, snapshot.nodes)
+    rows = np.full((len(wanted), values.shape[1]), np.nan)
+    rows[at >= 0] = values[at[at >= 0]]
+    return rows
 
 
-def _errors(said: FloatArray, true: FloatArray) -> Metrics:
-    off = said - true
-    return {"mse": float((off**2).mean()), "mae": float(np.abs(off).mean())}
+def _errors(pairs: Iterable[tuple[FloatArray, FloatArray]]) -> Metrics:
+    """Errors over (said, true) of several snapshots, every number counting the same; empty where there is none."""
+    sums = [(true.size, true.size * mse(said, true), true.size * mae(said, true)) for said, true in pairs]
+    if not sums:
+        return {}
+    count, squares, absolute = (sum(column) for column in zip(*sums, strict=True))
+    return {"mse": squares / count, "mae": absolute / count}

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from strobe.ops.normalise import Norm
+from strobe.ops.segments import highest, pick, segment_standardise
 from strobe.ops.sequences import Sequences
 from strobe.ops.sparse import Sparse, spmm
 from strobe.view.cells import Cells
@@ -120,29 +121,30 @@ class View:
         sequences = self.cells.sequences
         return rows if sequences.slot is None else state.index_copy(0, sequences.slots, rows)
 
-    def top_rows(self, x: Tensor, score: Tensor, k: int) -> list[Tensor]:
-        """The k rows of each snapshot with the highest score, times its tanh, best first; zeros if there are fewer."""
-        tops = []
-        for rows, scores in zip(self.split(x), self.split(score), strict=True):
-            best = torch.topk(scores, min(k, len(scores))).indices
-            weighed = rows[best] * torch.tanh(scores[best])[:, None]
-            missing = weighed.new_zeros(k - len(best), weighed.shape[1])
-            tops.append(torch.cat([weighed, missing]) if len(best) < k else weighed)
-        return tops
+    def top_rows(self, x: Tensor, direction: Tensor, k: int) -> Tensor:
+        """The k rows of each snapshot with the highest score x·p / |p|, times its tanh, best first: [T, k, F].
 
-    def standardised(self, x: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
-        """Each snapshot's cells shifted and scaled to mean 0 and variance 1 per column.
-
-        Also the means and variances themselves, a row per snapshot that is not empty.
+        Of equal scores the lower row comes first. Zeros where a snapshot has fewer than k cells.
         """
-        parts, means, variances = [], [], []
-        for rows in self.split(x):
-            if not len(rows):
-                continue
-            variance, mean = torch.var_mean(rows, 0, correction=0)
-            parts.append((rows - mean) * torch.rsqrt(variance + eps))
-            means.append(mean)
-            variances.append(variance)
-        if not parts:
-            return x, x, x
-        return torch.cat(parts), torch.stack(means), torch.stack(variances)
+        unit = direction / direction.norm()
+        scores = torch.mv(x.detach(), unit.detach())
+        best = [highest(part, k) for part in self.split(scores)]
+        at = [rows + start for rows, start in zip(best, self.cells.cell_ptr, strict=False)]
+        chosen = pick(x, torch.cat(at)) if at else x[:0]
+        # Scores of the chosen rows alone, again: the gradient of all of them would be as large as x and zero.
+        weighed = chosen * torch.tanh(torch.mv(chosen, unit))[:, None]
+        if len(weighed) < k * len(best):
+            filled = [torch.arange(len(rows), device=x.device) + t * k for t, rows in enumerate(best)]
+            weighed = weighed.new_zeros(k * len(best), x.shape[1]).index_copy(0, torch.cat(filled), weighed)
+        return weighed.view(len(best), k, x.shape[1])
+
+    def standardised(self, x: Tensor, scale: Tensor, shift: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+        """Each snapshot's cells brought to mean 0 and variance 1 per column, then times ``scale`` plus ``shift``.
+
+        Also the means and unbiased variances they had, [*, F] each, a row per snapshot of two cells or more, without
+        gradient.
+        """
+        sizes = [b - a for a, b in pairwise(self.cells.cell_ptr)]
+        out, means, variances = segment_standardise(x, scale, shift, eps, self.cells.cell_ptr)
+        told = [t for t, size in enumerate(sizes) if size > 1]
+        return out, means[told], variances[told]

@@ -29,7 +29,7 @@ def _inputs(
 ) -> list[Tensor]:
     torch.manual_seed(inputs * 100 + hidden)
     states, gates = (2, 4) if kind.startswith("lstm") else (1, 3)
-    shapes = [(sequences.num_cells, inputs), *[(sequences.num_slots, hidden)] * states]
+    shapes: list[tuple[int, ...]] = [(sequences.num_cells, inputs), *[(sequences.num_slots, hidden)] * states]
     shapes += [(gates * hidden, inputs), (gates * hidden, hidden), (gates * hidden,), (gates * hidden,)]
     return [torch.randn(*shape, dtype=dtype).requires_grad_() for shape in shapes]
 

@@ -59,24 +59,3 @@ def _as_c(arg: Any, single: bool) -> Any:
     if isinstance(arg, float):
         return ctypes.c_float(arg) if single else ctypes.c_double(arg)
     return ctypes.c_void_p(None) if arg is None else ctypes.c_int64(arg)
-
-
-def empty(like: Tensor, *shape: int) -> Tensor:
-    """Memory for a result, in huge pages where it is large: the kernel hands out fresh memory 4 KiB at a time
-    otherwise, and a large result would spend as long being handed out as being computed."""
-    out = like.new_empty(*shape)
-    num_bytes = out.numel() * out.element_size()
-    if num_bytes >= _HUGE and out.device.type == "cpu":
-        start = -(-out.data_ptr() // _PAGE) * _PAGE
-        _libc().madvise(ctypes.c_void_p(start), ctypes.c_size_t(num_bytes - _PAGE), _MADV_HUGEPAGE)
-    return out
-
-
-_PAGE = 4096
-_HUGE = 8 << 20
-_MADV_HUGEPAGE = 14
-
-
-@cache
-def _libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None)

@@ -1,0 +1,89 @@
+"""Does the cost of an epoch grow linearly with the graph, in time and in memory?
+
+Social networks of growing size, the same number of snapshots and of edges per node, each trained in a process of its
+own. Time is per cell and arc (what an epoch touches); memory is the peak above the smallest graph's, per cell more.
+"""
+
+from __future__ import annotations
+
+import statistics
+from time import perf_counter
+from typing import Any
+
+from benchmarks.record import Record, child, memory, options, table, tell
+
+_MODULE = "benchmarks.scaling"
+MODELS = ("tgcn", "evolvegcn-o")
+SNAPSHOTS = 8
+_SMALLEST = 1_000  # whose memory is what the program needs whatever the graph
+
+
+def epochs(model_name: str, nodes: int, count: int) -> None:
+    """Child: trains on a graph of so many nodes and tells seconds per epoch, cells and arcs."""
+    import torch
+    from torch import nn
+
+    from strobe.graph.synthetic import Social
+    from strobe.models import make_model
+    from strobe.ops.readout import readout
+    from strobe.view import Cells, View
+
+    torch.manual_seed(0)
+    graph = Social(nodes=nodes, snapshots=SNAPSHOTS, edges=3 * nodes).write()
+    cells = Cells(graph)
+    model: Any = make_model(model_name, cells.num_features)
+    head = nn.Linear(model.width, 2)
+    optimiser = torch.optim.Adam([*model.parameters(), *head.parameters()])
+    seconds = []
+    for _ in range(count + 1):
+        began = perf_counter()
+        z = model(View(cells))
+        loss = nn.functional.mse_loss(readout(z, head.weight, head.bias), cells.x)
+        loss.backward()
+        optimiser.step()
+        optimiser.zero_grad()
+        seconds.append(perf_counter() - began)
+    tell(seconds=seconds[1:], cells=graph.num_cells, arcs=graph.num_arcs, held_bytes=memory("VmRSS"))
+
+
+def main() -> None:
+    """Runs all sizes and prints the table."""
+    chosen = options(__doc__ or "")
+    if chosen.child:
+        return epochs(chosen.child[0], int(chosen.child[1]), int(chosen.child[2]))
+    sizes = (10_000, 30_000, 100_000) if chosen.quick else (10_000, 50_000, 200_000, 1_000_000, 2_000_000)
+    record = Record("scaling", chosen.quick)
+    rows = []
+    for model in MODELS:
+        smallest = child(_MODULE, model, _SMALLEST, 3)
+        per_touch, per_cell = [], []
+        for nodes in sizes:
+            # Small graphs have short epochs: more of them, or the clock would decide.
+            found = child(_MODULE, model, nodes, 5 if nodes >= 200_000 else 15)
+            touched = found["cells"] + found["arcs"]
+            cost = statistics.median(found["seconds"]) / touched
+            memory_cost = (found["peak_bytes"] - smallest["peak_bytes"]) / (found["cells"] - smallest["cells"])
+            per_touch.append(cost)
+            per_cell.append(memory_cost)
+            record.samples[f"{model} {nodes}"] = found
+            rows.append(
+                [
+                    model,
+                    f"{nodes:,}",
+                    f"{found['cells']:,}",
+                    f"{found['arcs']:,}",
+                    f"{cost * 1e9:.1f}",
+                    f"{memory_cost:,.0f}",
+                ]
+            )
+        name = model.replace("-", "")
+        record.figures[f"{name}_time_growth"] = per_touch[-1] / per_touch[0]
+        record.figures[f"{name}_time_spread"] = max(per_touch) / min(per_touch)
+        record.figures[f"{name}_memory_growth"] = per_cell[-1] / per_cell[0]
+    table(["model", "nodes", "cells", "arcs", "ns per cell and arc", "bytes per cell"], rows)
+    record.write(chosen.json)
+    return None
+
+
+if __name__ == "__main__":
+    main()

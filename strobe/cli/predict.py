@@ -1,0 +1,83 @@
+"""``strobe predict``: what a trained model says, as a table."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich import box
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from strobe.cli.console import out, progress_bar
+from strobe.cli.run_options import AsJsonOption, DeviceOption, GraphOption, RunArgument
+from strobe.errors import OptionError
+from strobe.report.numbers import file_size, number_of
+
+
+def predict(
+    run: RunArgument,
+    to: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The Parquet file to write.")] = Path(
+        "predictions.parquet"
+    ),
+    part: Annotated[
+        str,
+        typer.Option(help="Which snapshots: next (the newest, whose future nobody knows), train, validation, test."),
+    ] = "next",
+    embeddings: Annotated[
+        bool, typer.Option("--embeddings", help="Also the embeddings the predictions were made from.")
+    ] = False,
+    graph: GraphOption = None,
+    device: DeviceOption = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is already there.")] = False,
+    as_json: AsJsonOption = False,
+) -> None:
+    """Write a run's predictions as a table, a row per node (or pair) and snapshot.
+
+    Columns: node and its name, the snapshot read (t, time), what is predicted and, where it is known, what came.
+
+    `strobe predict runs/social-tgcn -o next.parquet`
+
+    `strobe predict runs/social-tgcn --part test --embeddings -o test.parquet`
+
+    With a graph that has grown since, the model reads on where it is now:
+
+    `strobe predict runs/social-tgcn --graph social-today -o next.parquet`
+    """
+    _check_target(to, overwrite)
+    from strobe.engine import open_run
+    from strobe.engine.predict import write_predictions
+
+    opened = open_run(run, graph=graph, device=device)
+    with progress_bar("snapshots") as on_progress:
+        rows = write_predictions(opened, to, part, embeddings=embeddings, on_progress=on_progress)
+    size = to.stat().st_size
+    if as_json:
+        typer.echo(json.dumps({"run": str(run), "part": part, "file": str(to), "rows": rows, "bytes": size}))
+        return
+    out.print(Text(f"{number_of(rows, 'prediction')}, {file_size(size)} at {to}"), soft_wrap=True)
+    out.print(_first_rows(to), highlight=False)
+
+
+def _first_rows(path: Path, count: int = 5) -> Table:
+    """The beginning of what was written, without embeddings, which are too wide."""
+    from pyarrow import parquet
+
+    file = parquet.ParquetFile(path)
+    names = [name for name in file.schema_arrow.names if not name.endswith("embedding")]
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    for name in names:
+        table.add_column(name.replace("_", " "), justify="right")
+    for row in next(file.iter_batches(count, columns=names)).to_pylist():
+        table.add_row(*(escape(f"{value:.4f}" if isinstance(value, float) else str(value)) for value in row.values()))
+    return table
+
+
+def _check_target(path: Path, overwrite: bool) -> None:
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        raise OptionError(f"cannot write {path}: give the name of a file in a directory that exists")
+    if path.exists() and not overwrite:
+        raise OptionError(f"{path} exists already: choose another name (-o), or replace it (--overwrite)")

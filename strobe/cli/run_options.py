@@ -1,0 +1,133 @@
+"""Options of runs: those of models and tasks are typed by what they are for."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import NoneType
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+import typer
+
+from strobe.errors import OptionError, UnknownNameError
+
+RUN_PANEL = "The run and its directory"
+TRAIN_PANEL = "Training"
+MACHINE_PANEL = "Machine"
+
+RunArgument = Annotated[
+    Path, typer.Argument(metavar="RUN", help="The directory of a run, made by `strobe train`.", show_default=False)
+]
+GraphOption = Annotated[
+    str | None,
+    typer.Option(
+        "--graph",
+        metavar="GRAPH",
+        help="Another graph than the run's own: a directory, or the name of a data set.",
+        show_default=False,
+    ),
+]
+DeviceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--device",
+        help="auto (a GPU if there is one), cpu, cuda, cuda:1, ….",
+        show_default="auto",
+        rich_help_panel=MACHINE_PANEL,
+    ),
+]
+AsJsonOption = Annotated[bool, typer.Option("--json", help="Print one line of JSON, and nothing else on stdout.")]
+
+
+def read_options(pairs: Sequence[str], hints: Mapping[str, Any], whose: str) -> dict[str, Any]:
+    """``name=value`` texts as a dictionary, each value of the type its option has."""
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        name, given, text = pair.partition("=")
+        name = name.strip().replace("-", "_")
+        if not given:
+            raise OptionError(f"an option of {whose} is written name=value, not {pair!r}")
+        if name not in hints:
+            raise UnknownNameError(f"option of {whose}", name, hints)
+        try:
+            found[name] = _typed(text.strip(), hints[name])
+        except ValueError:
+            raise OptionError(f"{name} of {whose} must be {in_words(hints[name])}, not {text!r}") from None
+    return found
+
+
+def model_hints(name: str) -> dict[str, Any]:
+    """The options of a model with their types."""
+    from strobe.models import MODELS
+
+    if name not in MODELS:
+        raise UnknownNameError("model", name, MODELS)
+    hints = get_type_hints(MODELS[name].__init__)
+    return {option: hints[option] for option in inspect.signature(MODELS[name]).parameters if option != "inputs"}
+
+
+def task_hints(name: str) -> dict[str, Any]:
+    """The options of a task with their types."""
+    from strobe.tasks import TASKS
+
+    if name not in TASKS:
+        raise UnknownNameError("task", name, TASKS)
+    hints = get_type_hints(TASKS[name])
+    return {option: hints[option] for option in inspect.signature(TASKS[name]).parameters}
+
+
+def in_words(hint: Any) -> str:
+    """What a type allows, for people."""
+    if get_origin(hint) is Literal:
+        return " or ".join(map(str, get_args(hint)))
+    if hint in _WORDS:
+        return _WORDS[hint]
+    parts = get_args(hint)
+    if get_origin(hint) in (list, tuple, Sequence) and parts:
+        return f"{in_words(parts[0])} or several, with commas"
+    return " or ".join(in_words(part) for part in parts) if parts else str(hint)
+
+
+_WORDS: dict[Any, str] = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "a word",
+    NoneType: "none",
+}
+
+
+def _typed(text: str, hint: Any) -> Any:
+    """A text as a value of a type; ValueError where it is none."""
+    if hint is bool:
+        return _truth(text)
+    if hint in (int, float):
+        return hint(text.replace("_", ""))
+    if hint is NoneType:
+        return _none(text)
+    if get_origin(hint) is Literal:
+        return get_args(hint)[[str(choice) for choice in get_args(hint)].index(text)]
+    if get_origin(hint) in (list, tuple, Sequence):
+        kind = get_args(hint)[0]
+        return tuple(_typed(part.strip(), kind) for part in text.split(","))
+    for part in get_args(hint):  # a union: the first that fits
+        try:
+            return _typed(text, part)
+        except ValueError:
+            continue
+    if get_args(hint):
+        raise ValueError
+    return text
+
+
+def _truth(text: str) -> bool:
+    known = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+    if text.lower() not in known:
+        raise ValueError
+    return known[text.lower()]
+
+
+def _none(text: str) -> None:
+    if text.lower() not in ("none", "null", ""):
+        raise ValueError

@@ -1,0 +1,88 @@
+"""The machine a run is on: which device, how many threads, which random numbers, how much memory."""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+from typing import Any
+
+import numpy as np
+import torch
+
+from strobe.errors import OptionError
+
+
+def choose_device(name: str) -> torch.device:
+    """The device of a name; ``auto`` is a GPU where torch sees one, else the CPU."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise OptionError(f"a device is auto, cpu, cuda or cuda:0, cuda:1, …, not {name!r}") from None
+    if device.type not in ("cpu", "cuda"):
+        raise OptionError(f"Strobe trains on cpu or cuda, not on {name!r}")
+    if device.type == "cuda":
+        _check_cuda(device)
+    return device
+
+
+def _check_cuda(device: torch.device) -> None:
+    if not torch.cuda.is_available():
+        why = "this torch was built without CUDA" if torch.version.cuda is None else "torch sees no GPU here"
+        raise OptionError(f"there is no {device} on this machine ({why}): choose auto or cpu")
+    if device.index is not None and device.index >= torch.cuda.device_count():
+        raise OptionError(f"there is no {device}: torch sees {torch.cuda.device_count()} GPUs, numbered from 0")
+
+
+def choose_threads(wanted: int | None) -> int:
+    """Tells torch how many threads to use, and says how many those are.
+
+    Without a wish OMP_NUM_THREADS decides, else the cores this process may run on: a container or a batch system
+    often grants fewer than the machine has.
+    """
+    if wanted is None and "OMP_NUM_THREADS" not in os.environ:
+        wanted = len(os.sched_getaffinity(0))
+    if wanted is not None:
+        torch.set_num_threads(wanted)
+    return torch.get_num_threads()
+
+
+def seed_all(seed: int) -> None:
+    """Begins the random numbers of torch (all devices), numpy and Python anew."""
+    torch.manual_seed(seed)
+    # Old-style numbers: a model of the user's may draw from the global generator.
+    np.random.seed(seed % 2**32)  # noqa: NPY002
+    random.seed(seed)
+
+
+def random_state() -> dict[str, Any]:
+    """Where all random numbers stand, as tensors and plain values that a checkpoint can hold."""
+    kind, keys, *rest = np.random.get_state(legacy=True)  # noqa: NPY002
+    return {
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],
+        "numpy": (kind, torch.from_numpy(np.asarray(keys, np.int64)), *rest),
+        "python": random.getstate(),
+    }
+
+
+def restore_random_state(state: dict[str, Any]) -> None:
+    """Goes on drawing where ``random_state`` stood. GPUs that are not here any more are left out."""
+    torch.set_rng_state(state["torch"])
+    if state["cuda"] and torch.cuda.is_available():
+        for device, where in enumerate(state["cuda"][: torch.cuda.device_count()]):
+            torch.cuda.set_rng_state(where, device)
+    kind, keys, *rest = state["numpy"]
+    np.random.set_state((kind, keys.numpy().astype(np.uint32), *rest))  # noqa: NPY002
+    version, internal, gauss = state["python"]
+    random.setstate((version, tuple(internal), gauss))
+
+
+def peak_bytes(device: torch.device) -> dict[str, int]:
+    """The most memory this process has held so far, and the most its tensors held on the GPU."""
+    peak = {"memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}  # Linux counts in KiB
+    if device.type == "cuda":
+        peak["device_bytes"] = torch.cuda.max_memory_allocated(device)
+    return peak

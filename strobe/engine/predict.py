@@ -1,0 +1,139 @@
+"""Predictions as a table: a row per node or pair and snapshot, written snapshot by snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from torch import Tensor
+
+from strobe.engine.atomic import write_whole
+from strobe.engine.passes import answer, embeddings
+from strobe.engine.run import Run
+from strobe.engine.windows import asked_at
+from strobe.errors import OptionError, UnknownNameError
+from strobe.graph import DynamicGraph
+from strobe.graph.progress import OnProgress
+from strobe.tasks import Examples
+from strobe.tasks.base import Problem
+from strobe.tasks.split import PARTS
+
+NEXT = "next"
+_ENDS = {1: ("node",), 2: ("source", "destination")}
+
+
+def predictions(run: Run, part: str = NEXT, *, embeddings: bool = False) -> pa.Table:
+    """All predictions of a part in memory; ``write_predictions`` keeps one snapshot at a time."""
+    tables = list(tables_of(run, part, with_embeddings=embeddings))
+    if not tables:
+        raise OptionError(f"nothing can be asked about the part {part!r}: its snapshots are empty")
+    return pa.concat_tables(tables)
+
+
+def write_predictions(
+    run: Run,
+    path: str | PathLike[str],
+    part: str = NEXT,
+    *,
+    embeddings: bool = False,
+    on_progress: OnProgress | None = None,
+) -> int:
+    """Writes predictions of a part to a Parquet file, a row group per snapshot; gives the number of rows."""
+    from pyarrow import parquet
+
+    rows = 0
+    tables = tables_of(run, part, with_embeddings=embeddings, on_progress=on_progress)
+
+    def write(file: Any) -> None:
+        nonlocal rows
+        writer = None
+        for table in tables:
+            writer = writer or parquet.ParquetWriter(file, table.schema)
+            writer.write_table(table)
+            rows += table.num_rows
+        if writer is None:
+            raise OptionError(f"nothing can be asked about the part {part!r}: its snapshots are empty")
+        writer.close()
+
+    write_whole(Path(path), write)
+    return rows
+
+
+def tables_of(
+    run: Run, part: str, *, with_embeddings: bool = False, on_progress: OnProgress | None = None
+) -> Iterator[pa.Table]:
+    """The predictions of each snapshot of a part that something is asked about.
+
+    ``next`` asks the newest snapshot about a future that nobody knows: its tables have no actual values.
+    """
+    problem = run.problem
+    if part not in (*PARTS, NEXT):
+        raise UnknownNameError("part", part, (*PARTS, NEXT))
+    times = _newest(problem) if part == NEXT else problem.split.part(part)
+    windows = run.job.stream(*_up_to(run, times.stop))
+    run.model.eval()
+    run.head.eval()
+    for t, z, segment in embeddings(run.model, windows):
+        if on_progress is not None:
+            on_progress(t + 1, times.stop)
+        if t not in times:
+            continue
+        asked = problem.questions(t) if part == NEXT else asked_at(problem, segment, t)
+        if asked is not None:
+            columns = problem.table(answer(run.head, z, asked), asked, t)
+            if part == NEXT:
+                columns = {name: values for name, values in columns.items() if not name.startswith("actual")}
+            yield _table(problem.graph, t, asked, columns, z if with_embeddings else None)
+
+
+def _up_to(run: Run, stop: int) -> list[range]:
+    """The parts of time before a snapshot, cut as in training, so that the same numbers come out."""
+    split = run.problem.split
+    parts = [split.train, split.validation, split.test, range(split.test.stop, len(run.problem.graph))]
+    return [range(part.start, min(part.stop, stop)) for part in parts if part.start < stop]
+
+
+def _table(graph: DynamicGraph, t: int, asked: Examples, columns: dict[str, Any], z: Tensor | None) -> pa.Table:
+    snapshot = graph[t]
+    rows = [np.arange(snapshot.num_nodes)] if asked.rows is None else [row.cpu().numpy() for row in asked.rows]
+    found: dict[str, Any] = {}
+    for end, at in zip(_ENDS[len(rows)], rows, strict=True):
+        nodes = snapshot.nodes[at].astype(np.int64)
+        found[end] = nodes
+        if graph.names is not None:
+            found["name" if end == "node" else f"{end}_name"] = _names(graph)(nodes)
+    found["t"] = np.full(len(asked), t, np.int32)
+    found["time"] = pa.repeat(pa.scalar(_time(graph, t)), len(asked))
+    found |= columns
+    if z is not None:
+        for end, at in zip(_ENDS[len(rows)], rows, strict=True):
+            name = "embedding" if end == "node" else f"{end}_embedding"
+            values = z.cpu().numpy()[at]
+            found[name] = pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), values.shape[1])
+    return pa.table(found)
+
+
+def _time(graph: DynamicGraph, t: int) -> int | str:
+    """When snapshot t is; text for all snapshots where it is for one, because a column has one type."""
+    return graph.times[t] if all(isinstance(time, int) for time in graph.times) else str(graph.times[t])
+
+
+def _names(graph: DynamicGraph) -> Callable[[Any], Any]:
+    """The names of nodes as an Arrow column, taken from the stored bytes without making Python strings of them."""
+    assert graph.names is not None
+    stored = graph.names.arrays()
+    if "name_int" in stored:
+        return lambda nodes: stored["name_int"][nodes]
+    ptr = np.ascontiguousarray(stored["name_ptr"], np.int64)
+    held = pa.LargeStringArray.from_buffers(len(ptr) - 1, pa.py_buffer(ptr), pa.py_buffer(stored["name_text"]))
+    return lambda nodes: held.take(pa.array(nodes))
+
+
+def _newest(problem: Problem) -> range:
+    """Snapshots after the last that is asked about; where labels stand with the cell they are of, the last one."""
+    after = range(problem.split.test.stop, len(problem.graph))
+    return after if len(after) else range(len(problem.graph) - 1, len(problem.graph))

@@ -1,0 +1,24 @@
+"""What a run tells those who watch it. This watcher says nothing; others override what they want to show."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Progress:
+    """Called by the engine, in the thread that trains: what is done here delays training."""
+
+    def stage(self, what: str, done: int, total: int | None) -> None:
+        """Something before or after training is at ``done`` of ``total``; None while nobody knows."""
+
+    def begin(self, info: dict[str, Any]) -> None:
+        """Training begins: ``epochs``, the ``epoch`` it begins after, ``metric``, ``steps`` an epoch."""
+
+    def step(self, epoch: int, step: int) -> None:
+        """A step (counted from 1) of an epoch (counted from 1) is done."""
+
+    def epoch(self, line: dict[str, Any]) -> None:
+        """An epoch is done: its line of the record."""
+
+    def note(self, text: str) -> None:
+        """Something a user may want to know, in a sentence."""

@@ -1,0 +1,185 @@
+"""The run directory: what a run was made of, how it went, what came out, and what it needs to go on.
+
+``config.json`` says what was trained on what, ``record.jsonl`` has a line per epoch, ``last.pt`` and ``best.pt`` are
+checkpoints, ``result.json`` and ``learning_curve.svg`` come at the end; TensorBoard finds its events here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from strobe.engine.atomic import UNFINISHED, without_nan, write_json, write_whole
+from strobe.engine.checkpoint import BEST, LAST, Checkpoints, State
+from strobe.engine.tensorboard import EVENTS, Events
+from strobe.errors import FormatError, OptionError
+from strobe.graph.lock import WriteLock
+
+FORMAT, VERSION = "strobe-run", 1
+CONFIG, LINES, RESULT, CURVE = "config.json", "record.jsonl", "result.json", "learning_curve.svg"
+
+
+class Record:
+    """A record that keeps nothing: a run without a directory. The base of the one that does."""
+
+    path: Path | None = None
+    earlier: dict[str, Any] | None = None
+    """The configuration of the run that is to be resumed."""
+
+    def start(self, config: dict[str, Any], state: State) -> str | None:
+        """Begins a run, or brings the state back to where it stopped. Gives a note for the user, if any."""
+
+    def epoch(self, line: dict[str, Any], state: State) -> None:
+        """An epoch is over: its line, and a checkpoint if it is time for one."""
+
+    def event(self, event: str, **values: Any) -> None:
+        """Something other than an epoch happened."""
+
+    def save(self, state: State) -> None:
+        """A checkpoint, now."""
+
+    def finish(self, result: dict[str, Any], curve: str) -> None:
+        """Training is over and scored."""
+
+    def close(self) -> None:
+        """Lets go of the directory."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self.close()
+
+
+class RunDirectory(Record):
+    """A record on disk. Nothing of an earlier run is touched before ``start``; one process at a time may write."""
+
+    def __init__(self, path: Path, *, resume: bool = False, overwrite: bool = False) -> None:
+        self.path: Path = path
+        self._file: Any = None
+        self._events: Events | None = None
+        self._checkpoints = Checkpoints(path)
+        _refuse(path, resume, overwrite)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._lock = WriteLock(path.resolve())
+        try:
+            self.earlier = read_config(path) if resume else None
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def start(self, config: dict[str, Any], state: State) -> str | None:
+        self.path.mkdir(exist_ok=True)
+        if self.earlier is None:
+            for name in (LAST, BEST, RESULT, CURVE, LINES):
+                (self.path / name).unlink(missing_ok=True)
+            for old in self.path.glob(EVENTS):
+                old.unlink()
+        else:
+            self._checkpoints.restore(state)
+            state.history = [line for line in self._kept_lines(state.epoch) if line["event"] == "epoch"]
+        for half in self.path.glob(UNFINISHED):
+            half.unlink()
+        write_json(self.path / CONFIG, {"format": FORMAT, "version": VERSION, **config})
+        # Unbuffered: a line is one write, so that a killed run leaves whole lines.
+        self._file = (self.path / LINES).open("ab", buffering=0)
+        self._events = Events(self.path, state.epoch)
+        self.event("start" if self.earlier is None else "resume", epoch=state.epoch)
+        return self._events.missing
+
+    def epoch(self, line: dict[str, Any], state: State) -> None:
+        self.event("epoch", **line)
+        assert self._events is not None
+        self._events.add(line)
+        self._save(state, now=False)
+
+    def event(self, event: str, **values: Any) -> None:
+        if self._file is not None:
+            line = {"event": event, "at": round(time.time(), 3), **without_nan(values)}
+            self._file.write((json.dumps(line, allow_nan=False) + "\n").encode())
+
+    def save(self, state: State) -> None:
+        self._save(state, now=True)
+
+    def finish(self, result: dict[str, Any], curve: str) -> None:
+        write_json(self.path / RESULT, result)
+        write_whole(self.path / CURVE, lambda file: file.write(curve.encode()))
+        scores = {name: result[name] for name in ("best_epoch", "validation", "test")}
+        self.event("finish", epoch=result["epochs"], **scores)
+
+    def close(self) -> None:
+        if self._events is not None:
+            self._events.close()
+        if self._file is not None:
+            self._file.close()
+        self._lock.release()
+
+    def _save(self, state: State, *, now: bool) -> None:
+        if self._checkpoints.save(state, now=now):
+            os.fsync(self._file.fileno())
+
+    def _kept_lines(self, epoch: int) -> list[dict[str, Any]]:
+        """The lines up to an epoch; those of epochs that the checkpoint does not know are cut off the file."""
+        lines = read_lines(self.path)
+        later = [k for k, line in enumerate(lines) if line["event"] == "epoch" and line["epoch"] > epoch]
+        kept = lines[: later[0]] if later else lines
+        text = "".join(json.dumps(line) + "\n" for line in kept)
+        write_whole(self.path / LINES, lambda file: file.write(text.encode()))
+        return kept
+
+
+def open_record(out: str | os.PathLike[str] | None, *, resume: bool, overwrite: bool) -> Record:
+    """The record of a run: in a directory, or nowhere."""
+    if out is not None:
+        return RunDirectory(Path(out), resume=resume, overwrite=overwrite)
+    if resume or overwrite:
+        raise OptionError("say which run directory is meant, with out")
+    return Record()
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """What a run was made of."""
+    try:
+        config = json.loads((path / CONFIG).read_text())
+    except (FileNotFoundError, NotADirectoryError):
+        raise FormatError(f"there is no run at {path}: no {CONFIG} is there") from None
+    except (ValueError, UnicodeDecodeError) as error:
+        raise FormatError(f"{path / CONFIG} is damaged: {error}") from error
+    if not isinstance(config, dict) or config.get("format") != FORMAT:
+        raise FormatError(f"{path} is not the directory of a run")
+    if config["version"] > VERSION:
+        raise FormatError(f"{path} was written by a newer Strobe (version {config['version']} of the format)")
+    return config
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The lines of a run's record; one that a dying machine left unfinished ends them."""
+    lines: list[dict[str, Any]] = []
+    if not (path / LINES).exists():
+        return lines
+    for text in (path / LINES).read_text(errors="replace").splitlines():
+        try:
+            lines.append(json.loads(text))
+        except ValueError:
+            break
+    return lines
+
+
+def _refuse(path: Path, resume: bool, overwrite: bool) -> None:
+    if resume and overwrite:
+        raise OptionError("a run is resumed or overwritten, not both")
+    if path.exists() and not path.is_dir():
+        raise OptionError(f"{path} is a file: a run needs a directory of its own")
+    if resume or not path.exists() or not any(path.iterdir()):
+        return
+    if not (path / CONFIG).exists():
+        raise OptionError(f"{path} is there and holds something else than a run: choose another place (--out)")
+    if not overwrite:
+        raise OptionError(
+            f"there is a run at {path} already: go on with it (--resume), choose another place (--out), or replace "
+            "it (--overwrite)"
+        )

@@ -1,0 +1,76 @@
+"""Where a run's graph comes from, and how to tell whether another one is the same."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from strobe.errors import FormatError, OptionError, UnknownNameError
+from strobe.graph import DynamicGraph, open_graph
+from strobe.graph.progress import OnStage
+
+GraphLike = DynamicGraph | str | PathLike[str]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A graph, and in JSON where to find it again: a path, a data set's name, or nothing."""
+
+    graph: DynamicGraph
+    origin: dict[str, str] | None
+    name: str
+
+
+def open_source(
+    given: GraphLike, data_dir: str | PathLike[str] | None = None, on_stage: OnStage | None = None
+) -> Source:
+    """A graph as it is, the one saved in a directory, or a data set by name; a directory goes first."""
+    if isinstance(given, DynamicGraph):
+        return Source(given, None, "a graph in memory")
+    path = Path(given)
+    if path.exists():
+        return Source(open_graph(path), {"path": str(path.resolve())}, path.resolve().name)
+    from strobe.graph.datasets import find, load
+
+    try:
+        name = find(str(given)).name
+    except UnknownNameError as error:
+        raise FormatError(f"there is no graph at {path}, and no data set of that name: {error}") from None
+    origin = {"data_set": name} | ({} if data_dir is None else {"data_dir": str(Path(data_dir).resolve())})
+    return Source(load(name, data_dir=data_dir, on_stage=on_stage), origin, name)
+
+
+def reopen(origin: dict[str, str] | None, on_stage: OnStage | None = None) -> Source:
+    """The graph a run was trained on."""
+    if origin is None:
+        raise OptionError("the run was given its graph in memory and cannot find it again: say which graph")
+    if "data_set" in origin:
+        return open_source(origin["data_set"], origin.get("data_dir"), on_stage)
+    if not Path(origin["path"]).exists():
+        raise FormatError(f"the run's graph is no longer at {origin['path']}: say where it is")
+    return open_source(origin["path"])
+
+
+def fingerprint(graph: DynamicGraph) -> dict[str, Any]:
+    """Counts, and a checksum over the cells and edges of every snapshot: other data is told apart, nothing is read."""
+    if graph.kept is None:
+        edges = graph.storage.edge_count[graph._slice]
+    else:
+        edges = np.array([snapshot.num_edges for snapshot in graph], np.int64)
+    sizes = np.concatenate([graph.cell_ptr, edges]).astype(np.int64)
+    return {
+        "nodes": graph.num_nodes,
+        "snapshots": len(graph),
+        "cells": graph.num_cells,
+        "edges": graph.num_edges,
+        "directed": graph.directed,
+        "weighted": graph.weighted,
+        "features": None if graph.features is None else list(graph.features.shape),
+        "labels": None if graph.labels is None else list(graph.labels.shape),
+        "checksum": zlib.crc32(sizes.tobytes()),
+    }

@@ -1,0 +1,77 @@
+"""DySAT (Sankar et al. 2020): self-attention over neighbours, then over the node's own past.
+
+Paper: DySAT, deep neural representation learning on dynamic graphs via self-attention networks.
+- structure: h = ELU(GAT(x)), heads side by side, one layer or more;
+- time, one block or more: a node's cells enter as h + p, p the embedding of their position; per head
+  softmax(Q Kᵀ / √depth + causal mask) V with Q, K, V linear maps without bias, heads side by side;
+- then, as in the authors' programme, y + ReLU(W y + b) of the result y, plus the block's input h + p.
+
+Two things are settled otherwise. Positions count back from the cell that is computed (see ``time.Attention``): with
+one block an embedding is what the paper's model gives for the last snapshot of the history up to that cell, its
+positions numbered from the end, and later snapshots than those trained on need no new positions. Edges have no
+weights here; the paper's structural scores are multiplied by them.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from strobe.models.base import Model, check_sizes
+from strobe.models.structure import GAT, columns_per_head
+from strobe.models.time import Attention, Time
+from strobe.ops.sequences import Sequences
+from strobe.view import View
+
+
+class DySAT(Model):
+    """``layers`` of structural attention, then ``time_layers`` blocks of temporal attention.
+
+    ``span`` and ``positions`` are those of ``time.Attention``.
+    """
+
+    def __init__(
+        self,
+        inputs: int,
+        hidden: int = 32,
+        *,
+        layers: int = 1,
+        time_layers: int = 1,
+        heads: int = 4,
+        span: int | None = None,
+        positions: int = 16,
+    ) -> None:
+        super().__init__()
+        check_sizes(inputs=inputs, hidden=hidden, layers=layers, time_layers=time_layers, heads=heads)
+        depth = columns_per_head(hidden, heads)
+        self.width = hidden
+        self.attentions = nn.ModuleList(GAT(a, depth, heads=heads) for a, _ in pairwise([inputs] + [hidden] * layers))
+        self.blocks = nn.ModuleList(
+            TemporalBlock(hidden, heads, span=span, positions=positions) for _ in range(time_layers)
+        )
+
+    def forward(self, view: View) -> Tensor:
+        x = view.x
+        for attention in self.attentions:
+            x = nn.functional.elu(attention(view, x))
+        for block in self.blocks:
+            assert isinstance(block, TemporalBlock)
+            x = view.over_time(block, x)
+        return x
+
+
+class TemporalBlock(Time):
+    """Temporal attention, a feed-forward layer on every cell, and the input added to the result."""
+
+    def __init__(self, width: int, heads: int, *, span: int | None = None, positions: int = 16) -> None:
+        super().__init__()
+        self.attention = Attention(width, heads, span=span, positions=positions)
+        self.feed_forward = nn.Linear(width, width)
+
+    def encode(self, x: Tensor, state: Any | None, sequences: Sequences) -> tuple[Tensor, Any]:
+        y, state = self.attention.encode(x, state, sequences)
+        y = y + torch.relu(self.feed_forward(y))
+        return y + self.attention.at_own_position(x), state

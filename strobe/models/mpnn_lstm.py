@@ -1,0 +1,118 @@
+"""MPNN-LSTM (Panagopoulos et al. 2021): convolutions, all of which feed a stack of LSTMs."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from strobe.errors import OptionError, UnknownNameError
+from strobe.models.base import Model, check_sizes
+from strobe.models.structure import GCN
+from strobe.models.time import Recurrent
+from strobe.view import View
+
+CellNorm = Literal["batch", "layer", "none"]
+"""What follows a convolution: shift and scale by the moments of the snapshot, by those of the cell, or nothing."""
+
+
+class MPNNLSTM(Model):
+    """Layers of convolution, ReLU, norm, dropout; side by side into the first LSTM; states and features come out.
+
+    A cell's embedding is the state of every LSTM beside its raw features, ``stacked * hidden + inputs`` numbers. The
+    LSTMs go on from snapshot to snapshot and from window to window, where PyTorch Geometric Temporal starts them
+    afresh in every call and gives back only what they say last.
+    """
+
+    def __init__(
+        self,
+        inputs: int,
+        hidden: int = 32,
+        *,
+        layers: int = 2,
+        stacked: int = 2,
+        norm: CellNorm = "batch",
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        check_sizes(inputs=inputs, hidden=hidden, layers=layers, stacked=stacked)
+        if not 0 <= dropout < 1:
+            raise OptionError(f"dropout must be at least 0 and less than 1, not {dropout}")
+        self.width = stacked * hidden + inputs
+        self.dropout = dropout
+        self.convolutions = nn.ModuleList(GCN(a, b, relu=True) for a, b in pairwise([inputs] + [hidden] * layers))
+        self.norms = nn.ModuleList(_norm(norm, hidden) for _ in range(layers))
+        widths = [layers * hidden] + [hidden] * stacked
+        self.recurrent = nn.ModuleList(Recurrent(nn.LSTM(a, b)) for a, b in pairwise(widths))
+
+    def forward(self, view: View) -> Tensor:
+        x, convolved, states = view.x, [], []
+        for convolution, norm in zip(self.convolutions, self.norms, strict=True):
+            x = norm(view, convolution(view, x))
+            x = nn.functional.dropout(x, self.dropout, self.training) if self.dropout else x
+            convolved.append(x)
+        x = torch.cat(convolved, 1)
+        for recurrent in self.recurrent:
+            assert isinstance(recurrent, Recurrent)
+            x = view.over_time(recurrent, x)
+            states.append(x)
+        return torch.cat([*states, view.x], 1)
+
+
+class BatchNorm(nn.Module):
+    """Batch normalisation whose batch is a snapshot: torch's BatchNorm1d called once per snapshot, in order of time.
+
+    While training a snapshot is shifted and scaled by its own moments and moves the running ones, which evaluation
+    uses. An empty snapshot, or one of a single cell, which has no variance, leaves the running ones alone.
+    """
+
+    def __init__(self, width: int, *, eps: float = 1e-5, momentum: float = 0.1) -> None:
+        super().__init__()
+        self.eps = eps
+        self.momentum = momentum
+        self.weight = nn.Parameter(torch.ones(width))
+        self.bias = nn.Parameter(torch.zeros(width))
+        self.running_mean: Tensor
+        self.running_var: Tensor
+        self.register_buffer("running_mean", torch.zeros(width))
+        self.register_buffer("running_var", torch.ones(width))
+
+    def forward(self, view: View, x: Tensor) -> Tensor:
+        if not self.training:
+            return nn.functional.batch_norm(
+                x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps
+            )
+        x, means, variances = view.standardised(x, self.weight, self.bias, self.eps)
+        if not _computing_again():
+            for mean, variance in zip(means, variances, strict=True):
+                self.running_mean.lerp_(mean, self.momentum)
+                self.running_var.lerp_(variance, self.momentum)
+        return x
+
+
+class _CellWise(nn.Module):
+    """A norm of each cell alone."""
+
+    def __init__(self, norm: nn.Module) -> None:
+        super().__init__()
+        self.norm = norm
+
+    def forward(self, view: View, x: Tensor) -> Tensor:
+        del view
+        normed: Tensor = self.norm(x)
+        return normed
+
+
+def _norm(name: CellNorm, width: int) -> nn.Module:
+    if name not in get_args(CellNorm):
+        raise UnknownNameError("norm", name, get_args(CellNorm))
+    if name == "batch":
+        return BatchNorm(width)
+    return _CellWise(nn.LayerNorm(width) if name == "layer" else nn.Identity())
+
+
+def _computing_again() -> bool:
+    """Whether this forward pass runs inside a backward pass: a segment computed again, already counted once."""
+    return bool(torch._C._current_graph_task_id() != -1)

@@ -1,0 +1,82 @@
+"""Memory for large results, handed out again when the last of them is gone.
+
+The C library gives large blocks back to the system as soon as they are free, and the system clears every page of the
+next one: an epoch that makes ten results of 128 MB would spend a third of its time waiting for memory it had a moment
+ago. Blocks here are kept for the next result of about their size, and let go of when nobody has wanted them for a
+while; epochs repeat themselves, so few are ever idle.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import weakref
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+SMALLEST = 4 << 20
+"""Bytes from which on results come from here. Smaller ones the C library keeps by itself."""
+
+IDLE = 64
+"""A block that has not been wanted while so many others were is given back."""
+
+_WASTE = 1.25  # a block serves results down to its size divided by this
+
+Block = npt.NDArray[np.uint8]
+
+
+class Pool:
+    """Blocks that are free, with the request after which each became so."""
+
+    def __init__(self) -> None:
+        # A block can come back while another is being taken, in the same thread: freeing runs between any two steps.
+        self._lock = threading.RLock()
+        self._free: list[tuple[int, Block]] = []
+        self._requests = 0
+
+    @property
+    def idle_bytes(self) -> int:
+        return sum(block.nbytes for _, block in self._free)
+
+    def take(self, num_bytes: int) -> Block:
+        """The smallest free block that is large enough and not much too large, or a new one."""
+        with self._lock:
+            self._requests += 1
+            fitting = [
+                at for at, (_, block) in enumerate(self._free) if num_bytes <= block.nbytes <= num_bytes * _WASTE
+            ]
+            if fitting:
+                return self._free.pop(min(fitting, key=lambda at: self._free[at][1].nbytes))[1]
+            self._free = [(since, block) for since, block in self._free if self._requests - since < IDLE]
+        return np.empty(num_bytes, np.uint8)  # numpy asks the system for huge pages
+
+    def give_back(self, block: Block) -> None:
+        with self._lock:
+            self._free.append((self._requests, block))
+
+    def clear(self) -> None:
+        """Lets go of all free blocks."""
+        with self._lock:
+            self._free = []
+
+
+POOL = Pool()
+
+
+def empty(like: Tensor, *shape: int) -> Tensor:
+    """Memory for a result of the kind and on the device of ``like``, not initialised."""
+    num_bytes = math.prod(shape) * like.element_size()
+    if num_bytes < SMALLEST or like.device.type != "cpu" or like.dtype not in _KINDS:
+        return like.new_empty(*shape)
+    block = POOL.take(num_bytes)
+    # The tensor holds on to this array, and the array's end is the tensor's: then the block is free again.
+    rows: npt.NDArray[Any] = block[:num_bytes].view(_KINDS[like.dtype]).reshape(shape)
+    weakref.finalize(rows, POOL.give_back, block).atexit = False
+    return torch.from_numpy(rows)
+
+
+_KINDS: dict[torch.dtype, type[np.floating[Any]]] = {torch.float32: np.float32, torch.float64: np.float64}

@@ -1,0 +1,127 @@
+"""Self-attention over each node's sequence: a cell reads the cells of its node up to itself.
+
+Cells that are absent take no part. Positions, where they are given, are distances in snapshots from the reading cell:
+a cell seen d snapshots back has key k + key_d and value v + value_d, so that nothing depends on when time began.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from strobe.ops.lookback import Lookback, Piece, Tensors
+from strobe.ops.sequences import Sequences
+
+STRIDE = 32
+PIECE_SCORES = {"cpu": 1 << 18, "cuda": 1 << 26}
+"""Scores that are computed at a time: some that fit into a core's cache, many for a GPU."""
+
+
+def time_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    sequences: Sequences,
+    heads: int,
+    *,
+    span: int | None = None,
+    past: int = 0,
+    positions: tuple[Tensor, Tensor] | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
+    """Scaled dot-product attention of each cell over the present cells of its node, [C, heads * depth].
+
+    Args:
+        q: queries of the cells after the past; k, v: keys and values of all cells, past ones first.
+        sequences: of all cells.
+        heads: stand side by side in the columns.
+        span: a cell sees so many snapshots, its own included; None for all up to its own.
+        past: the first so many snapshots are seen but give no output.
+        positions: (keys, values) [P, heads * depth] by distance; larger distances share the last.
+        dropout: share of weights that are left out, drawn once: backward draws the same.
+
+    Memory: one piece of about ``PIECE_SCORES`` scores on each core; none per pair of cells.
+    """
+    scores = PIECE_SCORES.get(sequences.device.type, PIECE_SCORES["cpu"])
+    seed = int(torch.randint(2**62, ())) if dropout else 0
+    step = partial(_step, heads, span, dropout, seed)
+    look = Lookback(step=step, width=v.shape[1], past=past, span=span, stride=STRIDE, pairs=scores // heads)
+    return look.run((q,), (k, v), positions or (), sequences)
+
+
+def time_attention_reference(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    sequences: Sequences,
+    heads: int,
+    *,
+    span: int | None = None,
+    past: int = 0,
+    positions: tuple[Tensor, Tensor] | None = None,
+) -> Tensor:
+    """The same, one cell after the other."""
+    time = [t for t in range(sequences.num_snapshots) for _ in range(*sequences.cell_ptr[t : t + 2])]
+    slot = sequences.slots.tolist()
+    begin = sequences.cell_ptr[past]
+    outputs = [v[:0]]
+    for cell in range(begin, sequences.num_cells):
+        rows = [
+            row
+            for row in range(cell + 1)
+            if slot[row] == slot[cell] and (span is None or time[cell] - time[row] < span)
+        ]
+        key, value = k[rows], v[rows]
+        if positions is not None:
+            distance = [min(time[cell] - time[row], len(positions[0]) - 1) for row in rows]
+            key, value = key + positions[0][distance], value + positions[1][distance]
+        outputs.append(_one_cell(q[cell - begin], key, value, heads))
+    return torch.cat(outputs)
+
+
+def _one_cell(q: Tensor, k: Tensor, v: Tensor, heads: int) -> Tensor:
+    parts = []
+    for query, key, value in zip(q.chunk(heads), k.chunk(heads, 1), v.chunk(heads, 1), strict=True):
+        weight = torch.softmax(key @ query / len(query) ** 0.5, 0)
+        parts.append(weight @ value)
+    return torch.cat(parts)[None]
+
+
+def _step(
+    heads: int,
+    span: int | None,
+    dropout: float,
+    seed: int,
+    piece: Piece,
+    own: Tensors,
+    seen: Tensors,
+    positions: Tensors,
+) -> Tensor:
+    """Attention on a piece's grids; grids become [nodes, heads, columns, depth]."""
+    (q,), (k, v) = _by_head(own, heads), _by_head(seen, heads)
+    q = q * q.shape[-1] ** -0.5
+    score = q @ k.transpose(-1, -2)
+    if positions:
+        key, value = (table.unflatten(1, (heads, -1)).transpose(0, 1) for table in positions)
+        place = piece.distance.clamp(0, key.shape[1] - 1)[:, None].expand_as(score)
+        score = score + (q @ key.transpose(-1, -2)).gather(3, place)
+    weight = torch.softmax(score.masked_fill(piece.hidden(span)[:, None], -torch.inf), -1)
+    if dropout:
+        weight = weight * _kept(weight, dropout, seed + piece.number)
+    out = weight @ v
+    if positions:
+        by_distance = weight.new_zeros(*q.shape[:3], key.shape[1]).scatter_add(3, place, weight)
+        out = out + by_distance @ value
+    return out.transpose(1, 2).flatten(2)
+
+
+def _by_head(grids: Tensors, heads: int) -> list[Tensor]:
+    return [grid.unflatten(2, (heads, -1)).transpose(1, 2) for grid in grids]
+
+
+def _kept(weight: Tensor, dropout: float, seed: int) -> Tensor:
+    """1 / (1 - dropout) for weights that are kept, 0 for others; the same for the same seed."""
+    draw = torch.rand(weight.shape, generator=torch.Generator(weight.device).manual_seed(seed), device=weight.device)
+    return (draw >= dropout).to(weight.dtype) / ((1 - dropout) or 1.0)  # at 1 nothing is kept

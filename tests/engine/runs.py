@@ -1,0 +1,68 @@
+"""A small graph to train on, and what tests of runs look at."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from strobe.engine import Progress
+from strobe.engine.checkpoint import read
+from strobe.graph import DynamicGraph
+from strobe.graph.synthetic import Social
+from strobe.models.structure import GCN
+from strobe.models.time import Recurrent
+from strobe.view import View
+
+
+def small_graph(seed: int = 0) -> DynamicGraph:
+    """40 people over 10 snapshots who come and go: 6 snapshots to train on, 1 to validate, 2 to test, 1 without
+    a target."""
+    return Social(nodes=40, snapshots=10, edges=80, communities=4, labels=True, seed=seed).write()
+
+
+def same_tensors(first: Any, second: Any) -> bool:
+    """Whether two nests hold the same bits."""
+    if isinstance(first, torch.Tensor):
+        return torch.equal(first, second)
+    if isinstance(first, dict):
+        return first.keys() == second.keys() and all(same_tensors(first[key], second[key]) for key in first)
+    if isinstance(first, list | tuple):
+        return len(first) == len(second) and all(same_tensors(a, b) for a, b in zip(first, second, strict=True))
+    return bool(first == second)
+
+
+def same_checkpoints(first: Path, second: Path) -> bool:
+    """Whether two runs ended with the same weights, optimiser, random numbers and best weights."""
+    return same_tensors(read(first / "last.pt"), read(second / "last.pt"))
+
+
+class CtrlC(Progress):
+    """Somebody who presses Ctrl-C in the middle of an epoch."""
+
+    def __init__(self, epoch: int, step: int) -> None:
+        self.at = (epoch, step)
+
+    def step(self, epoch: int, step: int) -> None:
+        if (epoch, step) == self.at:
+            raise KeyboardInterrupt
+
+
+class Noisy(nn.Module):
+    """A model that draws random numbers in training, from torch, numpy and Python."""
+
+    width = 8
+
+    def __init__(self, inputs: int) -> None:
+        super().__init__()
+        self.convolution, self.recurrent = GCN(inputs, 8), Recurrent(nn.GRU(8, 8))
+
+    def forward(self, view: View) -> torch.Tensor:
+        x = torch.relu(self.convolution(view, view.x))
+        if self.training:
+            x = nn.functional.dropout(x, 0.3) * (1 + 0.1 * np.random.rand() + 0.1 * random.random())  # noqa: NPY002
+        return view.over_time(self.recurrent, x)

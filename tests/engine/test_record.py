@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+import strobe
+from strobe.engine import Progress
+from strobe.engine.record import RunDirectory, read_config, read_lines
+from strobe.errors import FormatError, OptionError
+from tests.engine.runs import CtrlC, small_graph
+
+
+def trained(out: Path | None, **changes: Any) -> Any:
+    return strobe.train(small_graph(), "tgcn", "regression", **{"out": out, "epochs": 2, **changes})
+
+
+def test_a_run_directory_tells_what_was_trained_and_how_it_went(tmp_path: Path) -> None:
+    small_graph().save(tmp_path / "friends")
+    out = tmp_path / "deep" / "run"
+    run = strobe.train(
+        tmp_path / "friends", "tgcn", "regression", out=out, epochs=3, window=2, model_options={"hidden": 4}
+    )
+    config = read_config(out)
+    assert config["graph"] == {"path": str(tmp_path / "friends")}
+    assert config["model"] == {"name": "tgcn", "options": {"hidden": 4, "layers": 1}, "by_name": True}
+    assert config["task"]["name"] == "regression"
+    assert config["settings"]["window"] == 2
+    assert config["problem"] == json.loads(json.dumps(run.problem.state()))
+    assert config["machine"]["threads"] >= 1
+    lines = read_lines(out)
+    assert [line["event"] for line in lines] == ["start", "prepared", "epoch", "epoch", "epoch", "finish"]
+    wanted = {"epoch", "step", "loss", "validation", "train_s", "evaluate_s", "memory_bytes", "lr", "best"}
+    assert wanted <= lines[4].keys()
+    assert (lines[4]["epoch"], lines[4]["step"]) == (3, 9)
+    assert json.loads((out / "result.json").read_text())["test"] == run.test
+    assert {path.name for path in out.iterdir() if not path.name.startswith("events")} == {
+        "best.pt",
+        "config.json",
+        "last.pt",
+        "learning_curve.svg",
+        "record.jsonl",
+        "result.json",
+    }
+
+
+def test_the_picture_is_an_svg_that_names_the_metric_and_the_baseline(tmp_path: Path) -> None:
+    trained(tmp_path / "run")
+    drawn = (tmp_path / "run" / "learning_curve.svg").read_text()
+    texts = [element.text or "" for element in ElementTree.fromstring(drawn).iter("{http://www.w3.org/2000/svg}text")]
+    assert "validation mse" in texts
+    assert any("last value" in text for text in texts)
+
+
+def test_tensorboard_reads_the_epochs(tmp_path: Path) -> None:
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    trained(tmp_path / "run", epochs=3)
+    events = accumulator.EventAccumulator(str(tmp_path / "run")).Reload()
+    assert [event.step for event in events.Scalars("validation/mse")] == [1, 2, 3]
+    assert {"loss", "train_s", "memory_bytes"} <= set(events.Tags()["scalars"])
+
+
+def test_a_machine_without_tensorboard_trains_with_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    notes: list[str] = []
+
+    class Told(Progress):
+        def note(self, text: str) -> None:
+            notes.append(text)
+
+    trained(tmp_path / "run", progress=Told())
+    assert not list((tmp_path / "run").glob("events*"))
+    assert notes == ["no TensorBoard events are written: pip install tensorboard"]
+
+
+def test_a_run_that_is_there_is_refused_with_every_way_out(tmp_path: Path) -> None:
+    trained(tmp_path / "run")
+    before = (tmp_path / "run" / "last.pt").read_bytes()
+    with pytest.raises(OptionError, match=r"--resume.*--out.*--overwrite"):
+        trained(tmp_path / "run")
+    assert (tmp_path / "run" / "last.pt").read_bytes() == before
+    trained(tmp_path / "run", overwrite=True, epochs=1)
+    assert [line["epoch"] for line in read_lines(tmp_path / "run") if line["event"] == "epoch"] == [1]
+    assert len(list((tmp_path / "run").glob("events*"))) == 1
+
+
+def test_an_overwritten_run_is_whole_until_the_new_one_begins(tmp_path: Path) -> None:
+    trained(tmp_path / "run")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
+    with pytest.raises(OptionError):
+        trained(tmp_path / "run", overwrite=True, model_options={"hidden": 0})
+    assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
+
+
+def test_what_is_no_run_is_never_touched(tmp_path: Path) -> None:
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.tex").write_text("dear reader")
+    for choice in ({}, {"overwrite": True}):
+        with pytest.raises(OptionError, match="something else than a run"):
+            trained(tmp_path / "thesis", **choice)
+    with pytest.raises(FormatError, match="there is no run at"):
+        trained(tmp_path / "thesis", resume=True)
+    with pytest.raises(OptionError, match="is a file"):
+        trained(tmp_path / "thesis" / "chapter.tex")
+    with pytest.raises(OptionError, match="resumed or overwritten"):
+        trained(tmp_path / "thesis", resume=True, overwrite=True)
+    assert [path.name for path in tmp_path.rglob("*")] == ["thesis", "chapter.tex"]
+
+
+def test_one_process_at_a_time_writes_a_run(tmp_path: Path) -> None:
+    held = RunDirectory(tmp_path / "run")
+    with pytest.raises(OptionError, match="being written by another process"):
+        trained(tmp_path / "run")
+    held.close()
+    trained(tmp_path / "run")
+
+
+def test_an_interrupted_run_says_so(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        trained(tmp_path / "run", epochs=5, progress=CtrlC(3, 1))
+    last = read_lines(tmp_path / "run")[-1]
+    assert (last["event"], last["epoch"]) == ("interrupted", 2)
+    assert not (tmp_path / "run" / "result.json").exists()
+
+
+def test_a_half_written_line_is_cut_off(tmp_path: Path) -> None:
+    trained(tmp_path / "run")
+    with (tmp_path / "run" / "record.jsonl").open("a") as file:
+        file.write('{"event": "epo')
+    (tmp_path / "run" / ".last.pt.writing-123").write_text("half")
+    trained(tmp_path / "run", resume=True, epochs=3)
+    lines = (tmp_path / "run" / "record.jsonl").read_text().splitlines()
+    assert [json.loads(line)["event"] for line in lines][-4:] == ["resume", "prepared", "epoch", "finish"]
+    assert not list((tmp_path / "run").glob(".*"))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("{", "damaged"), ("[]", "not the directory of a run"), ('{"format": "strobe-run", "version": 99}', "newer")],
+)
+def test_a_strange_configuration_is_named(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(FormatError, match=words):
+        read_config(tmp_path)
+
+
+def test_a_run_without_a_directory_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert trained(None).path is None
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(OptionError, match="which run directory"):
+        trained(None, resume=True)

@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from strobe.engine.windows import Segment, asked, cut, join
+from strobe.tasks import Examples, Problem, Split
+from strobe.tasks.base import Metrics
+from strobe.view import Cells
+from tests.models.cases import CHANGING, with_inputs
+
+CPU = torch.device("cpu")
+
+
+class Asking(Problem):
+    """Asks what a function of the snapshot says, on the changing graph: 4, 3, 0, 6, 4 and 6 cells."""
+
+    metric, higher_is_better = "none", False
+
+    def __init__(self, ask: Callable[[int, int | None], Examples | None], *, anew: bool = False) -> None:
+        self.graph = with_inputs(CHANGING.build())
+        self.split = Split(range(4), range(4, 5), range(5, 6))
+        self.ask, self.changes_with_epoch = ask, anew
+
+    def head(self, width: int) -> nn.Module:
+        return nn.Linear(width, 1)
+
+    def examples(self, t: int, epoch: int | None = None) -> Examples | None:
+        return self.ask(t, epoch)
+
+    def questions(self, t: int) -> Examples | None:
+        return self.ask(t, None)
+
+    def loss(self, answers: Tensor, examples: Examples) -> Tensor:
+        return (answers[:, 0] - examples.y.to(answers)).square().sum()
+
+    def metrics(self, answers: Sequence[Tensor], examples: Sequence[Examples]) -> Metrics:
+        return {}
+
+    def baselines(self, part: str) -> dict[str, Metrics]:
+        return {}
+
+    def table(self, answers: Tensor, examples: Examples, t: int) -> dict[str, Any]:
+        return {}
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+
+def everybody(t: int, epoch: int | None) -> Examples | None:
+    """Every cell, with ten times t plus its place."""
+    cells = len(CHANGING.present(t))
+    return Examples(None, 10.0 * t + torch.arange(float(cells))) if cells else None
+
+
+def second(t: int, epoch: int | None) -> Examples | None:
+    """The second cell of every snapshot that has one."""
+    return Examples((torch.tensor([1]),), torch.tensor([float(t)])) if len(CHANGING.present(t)) > 1 else None
+
+
+def segment(times: range, problem: Problem) -> Segment:
+    return Segment(times, Cells(problem.graph[times.start : times.stop]))
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.integers(0, 6), st.integers(0, 6), st.none() | st.integers(1, 8), st.none() | st.integers(1, 8))
+def test_windows_and_segments_cover_the_times_once_in_order(a: int, b: int, size: int | None, part: int | None) -> None:
+    times = range(min(a, b), max(a, b))
+    problem = Asking(everybody)
+    windows = cut(problem, times, size, part, CPU)
+    assert [t for window in windows for piece in window for t in piece.times] == list(times)
+    sizes = [sum(len(piece.times) for piece in window) for window in windows]
+    assert all(0 < found <= (size or len(times)) for found in sizes)
+    assert sizes[:-1] == [size or len(times)] * len(sizes[:-1]), "only the last window may be short"
+    for piece in (piece for window in windows for piece in window):
+        assert 0 < len(piece.times) <= (part or len(times))
+        assert piece.cells.graph == problem.graph[piece.times.start : piece.times.stop]
+
+
+def test_one_window_of_one_segment_unless_asked_for_more() -> None:
+    ((only,),) = cut(Asking(everybody), range(1, 5), None, None, CPU)
+    assert only.times == range(1, 5)
+    windows = cut(Asking(everybody), range(6), 4, 3, CPU)
+    assert [[piece.times for piece in window] for window in windows] == [[range(3), range(3, 4)], [range(4, 6)]]
+
+
+def test_everybody_asked_needs_no_rows() -> None:
+    problem = Asking(everybody)
+    found = asked(problem, segment(range(4), problem), range(4), 0)
+    assert found is not None
+    assert found.rows is None
+    assert found.y.tolist() == [0, 1, 2, 3, 10, 11, 12, 30, 31, 32, 33, 34, 35]
+
+
+def test_rows_count_over_the_whole_segment() -> None:
+    problem = Asking(second)
+    found = asked(problem, segment(range(1, 5), problem), range(6), 0)
+    assert found is not None
+    assert found.rows is not None
+    assert [rows.tolist() for rows in found.rows] == [[1, 4, 10]]
+    assert found.y.tolist() == [1, 3, 4]
+
+
+def test_snapshots_outside_the_part_are_not_asked() -> None:
+    problem = Asking(everybody)
+    piece = segment(range(2, 6), problem)
+    found = asked(problem, piece, range(4, 5), None)
+    assert found is not None
+    assert found.rows is not None
+    assert found.rows[0].tolist() == [6, 7, 8, 9]
+    assert found.y.tolist() == [40, 41, 42, 43]
+    assert asked(problem, piece, range(2, 3)) is None
+    assert asked(problem, piece, range(0)) is None
+
+
+def test_some_asked_about_all_cells_and_some_about_a_few_join() -> None:
+    problem = Asking(lambda t, epoch: everybody(t, epoch) if t == 0 else second(t, epoch))
+    found = asked(problem, segment(range(2), problem), range(2), 0)
+    assert found is not None
+    assert found.rows is not None
+    assert found.rows[0].tolist() == [0, 1, 2, 3, 5]
+    assert found.y.tolist() == [0, 1, 2, 3, 1]
+
+
+def test_pairs_are_joined_end_by_end() -> None:
+    pair = Examples((torch.tensor([0, 2]), torch.tensor([1, 0])), torch.tensor([1.0, 0.0]), torch.tensor([0.5, 0.25]))
+    found = join([(0, pair), (7, pair)], 20, CPU)
+    assert found.rows is not None
+    assert [rows.tolist() for rows in found.rows] == [[0, 2, 7, 9], [1, 0, 8, 7]]
+    assert found.base is not None
+    assert found.base.tolist() == [0.5, 0.25] * 2
+
+
+@pytest.mark.parametrize("anew", [True, False])
+def test_training_examples_are_asked_for_again_only_where_they_change(anew: bool) -> None:
+    """Each epoch's examples are those of that epoch."""
+
+    def drawn(t: int, epoch: int | None) -> Examples:
+        return Examples(None, torch.full((len(CHANGING.present(t)),), float(epoch or 0) if anew else 0.0))
+
+    problem = Asking(drawn, anew=anew)
+    piece = segment(range(2), problem)
+    values = []
+    for epoch in (0, 1, 2):
+        found = asked(problem, piece, range(4), epoch)
+        assert found is not None
+        values.append(found.y[0].item())
+    assert values == ([0, 1, 2] if anew else [0, 0, 0])

@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import pytest
+import torch
+
+EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "own_model.py"
+
+
+def test_own_models_learn_more_than_answers_that_need_no_learning(capsys: pytest.CaptureFixture[str]) -> None:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # so little work is slower on two cores where others use them
+    try:
+        scores = runpy.run_path(str(EXAMPLE))["main"](epochs=12)
+    finally:
+        torch.set_num_threads(threads)
+    shown = capsys.readouterr().out
+    assert list(scores) == ["last value", "mean", "stacked", "Compared"]
+    trivial = min(scores["last value"]["mse"], scores["mean"]["mse"])
+    for name in ("stacked", "Compared"):
+        assert scores[name]["mse"] < trivial
+        assert f"mse {scores[name]['mse']:.4f}" in shown

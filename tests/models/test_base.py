@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch_geometric.nn import GATConv, GCNConv, SAGEConv
+
+from strobe.errors import OptionError
+from strobe.models import Block, Model, Stack
+from strobe.models.base import check_sizes
+from strobe.models.structure import GCN
+from strobe.view import Cells, View
+from tests.models.cases import CHANGING, INPUTS, assert_same_with_gradients, run, with_inputs
+
+
+def test_a_model_must_say_how_it_embeds() -> None:
+    with pytest.raises(TypeError, match="forward"):
+        Model()  # type: ignore[abstract]
+
+
+def test_a_block_runs_its_structure_then_its_time_stage() -> None:
+    torch.manual_seed(0)
+    structure, time = GCN(INPUTS, 4), nn.GRU(4, 5)
+    view, again = (View(Cells(with_inputs(CHANGING.build()))) for _ in range(2))
+    both = Block(structure, time)(view, view.x)
+    assert both.shape == (view.num_cells, 5)
+    one_after_the_other = Block(None, time)(again, Block(structure)(again, again.x))
+    assert torch.equal(both, one_after_the_other)
+
+
+def test_a_block_of_nothing_gives_back_its_input() -> None:
+    view = View(Cells(with_inputs(CHANGING.build())))
+    assert Block(None)(view, view.x) is view.x
+
+
+def test_a_stack_feeds_each_block_to_the_next_and_keeps_a_state_for_each() -> None:
+    torch.manual_seed(0)
+    stack = Stack(Block(GCN(INPUTS, 4), nn.GRU(4, 4)), Block(GCN(4, 6), nn.LSTM(6, 6)), width=6).double()
+    graph = with_inputs(CHANGING.build())
+    whole, carry = run(stack, graph)
+    assert whole.shape == (graph.num_cells, stack.width)
+    assert len(carry) == 2
+    first, carry = run(stack, graph[:3])
+    second, _ = run(stack, graph[3:], carry)
+    assert_same_with_gradients(torch.cat([first, second]), whole, stack)
+
+
+@pytest.mark.parametrize(
+    "structure",
+    [GCNConv(INPUTS, 4), SAGEConv(INPUTS, 4), GATConv(INPUTS, 2, heads=2), GCN(INPUTS, 4)],
+    ids=lambda module: type(module).__name__,
+)
+@pytest.mark.parametrize("time", [nn.GRU(4, 4), nn.LSTM(4, 4, num_layers=2)], ids=lambda module: type(module).__name__)
+def test_any_convolution_goes_with_any_time_stage(structure: nn.Module, time: nn.Module) -> None:
+    stack = Stack(Block(structure, time), width=4)
+    out, _ = run(stack, with_inputs(CHANGING.build()))
+    assert out.shape == (CHANGING.build().num_cells, 4)
+    out.sum().backward()
+    assert all(parameter.grad is not None for parameter in stack.parameters())
+
+
+def test_convolution_of_a_window_is_that_of_each_snapshot_alone() -> None:
+    torch.manual_seed(0)
+    convolution = SAGEConv(INPUTS, 4)
+    view = View(Cells(with_inputs(CHANGING.build())))
+    alone = [Block(convolution)(step, step.x) for step in view.steps()]
+    torch.testing.assert_close(Block(convolution)(view, view.x), torch.cat(alone))
+
+
+def test_a_time_stage_is_torchs_module_run_over_each_nodes_cells() -> None:
+    torch.manual_seed(0)
+    gru = nn.GRU(INPUTS, 4, num_layers=2).double()
+    graph = with_inputs(CHANGING.build())
+    view = View(Cells(graph, dtype=torch.float64))
+    out = Block(None, gru)(view, view.x)
+    for node in range(CHANGING.num_nodes):
+        cells = [row for row, (_, v) in enumerate(CHANGING.cells()) if v == node]
+        torch.testing.assert_close(out[cells], gru(view.x[cells])[0], rtol=1e-9, atol=1e-12)
+
+
+def test_a_module_that_is_neither_stage_is_refused_where_it_is_given() -> None:
+    with pytest.raises(OptionError, match="Linear is no structure stage"):
+        Block(nn.Linear(2, 2))
+    with pytest.raises(OptionError, match="Conv1d is no time stage"):
+        Block(None, nn.Conv1d(2, 2, 1))
+    with pytest.raises(OptionError, match="bidirectional"):
+        Block(None, nn.GRU(2, 2, bidirectional=True))
+
+
+def test_a_model_need_not_inherit_from_anything_of_ours() -> None:
+    class Own(nn.Module):
+        width = 2
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(INPUTS, 2)
+
+        def forward(self, view: View) -> Tensor:
+            out: Tensor = self.linear(view.aggregate(view.x, "mean"))
+            return out
+
+    out, carry = run(Own(), with_inputs(CHANGING.build()))
+    assert out.shape[1] == Own.width
+    assert carry == []
+
+
+def test_sizes_are_checked_one_by_one_or_in_a_list() -> None:
+    check_sizes(hidden=1, widths=[3, 2])
+    with pytest.raises(OptionError, match="hidden must be at least 1, not 0"):
+        check_sizes(inputs=1, hidden=0)
+    with pytest.raises(OptionError, match="widths must be at least 1, not -2"):
+        check_sizes(widths=[3, -2])

@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from strobe.errors import OptionError
+from strobe.graph.features import Static
+from strobe.models.dcrnn import DCRNN
+from strobe.view import Cells, View
+from tests.graphs import PlainGraph
+from tests.models.cases import CHANGING, INPUTS, assert_same_with_gradients, run, with_inputs
+
+
+def walks(plain: PlainGraph, t: int) -> tuple[Tensor, Tensor]:
+    """D_O^-1 W and D_I^-1 W^T over all nodes; W_ij is the weight of the edge from i to j, degrees sum its size."""
+    n = plain.num_nodes
+    w, size = torch.zeros(n, n, dtype=torch.float64), torch.zeros(n, n, dtype=torch.float64)
+    for destination, source, weight in plain.arcs(t):
+        w[source, destination] += weight
+        size[source, destination] += abs(weight)
+    leaving, reaching = size.sum(1), size.sum(0)
+    return (
+        torch.where(leaving > 0, 1 / leaving, 0.0).diag() @ w,
+        torch.where(reaching > 0, 1 / reaching, 0.0).diag() @ w.t(),
+    )
+
+
+def convolved(x: Tensor, forward: Tensor, backward: Tensor, weights: list[Tensor], hops: int) -> Tensor:
+    """Σ_k of the powers of both walks, each with a weight of its own, as the paper writes it."""
+    out = x @ weights[0].t()
+    for k in range(1, hops + 1):
+        out = out + torch.linalg.matrix_power(forward, k) @ x @ weights[k].t()
+        out = out + torch.linalg.matrix_power(backward, k) @ x @ weights[hops + k].t()
+    return out
+
+
+def reference(model: DCRNN, plain: PlainGraph) -> Tensor:
+    """The equations of the paper, snapshot by snapshot over dense matrices of all nodes; absent nodes keep still."""
+    hidden, hops = model.width, model.hops
+    graph = with_inputs(plain.build())
+    h = torch.zeros(plain.num_nodes, hidden, dtype=torch.float64)
+    outputs = []
+    of_x, of_h = model.of_input.split(INPUTS, 1), model.of_state.split(hidden, 1)
+    weights = [torch.cat(pair, 1) for pair in zip(of_x, of_h, strict=True)]  # over [x, h]
+    r_weights, u_weights, c_weights = zip(*(weight.chunk(3) for weight in weights), strict=True)
+    r_bias, u_bias, c_bias = model.bias.chunk(3)
+    for t, snapshot in enumerate(graph):
+        assert snapshot.x is not None
+        here = torch.tensor(plain.present(t), dtype=torch.int64)
+        x = torch.zeros(plain.num_nodes, INPUTS, dtype=torch.float64)
+        x[here] = torch.tensor(snapshot.x, dtype=torch.float64)
+        forward, backward = walks(plain, t)
+        both = torch.cat([x, h], 1)
+        r = torch.sigmoid(convolved(both, forward, backward, list(r_weights), hops) + r_bias)
+        u = torch.sigmoid(convolved(both, forward, backward, list(u_weights), hops) + u_bias)
+        again = torch.cat([x, r * h], 1)
+        c = torch.tanh(convolved(again, forward, backward, list(c_weights), hops) + c_bias)
+        new = u * h + (1 - u) * c
+        outputs.append(new[here])
+        h = h.index_copy(0, here, new[here])
+    return torch.cat(outputs)
+
+
+@pytest.mark.parametrize("hops", [1, 2, 3])
+@pytest.mark.parametrize("directed", [True, False])
+@pytest.mark.parametrize("weighted", [True, False])
+def test_outputs_and_gradients_are_those_of_the_papers_equations(hops: int, directed: bool, weighted: bool) -> None:
+    torch.manual_seed(0)
+    plain = replace(CHANGING, directed=directed, weighted=weighted)
+    if not weighted:
+        ones = [replace(shot, edges=[(u, v, 1.0) for u, v, _ in shot.edges]) for shot in plain.snapshots]
+        plain = replace(plain, snapshots=ones)
+    model = DCRNN(INPUTS, 4, hops=hops).double()
+    torch.nn.init.normal_(model.bias)  # each part of the bias must reach its gate
+    out, _ = run(model, with_inputs(plain.build()))
+    assert_same_with_gradients(out, reference(model, plain), model)
+
+
+def test_signed_weights_neither_cancel_nor_blow_up() -> None:
+    torch.manual_seed(0)
+    shots = [
+        replace(shot, edges=[(u, v, -w if (u + v) % 2 else w) for u, v, w in shot.edges]) for shot in CHANGING.snapshots
+    ]
+    plain = replace(CHANGING, snapshots=shots)
+    model = DCRNN(INPUTS, 4).double()
+    out, _ = run(model, with_inputs(plain.build()))
+    assert_same_with_gradients(out, reference(model, plain), model)
+
+
+def test_the_walk_along_edges_reads_what_a_node_points_to() -> None:
+    """On the edge 0 → 1 only node 0 hears of node 1 through the forward walk."""
+    model = DCRNN(1, 1, hops=1).double()
+    with torch.no_grad():
+        model.of_input.zero_()
+        model.of_state.zero_()
+        model.bias.zero_()
+        model.of_input[2, 1] = 1.0  # the candidate reads the input one hop along the edges
+    graph = PlainGraph(2, [replace(CHANGING.snapshots[0], nodes=[0, 1], edges=[(0, 1, 1.0)], x=None)]).build()
+    out, _ = run(model, graph.with_features(Static(np.array([[3.0], [5.0]]))))
+    assert out[:, 0].tolist() == pytest.approx([0.5 * np.tanh(5.0), 0.0])
+
+
+def test_inputs_are_diffused_once_a_run() -> None:
+    model = DCRNN(INPUTS, 4, hops=2)
+    cells = Cells(with_inputs(CHANGING.build()))
+    model(View(cells))
+    diffused = dict(cells._aggregates)
+    model(View(cells))
+    assert set(diffused) == {(), ("mean_out",), ("mean_out", "mean_out"), ("mean",), ("mean", "mean")}
+    assert all(cells._aggregates[key] is kept for key, kept in diffused.items())
+    assert not cells._matrices, "a window that only diffuses its inputs needs no matrix of its own"
+
+
+def test_without_directions_one_walk_is_both() -> None:
+    model = DCRNN(INPUTS, 4, hops=2)
+    cells = Cells(with_inputs(replace(CHANGING, directed=False).build()))
+    model(View(cells))
+    assert set(cells._aggregates) == {(), ("mean_out",), ("mean_out", "mean_out")}
+    assert {norm for alone in cells.single for norm in alone._matrices} == {"mean_out"}
+
+
+@pytest.mark.parametrize("wrong", [{"hidden": 0}, {"hops": 0}])
+def test_sizes_below_one_are_refused(wrong: dict[str, int]) -> None:
+    with pytest.raises(OptionError, match="at least 1, not 0"):
+        DCRNN(INPUTS, **wrong)

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from strobe.errors import OptionError
+from strobe.models.evolvegcn import EvolveGCNH, EvolveGCNO, EvolvingH, EvolvingO
+from strobe.view import Cells, View
+from tests.graphs import AWKWARD, PlainGraph
+from tests.models.dense import (
+    Reference,
+    adjacency,
+    assert_equals_reference,
+    gradients,
+    outputs,
+    randomised,
+    torch_gru,
+    with_features,
+)
+
+Either = EvolveGCNO | EvolveGCNH
+BOTH = pytest.mark.parametrize("kind", [EvolveGCNO, EvolveGCNH])
+
+
+def dense(model: Either) -> Reference:
+    """A weight per layer that takes one GRU step at every snapshot, empty or not, and then convolves."""
+
+    def run(plain: PlainGraph, x: list[Tensor]) -> list[Tensor]:
+        layers: list[Any] = list(model.layers)
+        weights = [layer.weight for layer in layers]
+        said = []
+        for t, rows in enumerate(x):
+            if model.lift is not None:
+                rows = torch.relu(rows @ model.lift.weight.T + model.lift.bias)
+            for k, layer in enumerate(layers):
+                rows = torch.relu(rows) if k else rows
+                weights[k] = torch_gru(read(layer, rows, weights[k]), weights[k], layer.cell)
+                rows = adjacency(plain, t) @ rows @ weights[k]
+            said.append(rows)
+        return said
+
+    return run
+
+
+def read(layer: torch.nn.Module, x: Tensor, weight: Tensor) -> Tensor:
+    if isinstance(layer, EvolvingO):
+        return weight
+    assert isinstance(layer, EvolvingH)
+    scores = x @ layer.direction / layer.direction.norm()
+    best = sorted(range(len(x)), key=lambda i: (-scores[i].item(), i))[: len(weight)]
+    rows = [x[i] * torch.tanh(scores[i]) for i in best]
+    rows += [torch.zeros_like(layer.direction)] * (len(weight) - len(rows))
+    return torch.stack(rows)
+
+
+@BOTH
+@pytest.mark.parametrize("lift", [True, False])
+@pytest.mark.parametrize("plain", AWKWARD.values(), ids=AWKWARD)
+def test_evolvegcn_equals_the_dense_formulas(plain: PlainGraph, lift: bool, kind: type[Either]) -> None:
+    model = randomised(kind(3, 4, lift=lift))
+    assert_equals_reference(model, dense(model), plain)
+
+
+@BOTH
+@pytest.mark.parametrize("lift", [True, False])
+@pytest.mark.parametrize("layers", [2, 3])
+def test_the_weight_of_every_layer_evolves_on_its_own(layers: int, lift: bool, kind: type[Either]) -> None:
+    model = randomised(kind(3, 2, lift=lift, layers=layers))
+    assert_equals_reference(model, dense(model), AWKWARD["isolated nodes"])
+
+
+@BOTH
+@pytest.mark.parametrize("cuts", [(1,), (2,), (1, 2)])
+def test_windows_that_go_on_equal_one_window(cuts: tuple[int, ...], kind: type[Either]) -> None:
+    for name in ("a node that leaves and returns", "empty snapshot"):
+        model = randomised(kind(3, 2, layers=2))
+        assert_equals_reference(model, dense(model), AWKWARD[name], *cuts)
+
+
+@BOTH
+def test_an_empty_snapshot_evolves_the_weight_once(kind: type[Either]) -> None:
+    model = randomised(kind(3, 2))
+    view = View(Cells(with_features(AWKWARD["only empty snapshots"])[0][:1], dtype=torch.float64))
+    model(view)
+    (kept,) = view.carry
+    layer: Any = model.layers[0]
+    nothing = torch.zeros(2, 2, dtype=torch.float64)
+    seen = layer.weight if kind is EvolveGCNO else nothing
+    torch.testing.assert_close(kept, torch_gru(seen, layer.weight, layer.cell))
+
+
+def test_version_h_listens_to_features_and_version_o_does_not() -> None:
+    for kind, listens in ((EvolveGCNH, True), (EvolveGCNO, False)):
+        model = randomised(kind(3, 2))
+        kept = []
+        for scale in (1.0, 2.0):
+            cells = Cells(with_features(AWKWARD["isolated nodes"])[0], dtype=torch.float64)
+            cells.x.mul_(scale)
+            view = View(cells)
+            model(view)
+            kept.append(view.carry[0])
+        assert torch.equal(*kept) != listens
+
+
+def test_snapshots_on_cores_of_their_own_give_what_one_core_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, _ = with_features(AWKWARD["isolated nodes"])
+    model = randomised(EvolveGCNH(3, 4))
+    alone = outputs(model, graph)
+    monkeypatch.setattr("strobe.ops.segments.SHARES", 0)
+    torch.testing.assert_close(outputs(model, graph), alone, rtol=0, atol=0)
+    torch.testing.assert_close(gradients(model, outputs(model, graph)), gradients(model, alone), rtol=0, atol=1e-15)
+
+
+def test_sizes_below_one_are_refused() -> None:
+    with pytest.raises(OptionError, match="hidden must be at least 1, not 0"):
+        EvolveGCNO(3, 0)

@@ -1,0 +1,321 @@
+"""The contract of every registered model: what must hold for whoever is added to the registry."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from strobe import models
+from strobe.engine.passes import window_loss
+from strobe.engine.windows import Segment, Window
+from strobe.errors import OptionError, UnknownNameError
+from strobe.graph import DynamicGraph
+from strobe.graph.features import PerCell
+from strobe.models import MODELS, Model, describe_model, make_model
+from strobe.tasks import NodeRegression
+from strobe.view import Cells
+from tests.graphs import PlainGraph, PlainSnapshot
+from tests.models.cases import AWKWARD_GRAPHS, CHANGING, INPUTS, assert_same_with_gradients, run, with_inputs
+
+HIDDEN = 8
+
+EVOLVES = {"evolvegcn-o", "evolvegcn-h"}
+"""Models whose weights take a step with every snapshot, an empty one too: how much time has gone by before a node
+appears, or while it pauses, shows in its output."""
+
+COUNTS_SNAPSHOTS = {"dysat", "sage"}
+"""Models whose time stage reads how many snapshots lie between two cells: a pause is not the same as none."""
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Graphs here have a handful of cells: threads would only wait for each other, long if others use the cores."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def make(name: str, *, train: bool = True, dtype: torch.dtype = torch.float64) -> Model:
+    """The model with weights that are the same each time, without chance in its passes."""
+    torch.manual_seed(0)
+    options = {"hidden": HIDDEN} | ({"dropout": 0.0} if "dropout" in describe_model(name).options else {})
+    return make_model(name, INPUTS, **options).to(dtype).train(train)
+
+
+def joined(graph: DynamicGraph, model: nn.Module, cuts: Sequence[int]) -> Tensor:
+    """Embeddings of a graph read in several windows, each going on where the one before stopped."""
+    outputs, carry = [], None
+    for start, stop in zip([0, *cuts], [*cuts, len(graph)], strict=True):
+        out, carry = run(model, graph[start:stop], carry)
+        outputs.append(out)
+    return torch.cat(outputs)
+
+
+def by_cell(graph: DynamicGraph, out: Tensor) -> dict[tuple[int, int], list[float]]:
+    """The output of every (t, node)."""
+    cells = [(snapshot.t, node) for snapshot in graph for node in snapshot.nodes.tolist()]
+    return dict(zip(cells, out.tolist(), strict=True))
+
+
+# What comes out.
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("case", AWKWARD_GRAPHS)
+@pytest.mark.parametrize("mode", ["train", "evaluate"])
+def test_every_cell_of_an_awkward_graph_gets_a_finite_row(
+    name: str, case: str, mode: Literal["train", "evaluate"]
+) -> None:
+    model, graph = make(name, train=mode == "train"), AWKWARD_GRAPHS[case]
+    out, _ = run(model, graph)
+    assert out.shape == (graph.num_cells, model.width)
+    assert out.isfinite().all()
+    if not out.requires_grad:  # allowed only where there is nothing to learn from
+        assert graph.num_cells == 0
+        return
+    out.sum().backward()
+    assert all(parameter.grad is None or parameter.grad.isfinite().all() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_an_empty_window_between_others_changes_nothing(name: str) -> None:
+    graph, model = with_inputs(CHANGING.build()), make(name)
+    torch.testing.assert_close(joined(graph, model, [1, 1, 4]), joined(graph, model, [1, 4]), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_outputs_are_the_same_bits_for_the_same_seed(name: str) -> None:
+    graph = with_inputs(CHANGING.build())
+    first, second = (run(make(name, dtype=torch.float32), graph)[0] for _ in range(2))
+    assert torch.equal(first, second)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_single_precision_is_close_to_double(name: str) -> None:
+    graph = with_inputs(CHANGING.build())
+    single, double = (run(make(name, dtype=dtype), graph)[0] for dtype in (torch.float32, torch.float64))
+    assert (single.dtype, double.dtype) == (torch.float32, torch.float64)
+    torch.testing.assert_close(single.double(), double, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_weights_saved_and_loaded_give_the_same_outputs(name: str) -> None:
+    graph = with_inputs(CHANGING.build())
+    saved, other = make(name, train=False), make(name, train=False)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.add_(0.1)
+    assert not torch.equal(run(saved, graph)[0], run(other, graph)[0])
+    other.load_state_dict(saved.state_dict())
+    assert torch.equal(run(saved, graph)[0], run(other, graph)[0])
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_parameter_learns(name: str) -> None:
+    model = make(name)
+    out, _ = run(model, with_inputs(CHANGING.build()))
+    (out * torch.randn_like(out)).sum().backward()
+    idle = [what for what, parameter in model.named_parameters() if parameter.grad is None or not parameter.grad.any()]
+    assert idle == []
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_relabelled_nodes_get_the_same_rows(name: str) -> None:
+    """Node v becomes order[v]; the inputs move along."""
+    order = [3, 0, 5, 1, 2, 4]
+    graph = with_inputs(CHANGING.build())
+    shots = [
+        replace(
+            shot,
+            nodes=[order[v] for v in shot.nodes],
+            edges=[(order[u], order[v], w) for u, v, w in shot.edges],
+            x=None,
+        )
+        for shot in CHANGING.snapshots
+    ]
+    moved = replace(CHANGING, snapshots=shots).build()
+    rows = np.empty((graph.num_cells, INPUTS), np.float32)
+    for before, after in zip(graph, moved, strict=True):
+        at = np.searchsorted(after.nodes, np.array(order)[before.nodes])
+        rows[int(moved.cell_ptr[after.t]) + at] = before.x
+    model = make(name)
+    moved = moved.with_features(PerCell(rows))
+    ours, theirs = by_cell(graph, run(model, graph)[0]), by_cell(moved, run(model, moved)[0])
+    for (t, node), row in ours.items():
+        assert theirs[t, order[node]] == pytest.approx(row, rel=1e-9, abs=1e-12)
+
+
+# Time.
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("cuts", [[3], [1, 2, 4], [1, 2, 3, 4, 5]])
+def test_windows_that_carry_on_equal_one_window(name: str, cuts: list[int]) -> None:
+    graph, model = with_inputs(CHANGING.build()), make(name)
+    whole, _ = run(model, graph)
+    assert_same_with_gradients(joined(graph, model, cuts), whole, model)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_no_cell_reads_the_future(name: str) -> None:
+    graph, model = with_inputs(CHANGING.build()), make(name)
+    whole, _ = run(model, graph)
+    begun, _ = run(model, graph[:4])
+    torch.testing.assert_close(whole[: len(begun)], begun, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", sorted(set(MODELS) - EVOLVES))
+def test_the_time_before_the_first_cells_does_not_matter(name: str) -> None:
+    empty = [PlainSnapshot([], [], -2), PlainSnapshot([], [], -1)]
+    late = replace(CHANGING, snapshots=[*empty, *CHANGING.snapshots])
+    model = make(name)
+    early, _ = run(model, with_inputs(CHANGING.build()))
+    torch.testing.assert_close(run(model, with_inputs(late.build()))[0], early, rtol=1e-9, atol=1e-12)
+
+
+def alone_in_time(times: Sequence[int], length: int, company: bool) -> DynamicGraph:
+    """Node 0, without edges, at some snapshots; with company, node 1 is there at all of them."""
+    shots = [
+        PlainSnapshot(([0] if t in times else []) + ([1] if company else []), [], t)
+        for t in range(length)
+        if company or t in times
+    ]
+    graph = PlainGraph(2, shots).build()
+    own, other = (np.random.default_rng(seed).normal(size=(length, INPUTS)) for seed in (1, 2))
+    rows, seen = [], 0
+    for snapshot in graph:
+        for node in snapshot.nodes.tolist():
+            rows.append(own[seen] if node == 0 else other[snapshot.t])
+            seen += node == 0
+    return graph.with_features(PerCell(np.array(rows, np.float32)))
+
+
+@pytest.mark.parametrize("name", sorted(set(MODELS) - EVOLVES))
+def test_a_node_that_comes_late_starts_fresh(name: str) -> None:
+    """In evaluation, where not even a normalisation over a snapshot joins nodes that have no edge."""
+    model = make(name, train=False)
+    fresh, _ = run(model, alone_in_time([0, 1], 2, company=False))
+    graph = alone_in_time([2, 3], 4, company=True)
+    rows = by_cell(graph, run(model, graph)[0])
+    torch.testing.assert_close(torch.tensor([rows[2, 0], rows[3, 0]], dtype=fresh.dtype), fresh, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", sorted(set(MODELS) - EVOLVES - COUNTS_SNAPSHOTS))
+def test_a_node_that_pauses_goes_on_where_it_stopped(name: str) -> None:
+    model = make(name, train=False)
+    straight, _ = run(model, alone_in_time([0, 1, 2], 3, company=False))
+    graph = alone_in_time([0, 3, 5], 6, company=True)
+    rows = by_cell(graph, run(model, graph)[0])
+    paused = torch.tensor([rows[0, 0], rows[3, 0], rows[5, 0]], dtype=straight.dtype)
+    torch.testing.assert_close(paused, straight, rtol=1e-9, atol=1e-12)
+
+
+# Training.
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("sizes", [[2, 2], [1, 2, 1], [1, 1, 1, 1]])
+def test_segments_that_are_computed_again_give_the_same_loss_gradients_and_buffers(name: str, sizes: list[int]) -> None:
+    problem = NodeRegression(train=0.7, validation=0.1).bind(with_inputs(CHANGING.build()))
+
+    def trained(sizes: list[int]) -> list[Tensor | None]:
+        model = make(name)
+        torch.manual_seed(1)
+        head = problem.head(model.width).double()
+        stops = np.cumsum(sizes).tolist()
+        times = [range(stop - size, stop) for size, stop in zip(sizes, stops, strict=True)]
+        window: Window = tuple(
+            Segment(part, Cells(problem.graph[part.start : part.stop], dtype=torch.float64)) for part in times
+        )
+        loss, count, _ = window_loss(model, head, problem, window, None, 0)
+        assert count > 0
+        loss.backward()
+        learnt = [parameter.grad for parameter in (*model.parameters(), *head.parameters())]
+        return [loss.detach() / count, *learnt, *model.buffers()]
+
+    torch.testing.assert_close(trained(sizes), trained([sum(sizes)]), rtol=1e-9, atol=1e-12)
+
+
+# The registry.
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_description_gives_one_line_and_every_option_with_its_default(name: str) -> None:
+    info = describe_model(name)
+    assert info.name == name
+    assert 20 < len(info.summary) <= 120
+    assert "\n" not in info.summary
+    assert "inputs" not in info.options
+    assert info.options["hidden"] == 32
+    assert inspect.Parameter.empty not in info.options.values()
+    assert isinstance(make_model(name, INPUTS, **info.options), MODELS[name])
+
+
+def test_every_model_has_a_line_of_its_own() -> None:
+    assert len({describe_model(name).summary for name in MODELS}) == len(MODELS)
+
+
+def test_an_unknown_model_is_met_with_the_nearest_name() -> None:
+    for ask in (lambda: make_model("dcrn", 2), lambda: describe_model("dcrn")):
+        with pytest.raises(UnknownNameError, match="'dcrnn'"):
+            ask()
+
+
+def test_an_unknown_option_is_met_with_the_nearest_and_all_allowed() -> None:
+    with pytest.raises(OptionError, match=r"dcrnn has no option 'hiden'; did you mean 'hidden'\? .*: hidden, hops"):
+        make_model("dcrnn", 2, hiden=3)
+    with pytest.raises(OptionError, match="no option 'inputs'"):
+        make_model("dcrnn", 2, inputs=3)
+
+
+@pytest.mark.parametrize("value", ["a", 2.5, True, None, [3]])
+def test_a_value_of_the_wrong_kind_is_refused(value: object) -> None:
+    with pytest.raises(OptionError, match=r"dcrnn: hops must be a whole number, not "):
+        make_model("dcrnn", 2, hops=value)
+
+
+def test_a_value_out_of_range_is_refused() -> None:
+    with pytest.raises(OptionError, match="hops must be at least 1, not 0"):
+        make_model("dcrnn", 2, hops=0)
+
+
+def test_choices_unions_and_numbers_are_checked_by_what_a_model_says_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Picky(Model):
+        """Wants much."""
+
+        def __init__(
+            self,
+            inputs: int,
+            hidden: int = 4,
+            *,
+            kind: Literal["a", "b"] = "a",
+            top: int | None = None,
+            share: float = 0.5,
+        ) -> None:
+            super().__init__()
+            self.width, self.given = hidden, (kind, top, share)
+
+        def forward(self, view: object) -> Tensor:
+            raise NotImplementedError
+
+    monkeypatch.setitem(models.MODELS, "picky", Picky)
+    picky = make_model("picky", 1, kind="b", top=3, share=1)
+    assert isinstance(picky, Picky)
+    assert vars(picky)["given"] == ("b", 3, 1)
+    make_model("picky", 1, top=None)
+    for wrong, allowed in (
+        ({"kind": "c"}, "'a' or 'b', not 'c'"),
+        ({"top": "x"}, "a whole number or nothing, not 'x'"),
+        ({"share": "x"}, "a number, not 'x'"),
+        ({"share": True}, "a number, not True"),
+    ):
+        with pytest.raises(OptionError, match=allowed):
+            make_model("picky", 1, **wrong)

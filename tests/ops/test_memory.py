@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import gc
+
+import torch
+
+from strobe.ops.memory import IDLE, POOL, SMALLEST, Pool, empty
+
+LARGE = SMALLEST // 4  # numbers of single precision
+
+
+def test_a_block_is_used_again_when_the_last_tensor_on_it_is_gone() -> None:
+    POOL.clear()
+    first = empty(torch.empty(0), LARGE, 1)
+    view = first[10:20]
+    place = first.data_ptr()
+    del first
+    second = empty(torch.empty(0), LARGE, 1)
+    assert second.data_ptr() != place  # the view still needs the first
+    del view
+    gc.collect()
+    assert empty(torch.empty(0), LARGE, 1).data_ptr() == place
+
+
+def test_tensors_alive_at_once_never_share_memory() -> None:
+    made = [empty(torch.empty(0), LARGE, 1).fill_(k) for k in range(5)]
+    assert [float(tensor.sum()) for tensor in made] == [k * LARGE for k in range(5)]
+    assert len({tensor.data_ptr() for tensor in made}) == 5
+
+
+def test_autograd_keeps_what_it_saved() -> None:
+    weight = torch.ones(1, requires_grad=True)
+    held = empty(torch.empty(0), LARGE).fill_(3.0)
+    product = (held * weight).sum()
+    del held
+    other = empty(torch.empty(0), LARGE).fill_(7.0)
+    product.backward()
+    assert float(weight.grad) == 3.0 * LARGE  # type: ignore[arg-type]
+    assert float(other[0]) == 7.0
+
+
+def test_small_results_and_other_kinds_are_torchs_own() -> None:
+    assert empty(torch.empty(0), 3, 2).shape == (3, 2)
+    whole = empty(torch.empty(0, dtype=torch.int64), LARGE, 2)
+    assert whole.dtype == torch.int64
+    assert empty(torch.empty(0, dtype=torch.float64), LARGE, 2).dtype == torch.float64
+
+
+def test_a_block_serves_only_what_is_about_its_size() -> None:
+    pool = Pool()
+    block = pool.take(1000)
+    pool.give_back(block)
+    assert pool.take(2000) is not block
+    assert pool.take(500) is not block
+    assert pool.take(900) is block
+
+
+def test_blocks_nobody_wants_are_let_go_of() -> None:
+    pool = Pool()
+    pool.give_back(pool.take(1000))
+    for _ in range(IDLE):
+        pool.take(5000)
+    assert pool.idle_bytes == 0
+
+
+def test_clearing_lets_go_of_everything() -> None:
+    pool = Pool()
+    pool.give_back(pool.take(1000))
+    assert pool.idle_bytes == 1000
+    pool.clear()
+    assert pool.idle_bytes == 0

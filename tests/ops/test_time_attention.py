@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from strobe.ops import lookback, time_attention
+from strobe.ops.sequences import Sequences
+from strobe.ops.time_attention import time_attention as attention
+from strobe.ops.time_attention import time_attention_reference as reference
+
+EVERYONE = [[0, 1, 2]] * 5
+CHANGING = [[0, 1, 4], [1, 4], [], [0, 1, 2, 4], [2], [0, 1, 2, 3, 4], [3, 4], [0]]
+"""Node 3 comes late, nodes pause, nodes leave; an empty snapshot."""
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """A handful of cells: threads would only wait for each other, long if others use the cores."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def sequences_of(present: list[list[int]], num_slots: int | None = None) -> Sequences:
+    count = 1 + max((slot for slots in present for slot in slots), default=-1) if num_slots is None else num_slots
+    return Sequences.of([np.array(slots, np.int64) for slots in present], count)
+
+
+def rows(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)).requires_grad_()
+
+
+def operands(sequences: Sequences, width: int, past: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    cells = sequences.num_cells
+    return rows(cells - sequences.cell_ptr[past], width), rows(cells, width, seed=1), rows(cells, width, seed=2)
+
+
+def assert_equal_with_gradients(ours: Tensor, expected: Tensor, inputs: Sequence[Tensor]) -> None:
+    torch.testing.assert_close(ours, expected, rtol=1e-12, atol=1e-12)
+    towards = rows(*ours.shape, seed=9).detach()
+    for a, b in zip(
+        torch.autograd.grad(ours, inputs, towards, materialize_grads=True),
+        torch.autograd.grad(expected, inputs, towards, materialize_grads=True),
+        strict=True,
+    ):
+        torch.testing.assert_close(a, b, rtol=1e-11, atol=1e-11)
+
+
+@pytest.fixture(params=["whole", "cut into pieces"])
+def cut(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Pieces of two snapshots and one or two slots, or as large as they come."""
+    if request.param != "whole":
+        monkeypatch.setattr(time_attention, "STRIDE", 2)
+        monkeypatch.setattr(time_attention, "PIECE_SCORES", {"cpu": 40})
+        monkeypatch.setattr(lookback, "TILE_ROWS", {"cpu": 1})
+    return str(request.param)
+
+
+@pytest.mark.usefixtures("cut")
+@pytest.mark.parametrize("present", [EVERYONE, CHANGING, [[0]], [[], [0], []], [[], []]])
+@pytest.mark.parametrize("span", [None, 1, 3, 50])
+@pytest.mark.parametrize("heads", [1, 2])
+def test_pieces_equal_the_loop_over_cells(present: list[list[int]], span: int | None, heads: int) -> None:
+    sequences = sequences_of(present, 5)
+    inputs = operands(sequences, 4)
+    ours = attention(*inputs, sequences, heads, span=span)
+    assert_equal_with_gradients(ours, reference(*inputs, sequences, heads, span=span), inputs)
+
+
+@pytest.mark.usefixtures("cut")
+@pytest.mark.parametrize("num_positions", [1, 3, 20])
+@pytest.mark.parametrize("span", [None, 3])
+def test_positions_are_distances_and_far_ones_share_the_last(num_positions: int, span: int | None) -> None:
+    sequences = sequences_of(CHANGING)
+    tables = rows(num_positions, 4, seed=5), rows(num_positions, 4, seed=6)
+    inputs = operands(sequences, 4)
+    options: dict[str, Any] = {"span": span, "positions": tables}
+    ours, expected = attention(*inputs, sequences, 2, **options), reference(*inputs, sequences, 2, **options)
+    assert_equal_with_gradients(ours, expected, [*inputs, *tables])
+
+
+@pytest.mark.usefixtures("cut")
+@pytest.mark.parametrize("past", [1, 3, 7, 8])
+@pytest.mark.parametrize("span", [None, 2])
+def test_the_past_is_seen_but_not_computed(past: int, span: int | None) -> None:
+    sequences = sequences_of(CHANGING)
+    q, k, v = operands(sequences, 4)
+    whole = attention(q, k, v, sequences, 2, span=span)
+    begin = sequences.cell_ptr[past]
+    later = attention(q[begin:], k, v, sequences, 2, span=span, past=past)
+    assert_equal_with_gradients(later, whole[begin:], [q, k, v])
+
+
+def test_gradients_are_those_of_finite_differences() -> None:
+    sequences = sequences_of(CHANGING[:4])
+    tables = (rows(2, 2, seed=5), rows(2, 2, seed=6))
+
+    def run(q: Tensor, k: Tensor, v: Tensor, *positions: Tensor) -> Tensor:
+        return attention(q, k, v, sequences, 2, span=3, past=1, positions=(positions[0], positions[1]))
+
+    assert torch.autograd.gradcheck(run, (*operands(sequences, 2, past=1), *tables))
+
+
+def test_a_cell_reads_nothing_of_the_future_nor_of_other_nodes() -> None:
+    sequences = sequences_of(EVERYONE)
+    q, k, v = operands(sequences, 2)
+    attention(q, k, v, sequences, 1)[7].sum().backward()  # node 1 at the third snapshot
+    assert v.grad is not None
+    assert v.grad.abs().sum(1).nonzero().flatten().tolist() == [1, 4, 7]
+
+
+def test_a_cell_alone_in_its_span_gives_its_own_value() -> None:
+    sequences = sequences_of([[0], [], [], [0]])
+    q, k, v = operands(sequences, 4)
+    assert torch.equal(attention(q, k, v, sequences, 2, span=3), v)
+    assert not torch.equal(attention(q, k, v, sequences, 2, span=4), v)
+
+
+def test_dropout_keeps_the_mean_and_draws_the_same_in_backward() -> None:
+    sequences = sequences_of([[0, 1, 2]] * 40)
+    q, k, v = operands(sequences, 2)
+    torch.manual_seed(0)
+    out = attention(q, k, torch.ones_like(v), sequences, 1, dropout=0.5)
+    assert out.std() > 0.05
+    assert out.mean().item() == pytest.approx(1.0, abs=0.15)
+    (d_v,) = torch.autograd.grad(attention(q, k, v, sequences, 1, dropout=0.5).sum(), v)
+    torch.manual_seed(1)
+    out = attention(q, k, v, sequences, 1, dropout=0.5)
+    (d_v,) = torch.autograd.grad(out.sum(), v)
+    # The output is linear in v: its sum is v times the gradient only if both used the same weights.
+    assert (d_v * v).sum().item() == pytest.approx(out.sum().item())
+
+
+def test_nothing_is_kept_per_pair_of_cells() -> None:
+    sequences = sequences_of([[0]] * 60)
+    kept: list[int] = []
+
+    def keep(x: Tensor) -> Tensor:
+        kept.append(x.numel())
+        return x
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+        attention(*operands(sequences, 2), sequences, 1)
+    assert kept
+    assert max(kept) < 60 * 60
+
+
+def test_threads_give_the_same_bits() -> None:
+    sequences = sequences_of([list(range(3000))] * 4)
+    assert len(sequences.tiles(lookback.TILE_ROWS["cpu"])) > 1
+    inputs, tables = operands(sequences, 4), (rows(2, 4), rows(2, 4))
+    threads, results = torch.get_num_threads(), []
+    try:
+        for count in (1, 3):
+            torch.set_num_threads(count)
+            out = attention(*inputs, sequences, 2, positions=tables)
+            results.append([out, *torch.autograd.grad(out.sum(), [*inputs, *tables])])
+    finally:
+        torch.set_num_threads(threads)
+    assert all(map(torch.equal, *results))

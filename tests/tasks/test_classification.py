@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from strobe.errors import InputError, OptionError
+from strobe.graph import DynamicGraph, from_edges
+from strobe.tasks import NodeClassification
+from strobe.tasks.classification import ClassificationProblem
+from strobe.tasks.split import PARTS
+
+
+def silent(snapshots: int, num_nodes: int, **carried: Any) -> DynamicGraph:
+    """Snapshots without edges."""
+    return from_edges([np.empty((2, 0), np.int64)] * snapshots, num_nodes=num_nodes, **carried)
+
+
+def asked_nodes(problem: ClassificationProblem, part: str) -> set[int]:
+    found: set[int] = set()
+    for t in problem.split.part(part):
+        examples = problem.examples(t)
+        if examples is not None:
+            nodes = problem.graph[t].nodes
+            found |= set((nodes if examples.rows is None else nodes[examples.rows[0].numpy()]).tolist())
+    return found
+
+
+def test_a_label_for_all_time_is_asked_in_one_part_only() -> None:
+    labels = np.arange(100) % 3
+    labels[::10] = -1  # ten are unlabelled
+    problem = NodeClassification().bind(silent(10, 100, y=labels))
+    nodes = {part: asked_nodes(problem, part) for part in PARTS}
+    assert {part: len(found) for part, found in nodes.items()} == {"train": 63, "validation": 9, "test": 18}
+    assert set.union(*nodes.values()) == set(np.flatnonzero(labels >= 0).tolist())
+    assert problem.counts("train") == {"snapshots": 7, "examples": 7 * 63}
+
+
+def test_the_seed_draws_the_split_of_nodes() -> None:
+    graph = silent(10, 100, y=np.arange(100) % 3)
+    task = NodeClassification()
+    assert asked_nodes(task.bind(graph, seed=1), "test") == asked_nodes(task.bind(graph, seed=1), "test")
+    assert asked_nodes(task.bind(graph, seed=1), "test") != asked_nodes(task.bind(graph, seed=2), "test")
+    again = task.bind(graph, seed=2, state=task.bind(graph, seed=1).state())
+    assert asked_nodes(again, "test") == asked_nodes(task.bind(graph, seed=1), "test")
+
+
+def test_nodes_a_view_leaves_out_are_not_split() -> None:
+    graph = silent(10, 100, y=np.arange(100) % 3).subset(range(10))
+    problem = NodeClassification().bind(graph)
+    assert [len(asked_nodes(problem, part)) for part in PARTS] == [7, 1, 2]
+
+
+def test_labels_of_cells_are_split_in_time_only() -> None:
+    y = [np.array([0, 1, 1]), np.array([1, 1, 0]), np.array([0, 0, 0]), np.array([1, 0, 1])] * 3
+    problem = NodeClassification().bind(silent(12, 3, y=y))
+    assert all(asked_nodes(problem, part) == {0, 1, 2} for part in PARTS)
+
+
+def test_classes_may_be_any_whole_numbers() -> None:
+    y = [np.array([70, 10**12])] * 6
+    problem = NodeClassification().bind(silent(6, 2, y=y))
+    head = problem.head(4)
+    examples = problem.examples(0)
+    assert examples is not None
+    answers = head(torch.zeros(2, 4))
+    assert answers.shape == (2, 2)
+    loss = problem.loss(torch.tensor([[3.0, 0.0], [3.0, 0.0]]), examples)
+    # -log softmax: log(1 + e⁻³) where the first class is right, log(1 + e³) where the second is
+    assert float(loss) == pytest.approx(math.log1p(math.exp(-3)) + math.log1p(math.exp(3)))
+    table = problem.table(torch.tensor([[3.0, 0.0], [0.0, 1.0]]), examples, 0)
+    assert table["predicted"].tolist() == [70, 10**12]
+    assert table["probability"].tolist() == pytest.approx([1 / (1 + math.exp(-3)), 1 / (1 + math.exp(-1))])
+    assert table["actual"].tolist() == [70, 10**12]
+
+
+def test_a_class_seen_only_in_the_test_is_wrong_and_breaks_nothing() -> None:
+    y = [np.array([0, 1])] * 5 + [np.array([2, 0])] * 2
+    problem = NodeClassification().bind(silent(7, 2, y=y))
+    examples = problem.examples(6)
+    assert examples is not None
+    assert examples.y.tolist() == [2, 0]
+    answers = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
+    assert problem.metrics([answers], [examples])["accuracy"] == 0.5
+    assert float(problem.loss(answers, examples)) == pytest.approx(math.log1p(math.exp(-1)))  # of the known one
+
+
+def test_the_last_label_waits_while_a_node_is_away_or_unlabelled() -> None:
+    y = [[0, 1], [1, 1], [-1], [0], [-1, 1], [1, 1], [1, 1]]
+    nodes = [[0, 1], [0, 1], [0], [0], [0, 1], [0, 1], [0, 1]]
+    graph = silent(7, 2, nodes=nodes, y=[np.array(row) for row in y])
+    problem = NodeClassification(train=0.5, validation=0.2).bind(graph)
+    assert problem.split.validation == range(3, 4)
+    assert problem.frequent == 1
+    # Time 3: node 0 is 0, last known 1. Time 4: node 1 is 1, last known 1. Times 5 and 6: node 0 is 1, first after 0.
+    assert problem.baselines("validation")["last label"]["accuracy"] == 0.0
+    assert problem.baselines("test")["last label"]["accuracy"] == pytest.approx(4 / 5)
+
+
+def test_where_no_label_is_known_the_most_frequent_is_said() -> None:
+    y = [np.array([1, -1]), np.array([1, -1]), np.array([1, -1]), np.array([1, 1])]
+    problem = NodeClassification().bind(silent(4, 2, y=y))
+    assert problem.baselines("test")["last label"]["accuracy"] == 1.0
+
+
+def test_of_equally_frequent_classes_the_smallest_is_said() -> None:
+    assert NodeClassification().bind(silent(5, 2, y=[np.array([5, 3])] * 5)).frequent == 3
+
+
+def test_answers_that_are_no_numbers_are_not_scored_as_a_class() -> None:
+    problem = NodeClassification().bind(silent(5, 2, y=[np.array([0, 1])] * 5))
+    examples = problem.examples(4)
+    assert examples is not None
+    scored = problem.metrics([torch.full((2, 2), math.nan)], [examples])
+    assert math.isnan(scored["accuracy"])
+    assert problem.metrics([], []) == {}
+
+
+def test_one_column_of_labels_is_one_label() -> None:
+    problem = NodeClassification().bind(silent(5, 2, y=[np.array([[0], [1]])] * 5))
+    examples = problem.examples(0)
+    assert examples is not None
+    assert examples.y.tolist() == [0, 1]
+
+
+def test_graphs_without_classes_are_refused() -> None:
+    task = NodeClassification()
+    with pytest.raises(InputError, match="no labels"):
+        task.bind(silent(5, 2))
+    with pytest.raises(InputError, match="choose regression"):
+        task.bind(silent(5, 2, y=[np.array([0.5, 1.5])] * 5))
+    with pytest.raises(InputError, match="2 labels"):
+        task.bind(silent(5, 2, y=[np.array([[0, 1], [1, 0]])] * 5))
+    with pytest.raises(InputError, match="2 nodes have a class"):
+        task.bind(silent(5, 4, y=np.array([0, 1, -1, -1])))
+    with pytest.raises(InputError, match="label more nodes"):
+        task.bind(silent(5, 2, y=[np.array([-1, -1])] * 4 + [np.array([0, 1])]))
+    with pytest.raises(OptionError, match="-1 snapshots ahead"):
+        NodeClassification(ahead=-1)

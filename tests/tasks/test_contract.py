@@ -1,0 +1,333 @@
+"""What holds for every task, over ordinary and awkward graphs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from strobe.errors import InputError, OptionError, StrobeError, UnknownNameError
+from strobe.graph import DynamicGraph, PerCell, Static, from_edges
+from strobe.tasks import (
+    TASKS,
+    Examples,
+    LinkPrediction,
+    NodeClassification,
+    NodeRegression,
+    Problem,
+    Task,
+    make_task,
+    task_for,
+)
+from strobe.tasks.split import PARTS
+from tests.graphs import AWKWARD
+
+VARIANTS: dict[str, tuple[Task, str]] = {
+    "degrees": (NodeRegression(), "none"),
+    "degrees, three ahead, from the mean": (NodeRegression(ahead=3, from_last=False), "none"),
+    "targets": (NodeRegression(target="labels"), "targets"),
+    "targets ahead": (NodeRegression(target="labels", ahead=2, from_last=True), "targets"),
+    "classes": (NodeClassification(), "classes"),
+    "classes ahead": (NodeClassification(ahead=1, train=0.5), "classes"),
+    "classes of nodes": (NodeClassification(), "classes of nodes"),
+    "links": (LinkPrediction(), "none"),
+    "links, two ahead, sampled": (LinkPrediction(ahead=2, max_pairs=9, negatives=2), "none"),
+    "links of an undirected graph": (LinkPrediction(eval_negatives=3), "undirected"),
+}
+"""Every task with options that matter, and the kind of graph it is asked of."""
+
+SNAPSHOTS, NODES = 12, 25
+
+
+@cache
+def graph_of(kind: str, future: int = 0, known: int = SNAPSHOTS) -> DynamicGraph:
+    """A random graph whose nodes come and go; snapshots from ``known`` on depend on ``future``."""
+    now, later = np.random.default_rng(1), np.random.default_rng([2, future])
+    edges, nodes, y = [], [], []
+    for t in range(SNAPSHOTS):
+        rng = now if t < known else later
+        present = np.sort(rng.choice(NODES, 20, replace=False))
+        nodes.append(present)
+        edges.append(present[rng.integers(0, 20, (2, 40))])
+        values = rng.normal(size=(20, 2)) if kind == "targets" else rng.integers(-1, 3 if t < known else 9, 20)
+        y.append(np.where(rng.random((20, 2)) < 0.1, np.nan, values) if kind == "targets" else values)
+    labels = np.arange(NODES) % 4 if kind == "classes of nodes" else y if kind in ("classes", "targets") else None
+    return from_edges(edges, num_nodes=NODES, nodes=nodes, y=labels, directed=kind != "undirected")
+
+
+def bound(name: str, **options: Any) -> Problem:
+    task, kind = VARIANTS[name]
+    return task.bind(graph_of(kind), **options)
+
+
+def shown(examples: Examples | None) -> Any:
+    """Examples as plain lists, to compare."""
+    if examples is None:
+        return None
+    rows = None if examples.rows is None else [row.tolist() for row in examples.rows]
+    return rows, examples.y.tolist(), None if examples.base is None else examples.base.tolist()
+
+
+def all_shown(problem: Problem, part: str, epoch: int | None = None) -> list[Any]:
+    return [shown(problem.examples(t, epoch)) for t in problem.split.part(part)]
+
+
+def evaluated(problem: Problem, part: str) -> list[Examples]:
+    return [each for t in problem.split.part(part) if (each := problem.examples(t)) is not None]
+
+
+def answers_for(problem: Problem, examples: Examples) -> torch.Tensor:
+    """What a head of random weights says to random embeddings."""
+    torch.manual_seed(0)
+    head = problem.head(6).double()
+    most = len(examples) if examples.rows is None else 1 + max(int(row.max()) for row in examples.rows)
+    said: torch.Tensor = head(torch.randn(most, 6, dtype=torch.float64), *(examples.rows or ()))
+    return said
+
+
+def test_every_task_is_among_the_variants() -> None:
+    assert {type(task) for task, _ in VARIANTS.values()} == set(TASKS.values())
+    assert set(TASKS) == {"regression", "classification", "link-prediction"}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_task_survives_json(name: str) -> None:
+    task = VARIANTS[name][0]
+    again = make_task(**json.loads(json.dumps(task.to_json())))
+    assert again == task
+    assert again.to_json() == task.to_json()
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_problem_bound_with_its_state_asks_the_same(name: str) -> None:
+    first = bound(name, seed=7)
+    again = bound(name, state=json.loads(json.dumps(first.state())))
+    assert again.state() == first.state()
+    assert again.graph.features == first.graph.features
+    for part in PARTS:
+        assert all_shown(again, part) == all_shown(first, part)
+        assert again.baselines(part) == first.baselines(part)
+    assert all_shown(again, "train", 3) == all_shown(first, "train", 3)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_the_same_seed_asks_the_same_in_any_order(name: str) -> None:
+    first, again = bound(name, seed=7), bound(name, seed=7)
+    backwards = [shown(again.examples(t, 1)) for t in reversed(again.split.train)]
+    assert backwards[::-1] == all_shown(first, "train", 1)
+    if not first.changes_with_epoch:
+        assert all_shown(first, "train", 0) == all_shown(first, "train", 1) == all_shown(first, "train")
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_later_snapshots_change_nothing_that_is_fitted_or_trained_on(name: str) -> None:
+    task, kind = VARIANTS[name]
+    ahead = task.shift if isinstance(task, NodeRegression) else getattr(task, "ahead", 0)
+    known = task.bind(graph_of(kind)).split.train.stop + ahead
+    problems = [task.bind(graph_of(kind, future, known)) for future in (1, 2)]
+    assert graph_of(kind, 1, known) != graph_of(kind, 2, known)
+    assert problems[0].state() == problems[1].state()
+    for epoch in (None, 0, 1):
+        assert all_shown(problems[0], "train", epoch) == all_shown(problems[1], "train", epoch)
+    x = [[snapshot.x for snapshot in problem.graph[: problem.split.train.stop]] for problem in problems]
+    assert all(np.array_equal(a, b) for a, b in zip(*x, strict=True))
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_parts_follow_each_other_and_share_no_example(name: str) -> None:
+    task, kind = VARIANTS[name]
+    problem = task.bind(graph_of(kind))
+    parts = {part: set(problem.split.part(part)) for part in PARTS}
+    assert not parts["train"] & parts["validation"]
+    assert not (parts["train"] | parts["validation"]) & parts["test"]
+    assert max(parts["train"]) < min(parts["validation"]) <= max(parts["validation"]) < min(parts["test"])
+    assert problem.examples(max(parts["test"]) + 1) is None
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_examples_name_cells_of_their_snapshot(name: str) -> None:
+    problem = bound(name)
+    for part in PARTS:
+        for t in problem.split.part(part):
+            examples = problem.examples(t)
+            if examples is None:
+                continue
+            if examples.rows is None:
+                assert len(examples) == problem.graph[t].num_nodes
+                continue
+            for rows in examples.rows:
+                assert rows.dtype == torch.int64
+                assert len(rows) == len(examples)
+                assert 0 <= int(rows.min()) <= int(rows.max()) < problem.graph[t].num_nodes
+            assert examples.base is None or len(examples.base) == len(examples)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_the_loss_is_a_sum_that_reaches_the_answers(name: str) -> None:
+    problem = bound(name)
+    examples = evaluated(problem, "train")[0]
+    answers = answers_for(problem, examples).detach().requires_grad_()
+    whole = problem.loss(answers, examples)
+    whole.backward()
+    assert answers.grad is not None
+    assert bool((answers.grad != 0).any())
+    assert whole.shape == ()
+    half = len(examples) // 2
+    parts = [
+        problem.loss(answers[cut], replace(examples, y=examples.y[cut])) for cut in (slice(half), slice(half, None))
+    ]
+    torch.testing.assert_close(sum(parts), whole.detach(), check_dtype=False)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("part", PARTS)
+def test_metrics_hold_the_one_runs_are_compared_by(name: str, part: str) -> None:
+    problem = bound(name)
+    examples = evaluated(problem, part)
+    scored = problem.metrics([answers_for(problem, each) for each in examples], examples)
+    assert problem.metric in scored
+    assert all(np.isfinite(value) and type(value) is float for value in scored.values())
+    for found in problem.baselines(part).values():
+        assert set(found) == set(scored)
+    assert problem.baselines(part)
+    assert problem.counts(part)["examples"] == sum(map(len, examples))
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_right_answers_score_best(name: str) -> None:
+    problem = bound(name)
+    examples = evaluated(problem, "train")
+    right = []
+    for each in examples:
+        if isinstance(problem.task, NodeClassification):  # type: ignore[attr-defined]
+            right.append((each.y[:, None] == torch.from_numpy(problem.classes)).double())  # type: ignore[attr-defined]
+        else:
+            right.append(each.y.double())
+    best = problem.metrics(right, examples)[problem.metric]
+    assert best == pytest.approx(1 if problem.higher_is_better else 0, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_table_has_a_value_per_example(name: str) -> None:
+    problem = bound(name)
+    examples = evaluated(problem, "test")[0]
+    table = problem.table(answers_for(problem, examples), examples, problem.split.test[0])
+    assert table
+    assert {len(column) for column in table.values()} == {len(examples)}
+
+
+@pytest.mark.parametrize("task", [NodeRegression(target="labels"), *(known() for known in TASKS.values())])
+@pytest.mark.parametrize("awkward", AWKWARD)
+@pytest.mark.parametrize("repaired", [False, True])
+def test_awkward_graphs_bind_or_are_refused_with_a_reason(task: Task, awkward: str, repaired: bool) -> None:
+    graph = longer(awkward) if repaired else AWKWARD[awkward].build()
+    if not _binds(task, graph):
+        with pytest.raises(StrobeError, match=r"(\S+ ){4}"):  # a sentence, not a word
+            task.bind(graph)
+        return
+    problem = task.bind(graph)
+    for part in PARTS:
+        examples = evaluated(problem, part)
+        answers = [answers_for(problem, each) for each in examples]
+        scored = problem.metrics(answers, examples)
+        assert (problem.metric in scored) == bool(examples)
+        assert bool(problem.baselines(part)) == bool(examples)
+        assert problem.counts(part)["snapshots"] == len(examples)
+        assert all(bool(torch.isfinite(problem.loss(a, e))) for a, e in zip(answers, examples, strict=True))
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_the_newest_snapshot_can_be_asked_without_knowing_answers(name: str) -> None:
+    problem = bound(name)
+    t = len(problem.graph) - 1
+    asked = problem.questions(t)
+    assert asked is not None
+    assert bool(((asked.y == -1) | torch.isnan(asked.y)).all())
+    if asked.rows is None:
+        assert len(asked) == problem.graph[t].num_nodes
+    else:
+        src, dst, _ = problem.graph[t].edges()
+        nodes = problem.graph[t].nodes
+        pairs = list(zip(*(nodes[rows.numpy()].tolist() for rows in asked.rows), strict=True))
+        assert sorted(pairs) == sorted({(int(u), int(v)) for u, v in zip(src, dst, strict=True) if u != v})
+    table = problem.table(answers_for(problem, asked), asked, t)
+    said = [column for key, column in table.items() if not key.startswith("actual")]
+    assert all(bool(np.isfinite(column).all()) for column in said)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_everything_can_be_asked_as_a_test(name: str) -> None:
+    problem = bound(name)
+    whole = problem.all_test()
+    times = range(problem.split.test.stop)
+    assert (len(whole.split.train), len(whole.split.validation), whole.split.test) == (0, 0, times)
+    assert problem.split.train  # the one it comes from stays as it is
+    if VARIANTS[name][1] == "classes of nodes":
+        assert whole.counts("test")["examples"] == sum(problem.graph[t].num_nodes for t in times)
+    else:
+        assert all_shown(whole, "test") == [shown(problem.examples(t)) for t in times]
+
+
+def longer(awkward: str) -> DynamicGraph:
+    """Long enough for three parts, and without features, of which some are NaN."""
+    plain = AWKWARD[awkward]
+    return replace(plain, snapshots=plain.snapshots * 5).build().with_features(None)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_some_awkward_graphs_do_bind(name: str) -> None:
+    assert any(_binds(TASKS[name](), longer(awkward)) for awkward in AWKWARD)
+
+
+def _binds(task: Task, graph: DynamicGraph) -> bool:
+    try:
+        task.bind(graph)
+    except StrobeError:
+        return False
+    return True
+
+
+def test_labels_of_nodes_that_are_tested_change_nothing_that_is_trained_on() -> None:
+    graph = graph_of("classes of nodes")
+    problem = NodeClassification().bind(graph)
+    asked: set[int] = set()
+    for t in problem.split.test:
+        examples = problem.examples(t)
+        assert examples is not None
+        assert examples.rows is not None
+        asked |= set(graph[t].nodes[examples.rows[0].numpy()].tolist())
+    labels = np.arange(NODES) % 4
+    labels[sorted(asked)] = 77
+    other = NodeClassification().bind(graph.with_labels(Static(labels)))
+    assert other.state() == problem.state()
+    assert all_shown(other, "train") == all_shown(problem, "train")
+    assert all_shown(other, "test") != all_shown(problem, "test")
+
+
+def test_the_task_of_a_graph_follows_its_labels() -> None:
+    graph = graph_of("none")
+    assert task_for(graph) == NodeRegression()
+    assert task_for(graph_of("classes")) == NodeClassification()
+    assert task_for(graph_of("classes of nodes")) == NodeClassification()
+    assert task_for(graph_of("targets")) == NodeRegression(target="labels")
+    several = PerCell(np.zeros((graph.num_cells, 3), np.int64))
+    assert task_for(graph.with_labels(several)) == NodeRegression(target="labels")
+    one = PerCell(np.zeros((graph.num_cells, 1), np.int64))
+    assert task_for(graph.with_labels(one)) == NodeClassification()
+
+
+def test_a_task_that_is_not_known_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(UnknownNameError, match="did you mean 'link-prediction'"):
+        make_task("link_prediction")
+    with pytest.raises(OptionError, match="negative"):
+        make_task("link-prediction", negative=3)
+
+
+def test_a_graph_too_short_says_how_many_snapshots_it_takes() -> None:
+    with pytest.raises(InputError, match="at least 3 are needed"):
+        NodeRegression().bind(graph_of("none")[:3])

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from strobe.tasks import decoder
+from strobe.tasks.decoder import PairDecoder
+
+
+def scores(head: PairDecoder, s: torch.Tensor, d: torch.Tensor) -> torch.Tensor:
+    """Of pairs whose embeddings stand side by side."""
+    number = torch.arange(len(s))
+    found: torch.Tensor = head(torch.cat([s, d]), number, number + len(s))
+    return found
+
+
+def test_directed_scores_depend_on_the_order() -> None:
+    torch.manual_seed(0)
+    head, s, d = PairDecoder(4, directed=True), torch.randn(5, 4), torch.randn(5, 4)
+    assert not torch.allclose(scores(head, s, d), scores(head, d, s))
+
+
+def test_undirected_scores_do_not() -> None:
+    torch.manual_seed(0)
+    head, s, d = PairDecoder(4, directed=False), torch.randn(5, 4), torch.randn(5, 4)
+    torch.testing.assert_close(scores(head, s, d), scores(head, d, s))
+
+
+@pytest.mark.parametrize("number", [0, 1, 7, 9])
+def test_scores_in_chunks_are_the_same(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    head, s, d = PairDecoder(4, directed=True), torch.randn(number, 4), torch.randn(number, 4)
+    whole = scores(head, s, d)
+    monkeypatch.setattr(decoder, "CHUNK", 3)
+    with torch.no_grad():
+        chunked = scores(head, s, d)
+    assert chunked.shape == (number,)
+    torch.testing.assert_close(chunked, whole)
+
+
+def test_a_direction_can_be_expressed() -> None:
+    head = PairDecoder(2, directed=True)
+    assert head.destination is not None
+    with torch.no_grad():
+        for parameter in head.parameters():
+            parameter.zero_()
+        head.source.weight[:, 0] = torch.tensor([1.0, -1.0])
+        head.destination.weight[:, 0] = torch.tensor([-1.0, 1.0])
+        head.score.weight[0] = torch.tensor([1.0, -1.0])
+    # relu(s - d) - relu(d - s) = s - d in the first number: an edge leads from the larger to the smaller
+    s, d = torch.tensor([[3.0, 9.0], [1.0, 9.0]]), torch.tensor([[1.0, 5.0], [3.0, 5.0]])
+    assert scores(head, s, d).tolist() == [2.0, -2.0]

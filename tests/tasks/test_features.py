@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from strobe.errors import InputError
+from strobe.graph import Degrees, Standardised, from_edges
+from strobe.tasks.features import inputs_state, with_inputs
+from strobe.tasks.split import Split
+
+EDGES = [np.array([[0, 1], [1, 0]]), np.array([[0], [1]]), np.array([[1], [0]])]
+SPLIT = Split.in_time(3)
+
+
+def test_a_graph_without_features_reads_log_degrees() -> None:
+    graph = with_inputs(from_edges(EDGES, num_nodes=2), SPLIT)
+    assert isinstance(graph.features, Standardised)
+    assert graph.features.of == Degrees(log=True)
+
+
+def test_own_features_are_standardised_over_training_cells() -> None:
+    x = [np.array([[1.0], [3.0]]), np.array([[100.0], [200.0]]), np.array([[7.0], [7.0]])]
+    graph = with_inputs(from_edges(EDGES, num_nodes=2, x=x), SPLIT)
+    assert inputs_state(graph) == {"mean": [2.0], "std": [1.0]}
+    np.testing.assert_allclose(graph[1].x, [[98.0], [198.0]])  # type: ignore[arg-type]
+
+
+def test_features_that_are_standardised_stay_as_they_are() -> None:
+    given = Standardised(Degrees(), (1.0, 2.0), (3.0, 4.0))
+    graph = from_edges(EDGES, num_nodes=2).with_features(given)
+    assert with_inputs(graph, SPLIT).features == given
+
+
+def test_a_state_takes_the_place_of_fitting() -> None:
+    graph = with_inputs(from_edges(EDGES, num_nodes=2), SPLIT, {"mean": [1, 2], "std": [3, 4]})
+    assert inputs_state(graph) == {"mean": [1, 2], "std": [3, 4]}
+
+
+def test_training_snapshots_without_nodes_are_refused() -> None:
+    empty = np.empty((2, 0), np.int64)
+    graph = from_edges([empty, *EDGES[1:]], num_nodes=2, nodes=[[], [0, 1], [0, 1]])
+    with pytest.raises(InputError, match="no nodes"):
+        with_inputs(graph, SPLIT)

@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from strobe.errors import InputError, OptionError
+from strobe.graph import DynamicGraph, from_edges
+from strobe.tasks import Examples, LinkPrediction, link_prediction
+from strobe.tasks.link_prediction import LinkProblem
+
+Pair = tuple[int, int]
+
+
+def random_graph(directed: bool = True, snapshots: int = 8) -> DynamicGraph:
+    rng = np.random.default_rng(5)
+    edges = [rng.integers(0, 30, (2, 60)) for _ in range(snapshots)]
+    return from_edges(edges, num_nodes=30, directed=directed)
+
+
+def grouped(problem: LinkProblem, t: int, epoch: int | None = None) -> list[list[Pair]]:
+    """Per positive the pair itself and its negatives, by position."""
+    examples = problem.examples(t, epoch)
+    assert examples is not None
+    assert examples.rows is not None
+    groups: list[list[Pair]] = []
+    for s, d, y in zip(*(rows.tolist() for rows in examples.rows), examples.y.tolist(), strict=True):
+        groups += [[]] if y else []
+        groups[-1].append((s, d))
+    return groups
+
+
+@pytest.mark.parametrize("directed", [True, False])
+def test_every_positive_has_its_negatives_and_they_share_its_source(directed: bool) -> None:
+    graph = random_graph(directed)
+    problem = LinkPrediction(negatives=3, eval_negatives=7).bind(graph)
+    for epoch, count in ((None, 7), (4, 3)):
+        src, dst = graph[3].arcs()
+        arcs = set(zip(src.tolist(), dst.tolist(), strict=True))
+        groups = grouped(problem, 2, epoch)
+        assert {len(group) for group in groups} == {1 + count}
+        for (s, d), *others in groups:
+            assert (s, d) in arcs
+            assert all(source == s and (source, other) not in arcs and other != s for source, other in others)
+
+
+def test_an_undirected_edge_is_asked_once_from_either_end() -> None:
+    graph = random_graph(directed=False)
+    groups = grouped(LinkPrediction().bind(graph), 2)
+    positives = [group[0] for group in groups]
+    src, dst, _ = graph[3].edges()
+    expected = {(int(u), int(v)) for u, v in zip(src, dst, strict=True) if u != v}
+    assert sorted((min(pair), max(pair)) for pair in positives) == sorted(expected)
+    assert 0.2 < np.mean([s < d for s, d in positives]) < 0.8
+
+
+@pytest.mark.parametrize("ahead", [1, 3])
+def test_edges_are_those_of_the_snapshot_ahead(ahead: int) -> None:
+    graph = random_graph()
+    problem = LinkPrediction(ahead=ahead).bind(graph)
+    src, dst = graph[1 + ahead].arcs()
+    expected = {(s, d) for s, d in zip(src.tolist(), dst.tolist(), strict=True) if s != d}
+    assert {group[0] for group in grouped(problem, 1)} == expected
+    assert problem.split.test.stop == 8 - ahead
+
+
+def test_training_draws_anew_each_epoch_and_evaluation_never() -> None:
+    problem = LinkPrediction().bind(random_graph())
+    assert problem.changes_with_epoch
+    assert grouped(problem, 1, 0) == grouped(problem, 1, 0)
+    assert grouped(problem, 1, 0) != grouped(problem, 1, 1)
+    assert grouped(problem, 1) == grouped(problem, 1)
+    other_seed = LinkPrediction().bind(random_graph(), seed=1)
+    assert grouped(problem, 1) != grouped(other_seed, 1)
+    assert grouped(problem, 1, 0) != grouped(other_seed, 1, 0)
+
+
+def test_what_does_not_fit_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    roomy, tight = LinkPrediction().bind(random_graph()), LinkPrediction().bind(random_graph())
+    asked = [grouped(roomy, t, epoch) for epoch in (None, 0, 1) for t in range(7)]
+    monkeypatch.setattr(link_prediction, "KEPT_BYTES", 60 * 8)  # one snapshot's edges
+    assert [grouped(tight, t, epoch) for epoch in (None, 0, 1) for t in range(7)] == asked
+    assert (len(roomy._futures), len(tight._futures)) == (7, 1)
+
+
+def test_the_first_epoch_does_not_repeat_the_draws_of_evaluation() -> None:
+    problem = LinkPrediction(negatives=4, eval_negatives=4).bind(random_graph())
+    assert grouped(problem, 1) != grouped(problem, 1, 0)
+
+
+def test_more_positives_than_allowed_are_sampled_and_counted() -> None:
+    graph = random_graph()
+    everything, few = LinkPrediction(max_pairs=None).bind(graph), LinkPrediction(max_pairs=10).bind(graph)
+    drawn = [{group[0] for group in grouped(few, 0, epoch)} for epoch in range(30)]
+    positives = {group[0] for group in grouped(everything, 0)}
+    assert all(len(each) == 10 and each <= positives for each in drawn)
+    assert set.union(*drawn) == positives  # over epochs every edge has its turn
+    assert len(grouped(few, 5)) == 10
+    counted, whole = few.counts("test"), everything.counts("test")
+    assert counted["positives"] + counted["positives_not_drawn"] == whole["positives"]
+    assert whole["positives_not_drawn"] == 0
+    assert whole["examples"] == 21 * whole["positives"]
+
+
+def complete(snapshots: int = 6) -> DynamicGraph:
+    """Node 0 always has edges to both others, node 1 only to 2."""
+    return from_edges([np.array([[0, 0, 1], [1, 2, 2]])] * snapshots, num_nodes=3)
+
+
+def test_a_source_with_edges_to_everybody_has_no_negatives() -> None:
+    problem = LinkPrediction(eval_negatives=2).bind(complete())
+    assert grouped(problem, 5 - 1) == [[(0, 1)], [(0, 2)], [(1, 2), (1, 0), (1, 0)]]
+    examples = problem.examples(4)
+    assert examples is not None
+    # Ranks count only 1→2, which has somebody to beat; pairs count all five.
+    scored = problem.metrics([torch.tensor([-1.0, -1.0, 1.0, 2.0, 0.0])], [examples])
+    assert scored["mrr"] == 0.5
+    assert scored["auc"] == pytest.approx((0 + 0 + 1) / 6)
+
+
+def test_without_any_negative_only_average_precision_is_there() -> None:
+    edges = [np.array([[0, 1], [1, 0]])] * 6
+    problem = LinkPrediction().bind(from_edges(edges, num_nodes=2))
+    examples = problem.examples(4)
+    assert examples is not None
+    assert problem.metrics([torch.zeros(2)], [examples]) == {"ap": 1.0}
+    assert problem.baselines("test")["popularity"] == {"ap": 1.0}
+
+
+def test_the_loss_is_the_summed_cross_entropy_of_log_odds() -> None:
+    problem = LinkPrediction().bind(random_graph())
+    examples = Examples((torch.tensor([0, 0]), torch.tensor([1, 2])), torch.tensor([1.0, 0.0]))
+    loss = problem.loss(torch.tensor([2.0, 3.0]), examples)
+    assert float(loss) == pytest.approx(math.log1p(math.exp(-2)) + math.log1p(math.exp(3)))
+    table = problem.table(torch.tensor([2.0, 3.0]), examples, 0)
+    assert table["probability"].tolist() == pytest.approx([1 / (1 + math.exp(-2)), 1 / (1 + math.exp(-3))])
+    assert table["actual"].tolist() == [1, 0]
+
+
+def test_answers_that_are_no_numbers_are_not_scored() -> None:
+    problem = LinkPrediction().bind(random_graph())
+    examples = problem.examples(6)
+    assert examples is not None
+    scored = problem.metrics([torch.full((len(examples),), math.nan)], [examples])
+    assert all(math.isnan(value) for value in scored.values())
+    assert problem.metrics([], []) == {}
+
+
+@pytest.mark.parametrize("directed", [True, False])
+def test_baselines_agree_with_sets_of_edges(directed: bool) -> None:
+    graph = random_graph(directed)
+    problem = LinkPrediction(eval_negatives=3).bind(graph)
+    examples = [each for s in problem.split.test if (each := problem.examples(s)) is not None]
+    expected: dict[str, list[torch.Tensor]] = {"last snapshot": [], "seen before": [], "popularity": []}
+    for t, asked in zip(problem.split.test, examples, strict=True):
+        arcs = [set(zip(*(ends.tolist() for ends in graph[s].arcs()), strict=True)) for s in range(t + 1)]
+        count = np.sum([graph[s].in_degree for s in range(t + 1)], axis=0)
+        assert asked.rows is not None
+        pairs = list(zip(*(rows.tolist() for rows in asked.rows), strict=True))
+        expected["last snapshot"].append(torch.tensor([float(pair in arcs[t]) for pair in pairs]))
+        expected["seen before"].append(torch.tensor([float(any(pair in each for each in arcs)) for pair in pairs]))
+        expected["popularity"].append(torch.tensor([float(count[d]) for _, d in pairs]))
+    found = problem.baselines("test")
+    assert found == {name: problem.metrics(said, examples) for name, said in expected.items()}
+    assert len({scored["auc"] for scored in found.values()}) == 3
+
+
+@pytest.mark.parametrize(
+    "options", [{"ahead": 0}, {"negatives": 0}, {"eval_negatives": 0}, {"max_pairs": 0}, {"train": 2.0}]
+)
+def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(OptionError):
+        LinkPrediction(**options)
+
+
+def test_a_graph_without_edges_to_learn_from_is_refused() -> None:
+    empty = [np.empty((2, 0), np.int64)] * 7
+    with pytest.raises(InputError, match="nothing can be learnt about edges"):
+        LinkPrediction().bind(from_edges([*empty, np.array([[0], [1]])], num_nodes=2))

@@ -1,0 +1,133 @@
+"""Each metric against a slow, obvious version of its definition."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strobe.tasks.metrics import accuracy, ap, auc, hits, macro_f1, mae, mrr, mse, ranks
+
+Pairs = list[tuple[float, bool]]
+pairs = st.lists(st.tuples(st.integers(-2, 3).map(float), st.booleans()), min_size=1, max_size=25)  # few values: ties
+classes = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=25)
+groups = st.lists(st.tuples(st.integers(0, 3), st.lists(st.integers(0, 3), max_size=4)), min_size=1, max_size=8)
+
+
+def arrays(scored: Pairs) -> tuple[np.ndarray, np.ndarray]:
+    return np.array([score for score, _ in scored]), np.array([positive for _, positive in scored], bool)
+
+
+@given(pairs)
+def test_auc_counts_pairs_won(scored: Pairs) -> None:
+    duels = [(a > b) + (a == b) / 2 for a, up in scored if up for b, down in scored if not down]
+    found = auc(*arrays(scored))
+    assert math.isnan(found) if not duels else found == pytest.approx(sum(duels) / len(duels))
+
+
+@given(pairs)
+def test_ap_sums_precision_over_thresholds(scored: Pairs) -> None:
+    positives = sum(positive for _, positive in scored)
+    expected = 0.0
+    for threshold in {score for score, _ in scored}:
+        chosen = [positive for score, positive in scored if score >= threshold]
+        joined = sum(positive for score, positive in scored if score == threshold)
+        expected += sum(chosen) / len(chosen) * joined / max(positives, 1)
+    found = ap(*arrays(scored))
+    assert math.isnan(found) if not positives else found == pytest.approx(expected)
+
+
+@given(pairs, st.randoms())
+def test_order_of_pairs_does_not_matter(scored: Pairs, random: object) -> None:
+    shuffled = list(scored)
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    for metric in (auc, ap):
+        np.testing.assert_equal(metric(*arrays(shuffled)), metric(*arrays(scored)))
+
+
+@given(groups)
+def test_ranks_average_over_every_order_of_ties(asked: list[tuple[int, list[int]]]) -> None:
+    score = np.array([value for own, others in asked for value in (own, *others)], float)
+    positive = np.array([first for _, others in asked for first in (True, *[False] * len(others))])
+    expected = []
+    for own, others in asked:
+        best, worst = 1 + sum(o > own for o in others), 1 + sum(o >= own for o in others)
+        expected += [(best + worst) / 2] if others else []
+    found = ranks(score, positive)
+    assert found.tolist() == expected
+    if expected:
+        assert mrr(found) == pytest.approx(sum(1 / rank for rank in expected) / len(expected))
+        assert hits(found, 2) == pytest.approx(sum(rank <= 2 for rank in expected) / len(expected))
+
+
+@given(classes)
+def test_accuracy_and_f1_count_class_by_class(answers: list[tuple[int, int]]) -> None:
+    said, true = (np.array(column) for column in zip(*answers, strict=True))
+    scores = []
+    for label in {label for answer in answers for label in answer}:
+        hit = sum(s == label == t for s, t in answers)
+        wrong = sum(s == label != t for s, t in answers)
+        missed = sum(s != label == t for s, t in answers)
+        scores.append(2 * hit / (2 * hit + wrong + missed))
+    assert macro_f1(said, true) == pytest.approx(sum(scores) / len(scores))
+    assert accuracy(said, true) == pytest.approx(sum(s == t for s, t in answers) / len(answers))
+
+
+def test_errors_count_every_number_the_same() -> None:
+    said, true = np.array([[1.0, 2.0], [0.0, 0.0]], np.float32), np.array([[1.0, 0.0], [0.0, -1.0]])
+    assert mse(said, true) == (0 + 4 + 0 + 1) / 4
+    assert mae(said, true) == (0 + 2 + 0 + 1) / 4
+
+
+def test_a_perfect_order_scores_one_and_the_reverse_zero() -> None:
+    score, positive = np.array([4.0, 3.0, 2.0, 1.0]), np.array([True, True, False, False])
+    assert auc(score, positive) == ap(score, positive) == 1
+    assert auc(-score, positive) == 0
+
+
+def test_equal_scores_are_worth_what_chance_is() -> None:
+    score, positive = np.zeros(20), np.arange(20) < 5
+    assert auc(score, positive) == 0.5
+    assert ap(score, positive) == 0.25
+
+
+def test_classes_need_not_be_small_numbers() -> None:
+    assert macro_f1(np.array([10**12, 7]), np.array([10**12, 10**12])) == pytest.approx((2 / 3 + 0) / 2)
+
+
+def test_nothing_to_score_is_not_a_number() -> None:
+    nothing = np.empty(0)
+    for metric in (mse, mae, accuracy, macro_f1):
+        assert math.isnan(metric(nothing, nothing))
+    assert math.isnan(auc(nothing, nothing.astype(bool)))
+    assert math.isnan(ap(nothing, nothing.astype(bool)))
+    assert math.isnan(mrr(nothing))
+    assert math.isnan(hits(nothing, 1))
+
+
+def test_only_one_kind_of_pair_has_no_auc() -> None:
+    score = np.array([1.0, 2.0])
+    assert math.isnan(auc(score, np.array([True, True])))
+    assert math.isnan(auc(score, np.array([False, False])))
+    assert ap(score, np.array([True, True])) == 1
+    assert math.isnan(ap(score, np.array([False, False])))
+    assert len(ranks(score, np.array([True, True]))) == 0
+
+
+@pytest.mark.parametrize("broken", [0, 1])
+def test_a_score_that_is_no_number_never_looks_like_a_result(broken: int) -> None:
+    score, positive = np.array([1.0, 0.5, 2.0, 1.0]), np.array([True, False, True, False])
+    score[broken] = math.nan
+    rank = ranks(score, positive)
+    assert np.isnan(rank).tolist() == [True, False]
+    for found in (auc(score, positive), ap(score, positive), mrr(rank), hits(rank, 1)):
+        assert math.isnan(found)
+
+
+def test_counts_do_not_overflow() -> None:
+    number = 70_000  # its square does not fit into 32 bits
+    score = np.arange(2 * number, dtype=np.float32)
+    assert auc(score, score >= number) == 1

@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from strobe.errors import InputError, OptionError
+from strobe.graph import DynamicGraph, from_edges
+from strobe.tasks import NodeRegression
+from strobe.tasks.regression import RegressionProblem
+
+
+def labelled(y: Any, nodes: Any = None, num_nodes: int = 2) -> DynamicGraph:
+    """Snapshots without edges, with these labels."""
+    empty = [np.empty((2, 0), np.int64)] * len(y)
+    return from_edges(empty, num_nodes=num_nodes, nodes=nodes, y=[np.array(row) for row in y])
+
+
+def values(problem: RegressionProblem, t: int) -> list[Any]:
+    """Targets of snapshot t in their own units."""
+    examples = problem.examples(t)
+    assert examples is not None
+    assert examples.base is not None
+    known: list[Any] = (examples.y.numpy() * problem.std + examples.base.numpy()).tolist()
+    return known
+
+
+COUNTING = [[10.0 * t, 10.0 * t + 1] for t in range(8)]
+
+
+def test_labels_stand_with_the_cell_that_is_to_predict_them() -> None:
+    problem = NodeRegression(target="labels", from_last=True).bind(labelled(COUNTING))
+    assert len(problem.split.test) + problem.split.test.start == 8
+    assert values(problem, 3) == [[30.0], [31.0]]
+    examples = problem.examples(3)
+    assert examples is not None
+    assert examples.base is not None
+    assert examples.base.tolist() == [[20.0], [21.0]]  # known when 3 is read: the labels of 2
+
+
+def test_the_first_label_has_nothing_before_it_and_starts_from_the_mean() -> None:
+    problem = NodeRegression(target="labels", from_last=True).bind(labelled(COUNTING))
+    examples = problem.examples(0)
+    assert examples is not None
+    assert examples.base is not None
+    assert examples.base.tolist() == [[problem.mean[0]]] * 2
+
+
+@pytest.mark.parametrize("ahead", [1, 2, 3])
+def test_labels_ahead_start_from_those_of_the_snapshot_read(ahead: int) -> None:
+    problem = NodeRegression(target="labels", ahead=ahead, from_last=True).bind(labelled(COUNTING))
+    assert problem.split.test.stop == 8 - ahead
+    assert values(problem, 2) == [[10.0 * (2 + ahead)], [10.0 * (2 + ahead) + 1]]
+    examples = problem.examples(2)
+    assert examples is not None
+    assert examples.base is not None
+    assert examples.base.tolist() == [[20.0], [21.0]]
+    assert problem.std.tolist() == [10.0 * ahead]  # every change is the same
+    assert problem.examples(8 - ahead) is None
+
+
+def test_from_the_mean_the_head_says_standardised_values() -> None:
+    problem = NodeRegression(target="labels", from_last=False).bind(labelled(COUNTING))
+    train = np.array(COUNTING[:5])
+    assert problem.mean.tolist() == [train.mean()]
+    assert problem.std.tolist() == pytest.approx([train.std()])
+    said = torch.cat([examples.y for t in range(5) if (examples := problem.examples(t)) is not None])
+    assert float(said.mean()) == pytest.approx(0, abs=1e-9)
+    assert float((said**2).mean()) == pytest.approx(1)
+
+
+def test_unknown_and_absent_targets_are_not_asked() -> None:
+    y = [[1.0, 2.0], [3.0], [5.0, math.nan], [7.0, 8.0]]
+    problem = NodeRegression(target="labels", ahead=1).bind(labelled(y, nodes=[[0, 1], [1], [0, 1], [0, 1]]))
+    asked = [problem.examples(t) for t in range(3)]
+    assert [examples and examples.rows and examples.rows[0].tolist() for examples in asked] == [[1], None, None]
+    assert asked[1] is None  # node 1 is there at time 2, but unlabelled; node 0 is not read at time 1
+    assert values(problem, 0) == [[3.0]]
+    assert values(problem, 2) == [[7.0], [8.0]]
+
+
+def test_rows_of_labels_are_asked_when_all_their_numbers_are_known() -> None:
+    y = [[[1.0, 10.0], [2.0, 20.0]], [[3.0, math.nan], [4.0, 40.0]], [[5.0, 50.0], [6.0, 60.0]], [[7.0, 70.0]] * 2]
+    problem = NodeRegression(target="labels", from_last=True).bind(labelled(y))
+    assert problem.width == 2
+    assert values(problem, 1) == [[4.0, 40.0]]
+    # What is known of the value before fills column by column: 3, and the training mean for the number that is not.
+    examples = problem.examples(2)
+    assert examples is not None
+    assert examples.base is not None
+    assert examples.base.tolist() == [[3.0, problem.mean[1]], [4.0, 40.0]]
+    said = problem.table(torch.zeros(2, 2), examples, 2)
+    assert list(said) == ["predicted_label_0", "predicted_label_1", "actual_label_0", "actual_label_1"]
+    np.testing.assert_allclose(said["predicted_label_0"], [3.0, 4.0])
+    np.testing.assert_allclose(said["actual_label_1"], [50.0, 60.0])
+
+
+def test_minus_one_among_whole_numbers_means_unlabelled() -> None:
+    problem = NodeRegression(target="labels").bind(labelled([[4, -1], [5, 6], [-1, -1], [7, 8]]))
+    assert problem.mean.tolist() == [(4 + 5 + 6) / 3]
+    assert values(problem, 0) == [[4.0]]
+    assert problem.examples(2) is None
+
+
+def test_minus_one_among_floats_is_a_target() -> None:
+    problem = NodeRegression(target="labels").bind(labelled([[4.0, -1.0], [5.0, 6.0], [1.0, -1.0], [7.0, 8.0]]))
+    assert len(values(problem, 0)) == 2
+
+
+def test_a_column_that_never_changes_is_not_divided_by_zero() -> None:
+    problem = NodeRegression(target="labels").bind(labelled([[3.0, 3.0]] * 5))
+    examples = problem.examples(1)
+    assert examples is not None
+    assert examples.y.tolist() == [[0.0], [0.0]]
+    assert problem.std.tolist() == [1.0]
+
+
+def test_what_answers_start_from_is_what_comes_nearer_in_training() -> None:
+    rising = NodeRegression(target="labels").bind(labelled(COUNTING))
+    assert rising.from_last
+    swinging = NodeRegression(target="labels").bind(labelled([[(-1.0) ** t, -((-1.0) ** t)] for t in range(8)]))
+    assert not swinging.from_last
+    assert NodeRegression(target="labels", from_last=True).bind(labelled(COUNTING)).state()["from_last"]
+
+
+def test_the_loss_of_a_row_is_the_mean_of_its_squares() -> None:
+    y = [[[1.0, 10.0], [2.0, 20.0]]] * 4
+    problem = NodeRegression(target="labels").bind(labelled(y))
+    examples = problem.examples(1)
+    assert examples is not None
+    loss = problem.loss(torch.tensor([[1.0, 2.0], [0.0, 3.0]]) + examples.y, examples)
+    assert float(loss) == pytest.approx((1 + 4) / 2 + 9 / 2)
+
+
+def test_metrics_are_in_the_units_of_the_data() -> None:
+    problem = NodeRegression(target="labels", ahead=1, from_last=True).bind(labelled(COUNTING))
+    asked = [problem.examples(t) for t in problem.split.test]
+    examples = [each for each in asked if each is not None]
+    # Saying nothing is saying the last value, which is ten too low.
+    scored = problem.metrics([torch.zeros(2, 1)] * len(examples), examples)
+    assert scored == pytest.approx({"mse": 100.0, "mae": 10.0})
+    assert problem.baselines("test")["last value"] == pytest.approx(scored)
+    assert problem.metrics([], []) == {}
+
+
+def test_an_answer_that_is_no_number_has_no_error() -> None:
+    problem = NodeRegression(target="labels").bind(labelled(COUNTING))
+    examples = problem.examples(7)
+    assert examples is not None
+    assert math.isnan(problem.metrics([torch.tensor([[math.nan], [0.0]])], [examples])["mse"])
+
+
+def test_a_part_without_targets_has_no_baselines() -> None:
+    y = [*COUNTING[:7], [math.nan, math.nan]]
+    assert NodeRegression(target="labels", train=0.7, validation=0.2).bind(labelled(y)).baselines("test") == {}
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"target": "weights"}, "'degrees' or 'labels'"),
+        ({"ahead": 0}, "degrees cannot be predicted 0"),
+        ({"target": "labels", "ahead": -1}, "labels cannot be predicted -1"),
+        ({"train": 0.9, "validation": 0.2}, "leave something for testing"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options: dict[str, Any], text: str) -> None:
+    with pytest.raises(OptionError, match=text):
+        NodeRegression(**options)
+
+
+def test_graphs_that_cannot_be_asked_are_refused() -> None:
+    with pytest.raises(InputError, match="no labels to regress on"):
+        NodeRegression(target="labels").bind(from_edges([np.array([[0], [1]])] * 5, num_nodes=2))
+    with pytest.raises(InputError, match="no target of the training snapshots is known"):
+        NodeRegression(target="labels").bind(labelled([[math.nan, math.nan]] * 4 + [[1.0, 2.0]]))
+    with pytest.raises(InputError, match="infinite"):
+        NodeRegression(target="labels").bind(labelled([[1.0, math.inf]] * 5))
+    with pytest.raises(InputError, match="0 snapshots can be asked about"):
+        NodeRegression(ahead=9).bind(labelled(COUNTING))
