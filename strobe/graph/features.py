@@ -99,6 +99,70 @@ class Degrees(Carrier):
 
 
 @dataclass(frozen=True)
+class Signature(Carrier):
+    """Pseudo-random numbers of -1 or 1 that tell nodes apart, float32 [n_t, width].
+
+    A node has the same ones at all times, in all views and on every machine; none are stored. Signatures of two
+    nodes are nearly orthogonal, so that a sum over neighbours is a random projection of who they are: its product
+    with a node's signature says whether it is one of them, that of two sums how many neighbours are shared. They
+    have mean 0 and deviation 1 as they are.
+    """
+
+    width: int = 32
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.width < 1:
+            raise InputError(f"a signature has at least 1 number, not {self.width}")
+        if not 0 <= self.seed < 1 << 64:
+            raise InputError(f"the seed of signatures must be from 0 to 2^64 - 1, not {self.seed}")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.width,)
+
+    def rows(self, snapshot: Snapshot) -> Array:
+        # One hash gives 64 signs. Its counter is (node, word); the seed is hashed first, so that neighbouring seeds
+        # do not give the same signatures to neighbouring nodes.
+        words = -(-self.width // 64)
+        counter = snapshot.nodes.astype(np.uint64)[:, None] * np.uint64(words) + np.arange(words, dtype=np.uint64)
+        hashed = _mixed(counter ^ _mixed(np.array([self.seed], np.uint64)))
+        columns = np.arange(self.width)
+        bits = (hashed[:, columns // 64] >> (columns % 64).astype(np.uint64)) & np.uint64(1)
+        return bits.astype(np.float32) * 2 - 1
+
+    def recipe(self) -> dict[str, Any]:
+        return {"kind": "signature", "width": self.width, "seed": self.seed}
+
+
+@dataclass(frozen=True)
+class Beside(Carrier):
+    """Rows of several carriers side by side. At most one of them holds an array."""
+
+    parts: tuple[Carrier, ...]
+
+    def __post_init__(self) -> None:
+        for part in self.parts:
+            _refuse_scalars(part, "put beside others")
+        holding = [part for part in self.parts if given(part) is not None]
+        if len(holding) > 1:
+            raise InputError(f"{len(holding)} carriers with arrays cannot stand side by side: join their arrays first")
+        if not self.parts:
+            raise InputError("nothing to put side by side")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (sum(part.shape[0] for part in self.parts),)
+
+    def rows(self, snapshot: Snapshot) -> Array:
+        joined: Array = np.concatenate([part.rows(snapshot) for part in self.parts], axis=1)
+        return joined
+
+    def recipe(self) -> dict[str, Any]:
+        return {"kind": "beside", "parts": [part.recipe() for part in self.parts]}
+
+
+@dataclass(frozen=True)
 class Standardised(Carrier):
     """Another carrier shifted and scaled by fixed numbers, column by column, float32.
 
@@ -161,8 +225,10 @@ class Standardised(Carrier):
 
 def given(carrier: Carrier | None) -> Given | None:
     """The carrier with an array at the bottom of a recipe, if there is one."""
-    while isinstance(carrier, Standardised):
-        carrier = carrier.of
+    if isinstance(carrier, Standardised):
+        return given(carrier.of)
+    if isinstance(carrier, Beside):
+        return next((bottom for part in carrier.parts if (bottom := given(part)) is not None), None)
     return carrier if isinstance(carrier, Given) else None
 
 
@@ -184,6 +250,11 @@ def from_recipe(recipe: dict[str, Any] | None, values: Array | None) -> Carrier 
         return Static(values) if kind == "static" else PerCell(values)
     if kind == "degrees":
         return Degrees(log=recipe["log"])
+    if kind == "signature":
+        return Signature(recipe["width"], recipe["seed"])
+    if kind == "beside":
+        parts = [from_recipe(part, values) for part in recipe["parts"]]
+        return Beside(tuple(part for part in parts if part is not None))
     if kind == "standardised":
         inner = from_recipe(recipe["of"], values)
         assert inner is not None
@@ -191,9 +262,17 @@ def from_recipe(recipe: dict[str, Any] | None, values: Array | None) -> Carrier 
     raise FormatError(f"unknown kind of features {kind!r}: this graph was written by a newer version")
 
 
-def _refuse_scalars(of: Carrier) -> None:
+def _refuse_scalars(of: Carrier, what: str = "standardised") -> None:
     if len(of.shape) != 1:
-        raise InputError(f"only rows of features can be standardised, not values of shape {of.shape}")
+        raise InputError(f"only rows of features can be {what}, not values of shape {of.shape}")
+
+
+def _mixed(counter: Any) -> Any:
+    """A well-mixed 64-bit number for each counter (the generator SplitMix64 of Steele, Lea and Flood 2014)."""
+    z = counter * np.uint64(0x9E3779B97F4A7C15) + np.uint64(0x9E3779B97F4A7C15)  # wraps around, as it should
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
 
 
 def _rows_of_numbers(values: Array) -> Array:

@@ -12,6 +12,7 @@ from strobe.errors import OptionError, UnknownNameError
 from strobe.models.base import Model, check_sizes
 from strobe.models.structure import GCN
 from strobe.models.time import Recurrent
+from strobe.ops.beside import beside
 from strobe.view import View
 
 CellNorm = Literal["batch", "layer", "none"]
@@ -53,12 +54,12 @@ class MPNNLSTM(Model):
             x = norm(view, convolution(view, x))
             x = nn.functional.dropout(x, self.dropout, self.training) if self.dropout else x
             convolved.append(x)
-        x = torch.cat(convolved, 1)
+        x = beside(*convolved)
         for recurrent in self.recurrent:
             assert isinstance(recurrent, Recurrent)
             x = view.over_time(recurrent, x)
             states.append(x)
-        return torch.cat([*states, view.x], 1)
+        return beside(*states, view.x)
 
 
 class BatchNorm(nn.Module):

@@ -123,7 +123,8 @@ class _Lstm(torch.autograd.Function):
         )
 
         def walk(group: int, first: int, end: int) -> None:
-            work = x.new_empty((grid.most_rows * 10 + 2 * grid.most_slots + 2 * grid.most_cells) * hidden)
+            rows = grid.most_rows * 10 + grid.most_slots + 2 * grid.most_cells
+            work = x.new_empty(rows * hidden + 4 * sequences.num_snapshots)  # a pointer is two numbers, at most
             native.call("lstm_backward", first, end, *sizes, *arrays, *(total[group] for total in sums), work)
 
         each_group(grid, walk)

@@ -104,7 +104,8 @@ class _Standardise(torch.autograd.Function):
             rows = ctx.rows[t]
             if rows.start < rows.stop:
                 kept = (None, None, mean[t], inverse[t], True, ctx.eps, [True, True, True])
-                d_x[rows], d_scale[t], d_shift[t] = _batch_norm_backward(grad[rows], x[rows], scale, *kept)
+                into = {"out0": d_x[rows], "out1": d_scale[t], "out2": d_shift[t]}
+                _batch_norm_backward.out(grad[rows], x[rows], scale, *kept, **into)
 
         _each(back, ctx.rows, x)
         return d_x, d_scale.sum(0), d_shift.sum(0), None, None

@@ -8,18 +8,21 @@
 INLINE REAL NAME(sigmoid)(REAL x) { return (REAL)1 / ((REAL)1 + EXP(-x)); }
 INLINE REAL NAME(tanh)(REAL x) { return (REAL)1 - (REAL)2 / (EXP((REAL)2 * x) + (REAL)1); }
 
-/* ---- C += A B, for matrices that fit into cache ----
- * A is read through two strides, so that it can be a transpose; rows of B and C are dense. */
+/* ---- C = start + A B, for matrices that fit into cache ----
+ * A is read through two strides, so that it can be a transpose; rows of B and C are dense. Rows of start are start_row
+ * apart: C itself to add to it, 0 for one row that is a bias, and no start at all (NULL) for zeros. */
 
 typedef REAL NAME(vec) __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(REAL))));
 #define LANES (VECTOR_BYTES / (int64_t)sizeof(REAL))
 
 /* One block of the result, at most BLOCK_ROWS x 2 vectors, in registers while it adds up. */
 INLINE void NAME(gemm_block)(int64_t rows, int64_t vecs, int64_t inner, const REAL *restrict a, int64_t a_row,
-                             int64_t a_in, const REAL *restrict b, int64_t b_row, REAL *restrict c, int64_t c_row) {
+                             int64_t a_in, const REAL *restrict b, int64_t b_row, const REAL *start,
+                             int64_t start_row, REAL *c, int64_t c_row) {
     NAME(vec) sum[BLOCK_ROWS][2], right[2];
     for (int64_t i = 0; i < rows; i++)
-        for (int64_t v = 0; v < vecs; v++) sum[i][v] = *(const NAME(vec) *)(c + i * c_row + v * LANES);
+        for (int64_t v = 0; v < vecs; v++)
+            sum[i][v] = start ? *(const NAME(vec) *)(start + i * start_row + v * LANES) : (NAME(vec)){0};
     for (int64_t k = 0; k < inner; k++) {
         for (int64_t v = 0; v < vecs; v++) right[v] = *(const NAME(vec) *)(b + k * b_row + v * LANES);
         for (int64_t i = 0; i < rows; i++) {
@@ -33,53 +36,90 @@ INLINE void NAME(gemm_block)(int64_t rows, int64_t vecs, int64_t inner, const RE
 
 /* A column of blocks: sizes must be constants where this is called, or sums would not stay in registers. */
 INLINE void NAME(gemm_column)(int64_t vecs, int64_t rows, int64_t inner, const REAL *restrict a, int64_t a_row,
-                              int64_t a_in, const REAL *restrict b, int64_t b_row, REAL *restrict c, int64_t c_row) {
+                              int64_t a_in, const REAL *restrict b, int64_t b_row, const REAL *start,
+                              int64_t start_row, REAL *c, int64_t c_row) {
     int64_t i = 0;
-    for (; i + BLOCK_ROWS <= rows; i += BLOCK_ROWS)
-        NAME(gemm_block)(BLOCK_ROWS, vecs, inner, a + i * a_row, a_row, a_in, b, b_row, c + i * c_row, c_row);
-    for (; i + 2 <= rows; i += 2)
-        NAME(gemm_block)(2, vecs, inner, a + i * a_row, a_row, a_in, b, b_row, c + i * c_row, c_row);
-    if (i < rows) NAME(gemm_block)(1, vecs, inner, a + i * a_row, a_row, a_in, b, b_row, c + i * c_row, c_row);
+#define BLOCK(count)                                                                                    \
+    NAME(gemm_block)(count, vecs, inner, a + i * a_row, a_row, a_in, b, b_row, start ? start + i * start_row : 0, \
+                     start_row, c + i * c_row, c_row)
+    for (; i + BLOCK_ROWS <= rows; i += BLOCK_ROWS) BLOCK(BLOCK_ROWS);
+    for (; i + 2 <= rows; i += 2) BLOCK(2);
+    if (i < rows) BLOCK(1);
+#undef BLOCK
 }
 
 static void NAME(gemm)(int64_t rows, int64_t cols, int64_t inner, const REAL *restrict a, int64_t a_row, int64_t a_in,
-                       const REAL *restrict b, int64_t b_row, REAL *restrict c, int64_t c_row) {
+                       const REAL *restrict b, int64_t b_row, const REAL *start, int64_t start_row, REAL *c,
+                       int64_t c_row) {
     int64_t j = 0;
+#define FROM (start ? start + j : 0)
     for (; j + 2 * LANES <= cols; j += 2 * LANES)
-        NAME(gemm_column)(2, rows, inner, a, a_row, a_in, b + j, b_row, c + j, c_row);
+        NAME(gemm_column)(2, rows, inner, a, a_row, a_in, b + j, b_row, FROM, start_row, c + j, c_row);
     for (; j + LANES <= cols; j += LANES)
-        NAME(gemm_column)(1, rows, inner, a, a_row, a_in, b + j, b_row, c + j, c_row);
-    if (j == cols) return;
-    for (int64_t i = 0; i < rows; i++)
-        for (int64_t k = 0; k < inner; k++) {
-            const REAL left = a[i * a_row + k * a_in];
-            for (int64_t l = j; l < cols; l++) c[i * c_row + l] += left * b[k * b_row + l];
+        NAME(gemm_column)(1, rows, inner, a, a_row, a_in, b + j, b_row, FROM, start_row, c + j, c_row);
+#undef FROM
+    for (; j < cols; j++)
+        for (int64_t i = 0; i < rows; i++) {
+            REAL sum = start ? start[i * start_row + j] : 0;
+            for (int64_t k = 0; k < inner; k++) sum += a[i * a_row + k * a_in] * b[k * b_row + j];
+            c[i * c_row + j] = sum;
         }
 }
 
-/* ---- rows of a tile ---- */
+/* ---- the state of a tile ----
+ * While everybody is present the state is simply the rows just written; only when somebody is missing does it need
+ * memory of its own, into which rows are put by slot. */
 
-INLINE void NAME(fill)(int64_t n, int64_t cols, const REAL *restrict row, REAL *restrict out) {
-    for (int64_t i = 0; i < n; i++) memcpy(out + i * cols, row, (size_t)cols * sizeof(REAL));
-}
-
-/* The rows of a tile's state that belong to n cells: the state itself where everybody is present. */
-INLINE const REAL *NAME(pick)(int64_t n, int64_t hidden, const int64_t *slot, int64_t origin, const REAL *state,
-                              REAL *restrict rows) {
-    if (!slot) return state;
+/* The rows of a state that belong to n cells. */
+INLINE void NAME(pick)(int64_t n, int64_t hidden, const int64_t *slot, int64_t origin, const REAL *restrict state,
+                       REAL *restrict rows) {
     for (int64_t i = 0; i < n; i++)
         memcpy(rows + i * hidden, state + (slot[i] - origin) * hidden, (size_t)hidden * sizeof(REAL));
-    return rows;
 }
 
-INLINE void NAME(put)(int64_t n, int64_t hidden, const int64_t *slot, int64_t origin, const REAL *rows,
+INLINE void NAME(put)(int64_t n, int64_t hidden, const int64_t *slot, int64_t origin, const REAL *restrict rows,
                       REAL *restrict state) {
-    if (!slot) {
-        memcpy(state, rows, (size_t)(n * hidden) * sizeof(REAL));
-        return;
-    }
     for (int64_t i = 0; i < n; i++)
         memcpy(state + (slot[i] - origin) * hidden, rows + i * hidden, (size_t)hidden * sizeof(REAL));
+}
+
+/* The old state of n cells at the beginning of a step; now points to the tile's whole state, own to its memory. */
+INLINE const REAL *NAME(before)(int64_t n, int64_t slots, int64_t hidden, const int64_t *slot, int64_t origin,
+                                const REAL **now, REAL *own, REAL *picked) {
+    if (n == slots) return *now;
+    if (*now != own) memcpy(own, *now, (size_t)(slots * hidden) * sizeof(REAL));
+    *now = own;
+    NAME(pick)(n, hidden, slot, origin, own, picked);
+    return picked;
+}
+
+/* Makes the new rows of n cells part of the state. */
+INLINE void NAME(after)(int64_t n, int64_t slots, int64_t hidden, const int64_t *slot, int64_t origin,
+                        const REAL **now, REAL *own, const REAL *rows) {
+    if (n == slots)
+        *now = rows;
+    else
+        NAME(put)(n, hidden, slot, origin, rows, own);
+}
+
+/* The old states of every step of a tile, for the way back: pointers to them where they stay as they are, copies in
+ * spill where they do not. Gives the end of what it spilled. */
+INLINE REAL *NAME(retrace)(int64_t snapshots, int64_t tiles, int64_t tile, int64_t slots, int64_t hidden,
+                           const int64_t *bounds, const int64_t *slot, int64_t origin, const REAL *first,
+                           const REAL *out, REAL *own, const REAL **olds, REAL *spill) {
+    const REAL *now = first;
+    for (int64_t t = 0; t < snapshots; t++) {
+        const int64_t start = bounds[t * (tiles + 1) + tile], n = bounds[t * (tiles + 1) + tile + 1] - start;
+        if (!n) continue;
+        olds[t] = NAME(before)(n, slots, hidden, slot + start, origin, &now, own, spill);
+        if (olds[t] == own) {
+            memcpy(spill, own, (size_t)(n * hidden) * sizeof(REAL));
+            olds[t] = spill;
+        }
+        if (olds[t] == spill) spill += n * hidden;
+        NAME(after)(n, slots, hidden, slot + start, origin, &now, own, out + start * hidden);
+    }
+    return spill;
 }
 
 /* ---- gates ---- */
@@ -225,8 +265,8 @@ INLINE void NAME(lstm_gates_backward)(int64_t n, int64_t hidden, const REAL *res
 }
 
 /* ---- walks of GRU tiles ----
- * work: rows x 8H numbers for gates and picked rows, then slots x H (forward) or slots x 2H (backward) for states,
- * then, backward only, cells x H for the states before every step of one tile. */
+ * work: rows x 7H numbers for gates and picked rows; backward has 8H, then slots x H for the state, cells x H for old
+ * states of one tile, and snapshots pointers. */
 
 /* Projections of n rows: with reset on the state gx ends as activated gates, their candidate not yet squashed, and
  * gh[0:n*H] as r h; else gx and gh are the plain projections of input and state. */
@@ -234,194 +274,167 @@ INLINE void NAME(gru_project)(int64_t n, int64_t width, int64_t hidden, int64_t 
                               const REAL *h, const REAL *w_ih, const REAL *w_hh, const REAL *b_ih,
                               const REAL *b_hh, REAL *gx, REAL *gh) {
     const int64_t all = 3 * hidden, two = 2 * hidden;
-    NAME(fill)(n, all, b_ih, gx);
-    NAME(gemm)(n, all, width, x, width, 1, w_ih, all, gx, all);
+    NAME(gemm)(n, all, width, x, width, 1, w_ih, all, b_ih, 0, gx, all);
     if (reset_state) {
-        NAME(gemm)(n, two, hidden, h, hidden, 1, w_hh, all, gx, all);
+        NAME(gemm)(n, two, hidden, h, hidden, 1, w_hh, all, gx, all, gx, all);
         NAME(gru_reset)(n, hidden, gx, h, gh);
-        NAME(gemm)(n, hidden, hidden, gh, hidden, 1, w_hh + two, all, gx + two, all);
+        NAME(gemm)(n, hidden, hidden, gh, hidden, 1, w_hh + two, all, gx + two, all, gx + two, all);
     } else {
-        NAME(fill)(n, all, b_hh, gh);
-        NAME(gemm)(n, all, hidden, h, hidden, 1, w_hh, all, gh, all);
+        NAME(gemm)(n, all, hidden, h, hidden, 1, w_hh, all, b_hh, 0, gh, all);
     }
 }
 
-void NAME(gru_forward)(int64_t first, int64_t last, int64_t snapshots, int64_t tiles, int64_t rows,
-                              int64_t width, int64_t hidden, int64_t reset_state, const int64_t *edges,
-                              const int64_t *bounds, const int64_t *slot, const REAL *x, const REAL *h_first,
-                              const REAL *w_ih, const REAL *w_hh, const REAL *b_ih, const REAL *b_hh, REAL *out,
-                              REAL *h_last, REAL *work) {
+void NAME(gru_forward)(int64_t first, int64_t last, int64_t snapshots, int64_t tiles, int64_t rows, int64_t width,
+                       int64_t hidden, int64_t reset_state, const int64_t *edges, const int64_t *bounds,
+                       const int64_t *slot, const REAL *x, const REAL *h_first, const REAL *w_ih, const REAL *w_hh,
+                       const REAL *b_ih, const REAL *b_hh, REAL *out, REAL *h_last, REAL *work) {
     REAL *gx = work, *gh = gx + rows * 3 * hidden, *picked = gh + rows * 3 * hidden;
     for (int64_t tile = first; tile < last; tile++) {
         const int64_t origin = edges[tile], slots = edges[tile + 1] - origin;
-        REAL *state = h_last + origin * hidden;
-        memcpy(state, h_first + origin * hidden, (size_t)(slots * hidden) * sizeof(REAL));
+        const REAL *now = h_first + origin * hidden;
+        REAL *own = h_last + origin * hidden;
         for (int64_t t = 0; t < snapshots; t++) {
             const int64_t start = bounds[t * (tiles + 1) + tile], n = bounds[t * (tiles + 1) + tile + 1] - start;
-            const int64_t *at = n < slots ? slot + start : 0;
+            REAL *new = out + start * hidden;
             if (!n) continue;
-            const REAL *h = NAME(pick)(n, hidden, at, origin, state, picked);
+            const REAL *h = NAME(before)(n, slots, hidden, slot + start, origin, &now, own, picked);
             NAME(gru_project)(n, width, hidden, reset_state, x + start * width, h, w_ih, w_hh, b_ih, b_hh, gx, gh);
             if (reset_state)
-                NAME(gru_update)(n, hidden, gx, h, out + start * hidden);
+                NAME(gru_update)(n, hidden, gx, h, new);
             else
-                NAME(gru_gates)(n, hidden, gx, gh, h, out + start * hidden);
-            NAME(put)(n, hidden, at, origin, out + start * hidden, state);
+                NAME(gru_gates)(n, hidden, gx, gh, h, new);
+            NAME(after)(n, slots, hidden, slot + start, origin, &now, own, new);
         }
+        if (now != own) memcpy(own, now, (size_t)(slots * hidden) * sizeof(REAL));
     }
 }
 
 /* d_state [S, H] holds the gradient of the last states and receives that of the first. d_x may be NULL. Gradients of
  * weights are added, transposed like the weights; plain_hh is the state's weight as torch has it, [3H, H], plain_ih
  * the input's, [3H, F]. */
-void NAME(gru_backward)(int64_t first, int64_t last, int64_t snapshots, int64_t tiles, int64_t rows,
-                               int64_t slots_max, int64_t width, int64_t hidden, int64_t reset_state,
-                               const int64_t *edges, const int64_t *bounds, const int64_t *slot, const REAL *x,
-                               const REAL *h_first, const REAL *w_ih, const REAL *w_hh, const REAL *plain_ih,
-                               const REAL *plain_hh, const REAL *b_ih, const REAL *b_hh, const REAL *out,
-                               const REAL *d_out, REAL *d_state, REAL *d_x, REAL *d_w_ih, REAL *d_w_hh,
-                               REAL *d_b_ih, REAL *d_b_hh, REAL *work) {
+void NAME(gru_backward)(int64_t first, int64_t last, int64_t snapshots, int64_t tiles, int64_t rows, int64_t slots_max,
+                        int64_t width, int64_t hidden, int64_t reset_state, const int64_t *edges,
+                        const int64_t *bounds, const int64_t *slot, const REAL *x, const REAL *h_first,
+                        const REAL *w_ih, const REAL *w_hh, const REAL *plain_ih, const REAL *plain_hh,
+                        const REAL *b_ih, const REAL *b_hh, const REAL *out, const REAL *d_out, REAL *d_state,
+                        REAL *d_x, REAL *d_w_ih, REAL *d_w_hh, REAL *d_b_ih, REAL *d_b_hh, REAL *work) {
     const int64_t all = 3 * hidden, two = 2 * hidden;
-    REAL *gx = work, *gh = gx + rows * all, *dh = gh + rows * all, *drh = dh + rows * hidden;
-    REAL *state = drh + rows * hidden, *olds = state + slots_max * hidden;
+    const REAL **olds = (const REAL **)work;
+    REAL *gx = (REAL *)(olds + snapshots), *gh = gx + rows * all, *picked = gh + rows * all;
+    REAL *drh = picked + rows * hidden, *own = drh + rows * hidden, *spill = own + slots_max * hidden;
     for (int64_t tile = first; tile < last; tile++) {
         const int64_t origin = edges[tile], slots = edges[tile + 1] - origin;
-        REAL *running = d_state + origin * hidden, *old = olds;
-        memcpy(state, h_first + origin * hidden, (size_t)(slots * hidden) * sizeof(REAL));
-        for (int64_t t = 0; t < snapshots; t++) {
-            const int64_t start = bounds[t * (tiles + 1) + tile], n = bounds[t * (tiles + 1) + tile + 1] - start;
-            const int64_t *at = n < slots ? slot + start : 0;
-            if (NAME(pick)(n, hidden, at, origin, state, old) == state)
-                memcpy(old, state, (size_t)(n * hidden) * sizeof(REAL));
-            NAME(put)(n, hidden, at, origin, out + start * hidden, state);
-            old += n * hidden;
-        }
+        REAL *running = d_state + origin * hidden;
+        NAME(retrace)(snapshots, tiles, tile, slots, hidden, bounds, slot, origin, h_first + origin * hidden, out, own,
+                      olds, spill);
         for (int64_t t = snapshots - 1; t >= 0; t--) {
             const int64_t start = bounds[t * (tiles + 1) + tile], n = bounds[t * (tiles + 1) + tile + 1] - start;
-            const int64_t *at = n < slots ? slot + start : 0;
+            const REAL *in = x + start * width, *old = olds[t];
+            REAL *dh = n == slots ? running : picked;
             if (!n) continue;
-            old -= n * hidden;
-            const REAL *in = x + start * width;
-            if (NAME(pick)(n, hidden, at, origin, running, dh) == running)
-                memcpy(dh, running, (size_t)(n * hidden) * sizeof(REAL));
+            if (n < slots) NAME(pick)(n, hidden, slot + start, origin, running, picked);
             SIMD for (int64_t i = 0; i < n * hidden; i++) dh[i] += d_out[start * hidden + i];
             NAME(gru_project)(n, width, hidden, reset_state, in, old, w_ih, w_hh, b_ih, b_hh, gx, gh);
             if (reset_state) {
                 NAME(gru_update_backward)(n, hidden, gx, old, dh);
-                NAME(gemm)(hidden, hidden, n, gh, 1, hidden, gx + two, all, d_w_hh + two, all);
-                memset(drh, 0, (size_t)(n * hidden) * sizeof(REAL));
-                NAME(gemm)(n, hidden, hidden, gx + two, all, 1, plain_hh + two * hidden, hidden, drh, hidden);
+                NAME(gemm)(hidden, hidden, n, gh, 1, hidden, gx + two, all, d_w_hh + two, all, d_w_hh + two, all);
+                NAME(gemm)(n, hidden, hidden, gx + two, all, 1, plain_hh + two * hidden, hidden, 0, 0, drh, hidden);
                 NAME(gru_reset_backward)(n, hidden, gx, old, drh, dh, d_b_ih);
-                NAME(gemm)(hidden, two, n, old, 1, hidden, gx, all, d_w_hh, all);
-                NAME(gemm)(n, hidden, two, gx, all, 1, plain_hh, hidden, dh, hidden);
+                NAME(gemm)(hidden, two, n, old, 1, hidden, gx, all, d_w_hh, all, d_w_hh, all);
+                NAME(gemm)(n, hidden, two, gx, all, 1, plain_hh, hidden, dh, hidden, dh, hidden);
             } else {
                 NAME(gru_gates_backward)(n, hidden, gx, gh, old, dh, d_b_ih, d_b_hh);
-                NAME(gemm)(hidden, all, n, old, 1, hidden, gh, all, d_w_hh, all);
-                NAME(gemm)(n, hidden, all, gh, all, 1, plain_hh, hidden, dh, hidden);
+                NAME(gemm)(hidden, all, n, old, 1, hidden, gh, all, d_w_hh, all, d_w_hh, all);
+                NAME(gemm)(n, hidden, all, gh, all, 1, plain_hh, hidden, dh, hidden, dh, hidden);
             }
-            NAME(gemm)(width, all, n, in, 1, width, gx, all, d_w_ih, all);
-            if (d_x) {
-                memset(d_x + start * width, 0, (size_t)(n * width) * sizeof(REAL));
-                NAME(gemm)(n, width, all, gx, all, 1, plain_ih, width, d_x + start * width, width);
-            }
-            NAME(put)(n, hidden, at, origin, dh, running);
+            NAME(gemm)(width, all, n, in, 1, width, gx, all, d_w_ih, all, d_w_ih, all);
+            if (d_x) NAME(gemm)(n, width, all, gx, all, 1, plain_ih, width, 0, 0, d_x + start * width, width);
+            if (n < slots) NAME(put)(n, hidden, slot + start, origin, dh, running);
         }
     }
 }
 
 /* ---- walks of LSTM tiles ----
- * work: rows x 4H for gates, rows x 2H picked; backward rows x (8H + 4H) and slots x 2H, then cells x 2H for the
- * states before every step. cells [C, H] keeps every cell state; gates [C, 4H] the activated gates, or is NULL. */
+ * work: rows x 6H for gates and picked rows; backward has rows x 10H, then slots x H, cells x 2H for old states of one
+ * tile, and 2 x snapshots pointers. cells [C, H] keeps every cell state; gates [C, 4H] the activated gates, or is NULL
+ * where backward is to compute them again. */
 
 INLINE void NAME(lstm_project)(int64_t n, int64_t width, int64_t hidden, const REAL *x, const REAL *h,
                                const REAL *w_ih, const REAL *w_hh, const REAL *bias, REAL *g) {
     const int64_t all = 4 * hidden;
-    NAME(fill)(n, all, bias, g);
-    NAME(gemm)(n, all, width, x, width, 1, w_ih, all, g, all);
-    NAME(gemm)(n, all, hidden, h, hidden, 1, w_hh, all, g, all);
+    NAME(gemm)(n, all, width, x, width, 1, w_ih, all, bias, 0, g, all);
+    NAME(gemm)(n, all, hidden, h, hidden, 1, w_hh, all, g, all, g, all);
 }
 
-void NAME(lstm_forward)(int64_t first, int64_t last, int64_t snapshots, int64_t tiles, int64_t rows,
-                               int64_t width, int64_t hidden, const int64_t *edges, const int64_t *bounds,
-                               const int64_t *slot, const REAL *x, const REAL *h_first, const REAL *c_first,
-                               const REAL *w_ih, const REAL *w_hh, const REAL *bias, REAL *out, REAL *cells,
-                               REAL *gates, REAL *h_last, REAL *c_last, REAL *work) {
+void NAME(lstm_forward)(int64_t first, int64_t last, int64_t snapshots, int64_t tiles, int64_t rows, int64_t width,
+                        int64_t hidden, const int64_t *edges, const int64_t *bounds, const int64_t *slot,
+                        const REAL *x, const REAL *h_first, const REAL *c_first, const REAL *w_ih, const REAL *w_hh,
+                        const REAL *bias, REAL *out, REAL *cells, REAL *gates, REAL *h_last, REAL *c_last,
+                        REAL *work) {
     REAL *g = work, *h_rows = g + rows * 4 * hidden, *c_rows = h_rows + rows * hidden;
     for (int64_t tile = first; tile < last; tile++) {
         const int64_t origin = edges[tile], slots = edges[tile + 1] - origin;
-        REAL *h_state = h_last + origin * hidden, *c_state = c_last + origin * hidden;
-        memcpy(h_state, h_first + origin * hidden, (size_t)(slots * hidden) * sizeof(REAL));
-        memcpy(c_state, c_first + origin * hidden, (size_t)(slots * hidden) * sizeof(REAL));
+        const REAL *h_now = h_first + origin * hidden, *c_now = c_first + origin * hidden;
+        REAL *h_own = h_last + origin * hidden, *c_own = c_last + origin * hidden;
         for (int64_t t = 0; t < snapshots; t++) {
             const int64_t start = bounds[t * (tiles + 1) + tile], n = bounds[t * (tiles + 1) + tile + 1] - start;
-            const int64_t *at = n < slots ? slot + start : 0;
+            const int64_t *at = slot + start;
             if (!n) continue;
             REAL *here = gates ? gates + start * 4 * hidden : g;
-            const REAL *h = NAME(pick)(n, hidden, at, origin, h_state, h_rows);
-            const REAL *c = NAME(pick)(n, hidden, at, origin, c_state, c_rows);
+            const REAL *h = NAME(before)(n, slots, hidden, at, origin, &h_now, h_own, h_rows);
+            const REAL *c = NAME(before)(n, slots, hidden, at, origin, &c_now, c_own, c_rows);
             NAME(lstm_project)(n, width, hidden, x + start * width, h, w_ih, w_hh, bias, here);
             NAME(lstm_gates)(n, hidden, here, c, cells + start * hidden, out + start * hidden);
-            NAME(put)(n, hidden, at, origin, out + start * hidden, h_state);
-            NAME(put)(n, hidden, at, origin, cells + start * hidden, c_state);
+            NAME(after)(n, slots, hidden, at, origin, &h_now, h_own, out + start * hidden);
+            NAME(after)(n, slots, hidden, at, origin, &c_now, c_own, cells + start * hidden);
         }
+        if (h_now != h_own) memcpy(h_own, h_now, (size_t)(slots * hidden) * sizeof(REAL));
+        if (c_now != c_own) memcpy(c_own, c_now, (size_t)(slots * hidden) * sizeof(REAL));
     }
 }
 
 void NAME(lstm_backward)(int64_t first, int64_t last, int64_t snapshots, int64_t tiles, int64_t rows,
-                                int64_t slots_max, int64_t width, int64_t hidden, const int64_t *edges,
-                                const int64_t *bounds, const int64_t *slot, const REAL *x, const REAL *h_first,
-                                const REAL *c_first, const REAL *w_ih, const REAL *w_hh, const REAL *plain_ih,
-                                const REAL *plain_hh, const REAL *bias, const REAL *out, const REAL *cells,
-                                const REAL *gates, const REAL *d_out, REAL *d_h, REAL *d_c, REAL *d_x,
-                                REAL *d_w_ih, REAL *d_w_hh, REAL *d_bias, REAL *work) {
+                         int64_t slots_max, int64_t width, int64_t hidden, const int64_t *edges,
+                         const int64_t *bounds, const int64_t *slot, const REAL *x, const REAL *h_first,
+                         const REAL *c_first, const REAL *w_ih, const REAL *w_hh, const REAL *plain_ih,
+                         const REAL *plain_hh, const REAL *bias, const REAL *out, const REAL *cells,
+                         const REAL *gates, const REAL *d_out, REAL *d_h, REAL *d_c, REAL *d_x, REAL *d_w_ih,
+                         REAL *d_w_hh, REAL *d_bias, REAL *work) {
     const int64_t all = 4 * hidden;
-    REAL *g = work, *dg = g + rows * all, *dh = dg + rows * all, *dc = dh + rows * hidden;
-    REAL *h_state = dc + rows * hidden, *c_state = h_state + slots_max * hidden, *olds = c_state + slots_max * hidden;
-    REAL *unused = g + rows * all; /* new states computed again land where dg will be written */
+    const REAL **h_olds = (const REAL **)work, **c_olds = h_olds + snapshots;
+    REAL *g = (REAL *)(c_olds + snapshots), *dg = g + rows * all, *h_rows = dg + rows * all;
+    REAL *c_rows = h_rows + rows * hidden, *own = c_rows + rows * hidden, *spill = own + slots_max * hidden;
     for (int64_t tile = first; tile < last; tile++) {
         const int64_t origin = edges[tile], slots = edges[tile + 1] - origin;
-        REAL *run_h = d_h + origin * hidden, *run_c = d_c + origin * hidden, *old = olds;
-        memcpy(h_state, h_first + origin * hidden, (size_t)(slots * hidden) * sizeof(REAL));
-        memcpy(c_state, c_first + origin * hidden, (size_t)(slots * hidden) * sizeof(REAL));
-        for (int64_t t = 0; t < snapshots; t++) {
-            const int64_t start = bounds[t * (tiles + 1) + tile], n = bounds[t * (tiles + 1) + tile + 1] - start;
-            const int64_t *at = n < slots ? slot + start : 0;
-            if (NAME(pick)(n, hidden, at, origin, h_state, old) == h_state)
-                memcpy(old, h_state, (size_t)(n * hidden) * sizeof(REAL));
-            old += n * hidden;
-            if (NAME(pick)(n, hidden, at, origin, c_state, old) == c_state)
-                memcpy(old, c_state, (size_t)(n * hidden) * sizeof(REAL));
-            old += n * hidden;
-            NAME(put)(n, hidden, at, origin, out + start * hidden, h_state);
-            NAME(put)(n, hidden, at, origin, cells + start * hidden, c_state);
-        }
+        REAL *run_h = d_h + origin * hidden, *run_c = d_c + origin * hidden;
+        REAL *free = NAME(retrace)(snapshots, tiles, tile, slots, hidden, bounds, slot, origin,
+                                   h_first + origin * hidden, out, own, h_olds, spill);
+        NAME(retrace)(snapshots, tiles, tile, slots, hidden, bounds, slot, origin, c_first + origin * hidden, cells,
+                      own, c_olds, free);
         for (int64_t t = snapshots - 1; t >= 0; t--) {
             const int64_t start = bounds[t * (tiles + 1) + tile], n = bounds[t * (tiles + 1) + tile + 1] - start;
-            const int64_t *at = n < slots ? slot + start : 0;
-            if (!n) continue;
-            old -= 2 * n * hidden;
-            const REAL *in = x + start * width, *h = old, *c = old + n * hidden;
+            const REAL *in = x + start * width, *h = h_olds[t], *c = c_olds[t];
             const REAL *here = gates ? gates + start * all : g;
-            if (!gates) {
+            REAL *dh = n == slots ? run_h : h_rows, *dc = n == slots ? run_c : c_rows;
+            if (!n) continue;
+            if (!gates) { /* the new states computed again land where dg will be written */
                 NAME(lstm_project)(n, width, hidden, in, h, w_ih, w_hh, bias, g);
-                NAME(lstm_gates)(n, hidden, g, c, unused, unused + n * hidden);
+                NAME(lstm_gates)(n, hidden, g, c, dg, dg + n * hidden);
             }
-            if (NAME(pick)(n, hidden, at, origin, run_h, dh) == run_h)
-                memcpy(dh, run_h, (size_t)(n * hidden) * sizeof(REAL));
-            if (NAME(pick)(n, hidden, at, origin, run_c, dc) == run_c)
-                memcpy(dc, run_c, (size_t)(n * hidden) * sizeof(REAL));
+            if (n < slots) {
+                NAME(pick)(n, hidden, slot + start, origin, run_h, h_rows);
+                NAME(pick)(n, hidden, slot + start, origin, run_c, c_rows);
+            }
             SIMD for (int64_t i = 0; i < n * hidden; i++) dh[i] += d_out[start * hidden + i];
             NAME(lstm_gates_backward)(n, hidden, here, c, cells + start * hidden, dh, dc, dg, d_bias);
-            NAME(gemm)(width, all, n, in, 1, width, dg, all, d_w_ih, all);
-            NAME(gemm)(hidden, all, n, h, 1, hidden, dg, all, d_w_hh, all);
-            memset(dh, 0, (size_t)(n * hidden) * sizeof(REAL));
-            NAME(gemm)(n, hidden, all, dg, all, 1, plain_hh, hidden, dh, hidden);
-            if (d_x) {
-                memset(d_x + start * width, 0, (size_t)(n * width) * sizeof(REAL));
-                NAME(gemm)(n, width, all, dg, all, 1, plain_ih, width, d_x + start * width, width);
+            NAME(gemm)(width, all, n, in, 1, width, dg, all, d_w_ih, all, d_w_ih, all);
+            NAME(gemm)(hidden, all, n, h, 1, hidden, dg, all, d_w_hh, all, d_w_hh, all);
+            NAME(gemm)(n, hidden, all, dg, all, 1, plain_hh, hidden, 0, 0, dh, hidden);
+            if (d_x) NAME(gemm)(n, width, all, dg, all, 1, plain_ih, width, 0, 0, d_x + start * width, width);
+            if (n < slots) {
+                NAME(put)(n, hidden, slot + start, origin, dh, run_h);
+                NAME(put)(n, hidden, slot + start, origin, dc, run_c);
             }
-            NAME(put)(n, hidden, at, origin, dh, run_h);
-            NAME(put)(n, hidden, at, origin, dc, run_c);
         }
     }
 }

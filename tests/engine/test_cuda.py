@@ -1,0 +1,50 @@
+"""Everything on a GPU: the same numbers as on the CPU, and whole runs. Skipped where there is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import strobe
+from strobe.graph.synthetic import Social
+from strobe.models import MODELS, make_model
+from strobe.tasks import TASKS
+from strobe.view import Carry, Cells, View
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU that torch can use")
+
+GRAPH = Social(nodes=120, snapshots=9, edges=400, away=0.2, labels=True, communities=4).write()
+
+
+def _passes(name: str, device: str) -> list[torch.Tensor]:
+    """Outputs of two windows and the gradients of all parameters, in double precision."""
+    torch.manual_seed(0)
+    model = make_model(name, 2, hidden=8).double().to(device)
+    carry: Carry | None = None
+    outputs = []
+    for part in (GRAPH[:4], GRAPH[4:]):
+        view = View(Cells(part, dtype=torch.float64, device=device), carry)
+        outputs.append(model(view))
+        carry = view.carry
+    torch.cat(outputs).square().mean().backward()
+    return [*outputs, *(weight.grad for weight in model.parameters() if weight.grad is not None)]
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_models_give_the_same_numbers_on_a_gpu(name: str) -> None:
+    for gpu, cpu in zip(_passes(name, "cuda"), _passes(name, "cpu"), strict=True):
+        torch.testing.assert_close(gpu.cpu(), cpu, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("task", sorted(TASKS))
+@pytest.mark.parametrize("options", [{}, {"window": 3}, {"recompute": 2}])
+def test_runs_train_resume_and_answer_on_a_gpu(task: str, options: dict[str, int], tmp_path: Path) -> None:
+    graph = GRAPH.save(tmp_path / "graph")
+    run = strobe.train(graph, "tgcn", task, epochs=3, device="cuda", out=tmp_path / "run", **options)
+    assert len(run.history) == 3
+    again = strobe.train(None, None, out=tmp_path / "run", resume=True, epochs=5)
+    assert len(again.history) == 5
+    on_cpu = strobe.train(graph, "tgcn", task, epochs=5, device="cpu", **options)
+    assert again.test[run.problem.metric] == pytest.approx(on_cpu.test[run.problem.metric], rel=0.05)
