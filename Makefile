@@ -23,7 +23,7 @@ check: .venv/ready
 clean:
 	rm -rf .venv demo
 
-.venv/ready: pyproject.toml constraints.txt
+.venv/ready: pyproject.toml constraints.txt $(wildcard strobe/ops/native/*.[ch])
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Strobe needs Python 3.11 or newer; say which with PYTHON=..."; exit 1; }
 	$(PYTHON) -m venv .venv
 	@echo "installing Strobe and what it needs into .venv (a few minutes the first time)"

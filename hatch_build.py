@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+import sysconfig
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,6 @@ class KernelsHook(BuildHookInterface):  # type: ignore[type-arg]
             self.app.display_warning(f"Strobe's CPU kernels were not compiled, plain torch is used instead: {problem}")
             return
         build_data["pure_python"] = False
-        build_data["tag"] = None
-        build_data["infer_tag"] = True
+        # Any Python 3 can load the libraries, but only on a platform as this one.
+        build_data["tag"] = f"py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
         build_data["artifacts"].append("strobe/ops/native/kernels-*.so")

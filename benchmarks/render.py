@@ -14,13 +14,13 @@ from benchmarks.record import RESULTS
 from strobe.graph.datasets import DATA_SETS
 
 ROOT = RESULTS.parent.parent
-DOCUMENTS = ("README.md", "docs/data.md")
+DOCUMENTS = ("README.md", "docs/data.md", "docs/tasks.md", "docs/training.md", "docs/measuring.md")
 _MARKED = re.compile(r"(<!-- figures: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def ingest() -> list[str]:
     """The table of benchmarks/ingest.py."""
-    record: dict[str, Any] = json.loads((RESULTS / "ingest.json").read_text())
+    record = _record("ingest")
     figures, samples = record["figures"], record["samples"]
     written, opened = samples["write"], samples["open"]
     return [
@@ -47,7 +47,78 @@ def datasets() -> list[str]:
     return ["| name | what | nodes | edges | snapshots | tasks |", "|---|---|---|---|---|---|", *rows]
 
 
-TABLES: dict[str, Callable[[], list[str]]] = {"ingest": ingest, "datasets": datasets}
+def _record(name: str) -> dict[str, Any]:
+    """The newest record of a benchmark."""
+    record: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text())
+    return record
+
+
+_PEER_NAMES = {"tgcn": "T-GCN", "evolvegcno": "EvolveGCN-O", "evolvegcnh": "EvolveGCN-H", "mpnnlstm": "MPNN-LSTM"}
+
+
+def peers() -> list[str]:
+    """The table of benchmarks/peers.py."""
+    record = _record("peers")
+    rows = []
+    for model, name in _PEER_NAMES.items():
+        ours, theirs = record["samples"][model]["strobe"], record["samples"][model]["pygt"]
+        speedup = record["figures"][f"{model}_speedup"]
+        rows.append(
+            f"| {name} | {ours['median_s']:.2f} s | {theirs['median_s']:.2f} s | {speedup:.1f} "
+            f"| {ours['peak_bytes'] / 2**20:,.0f} MiB | {theirs['peak_bytes'] / 2**20:,.0f} MiB |"
+        )
+    graph = record["samples"]["graph"]
+    size = f"{graph['nodes']:,} nodes, {graph['snapshots']} snapshots of {graph['edges_per_snapshot']:,} edges"
+    return [
+        f"| an epoch on {size} | Strobe | the peer | times as fast | memory | the peer's |",
+        "|---|---|---|---|---|---|",
+        *rows,
+    ]
+
+
+def epoch() -> list[str]:
+    """The tables of benchmarks/epoch.py as one."""
+    record = _record("epoch")
+    figures = record["figures"]
+    rows = []
+    for key, stage in record["samples"].items():
+        model, name = key.split(" ")
+        floor = stage["floor_s"]
+        against = f"{1000 * floor:.0f} | {stage['seconds'] / floor:.1f}" if floor else "– | –"
+        rows.append(
+            f"| {model} | `{name.lstrip('_')}` | {1000 * stage['seconds']:.0f} | {stage['share']:.0%} | {against} |"
+        )
+    return [
+        f"Copying: {figures['copy_gb_per_s']:.1f} GB/s. Multiplying: {figures['multiply_gflop_per_s']:.0f} GFLOP/s.",
+        "",
+        "| model | stage | ms | share | floor, ms | times the floor |",
+        "|---|---|---|---|---|---|",
+        *rows,
+    ]
+
+
+def scaling() -> list[str]:
+    """The table of benchmarks/scaling.py."""
+    record = _record("scaling")
+    rows = [
+        f"| {row['model']} | {row['nodes']:,} | {row['cells']:,} | {row['arcs']:,} | {row['ns_per_touch']:.1f} "
+        f"| {row['bytes_per_cell']:,.0f} |"
+        for row in record["samples"]["rows"]
+    ]
+    return [
+        "| model | nodes | cells | arcs | ns per cell and arc | bytes per cell |",
+        "|---|---|---|---|---|---|",
+        *rows,
+    ]
+
+
+TABLES: dict[str, Callable[[], list[str]]] = {
+    "peers": peers,
+    "epoch": epoch,
+    "scaling": scaling,
+    "ingest": ingest,
+    "datasets": datasets,
+}
 
 
 def rendered(text: str) -> str:

@@ -53,7 +53,7 @@ def main() -> None:
         return epochs(chosen.child[0], int(chosen.child[1]), int(chosen.child[2]))
     sizes = (10_000, 30_000, 100_000) if chosen.quick else (10_000, 50_000, 200_000, 1_000_000, 2_000_000)
     record = Record("scaling", chosen.quick)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for model in MODELS:
         smallest = child(_MODULE, model, _SMALLEST, 3)
         per_touch, per_cell = [], []
@@ -65,22 +65,18 @@ def main() -> None:
             memory_cost = (found["peak_bytes"] - smallest["peak_bytes"]) / (found["cells"] - smallest["cells"])
             per_touch.append(cost)
             per_cell.append(memory_cost)
-            record.samples[f"{model} {nodes}"] = found
-            rows.append(
-                [
-                    model,
-                    f"{nodes:,}",
-                    f"{found['cells']:,}",
-                    f"{found['arcs']:,}",
-                    f"{cost * 1e9:.1f}",
-                    f"{memory_cost:,.0f}",
-                ]
-            )
+            told = {"model": model, "nodes": nodes, "ns_per_touch": 1e9 * cost, "bytes_per_cell": memory_cost}
+            rows.append(told | {name: found[name] for name in ("cells", "arcs", "seconds", "peak_bytes")})
         name = model.replace("-", "")
         record.figures[f"{name}_time_growth"] = per_touch[-1] / per_touch[0]
         record.figures[f"{name}_time_spread"] = max(per_touch) / min(per_touch)
         record.figures[f"{name}_memory_growth"] = per_cell[-1] / per_cell[0]
-    table(["model", "nodes", "cells", "arcs", "ns per cell and arc", "bytes per cell"], rows)
+    record.samples["rows"] = rows
+    shown = [
+        [row["model"], f"{row['nodes']:,}", f"{row['ns_per_touch']:.1f}", f"{row['bytes_per_cell']:,.0f}"]
+        for row in rows
+    ]
+    table(["model", "nodes", "ns per cell and arc", "bytes per cell"], shown)
     record.write(chosen.json)
     return None
 

@@ -53,7 +53,7 @@ def test_every_block_of_a_document_runs(document: str, tmp_path: Path, monkeypat
             done = subprocess.run(program, capture_output=True, text=True, env=env)
             assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
             ran += 1
-    assert ran > 2
+    assert ran or not blocks(document)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)

@@ -21,6 +21,7 @@ from strobe.engine.settings import Settings
 from strobe.engine.source import GraphLike, Source, fingerprint, open_source, reopen
 from strobe.engine.windows import Window, cut, prepare, stream
 from strobe.errors import OptionError
+from strobe.ops import native
 from strobe.tasks import Problem, Task, make_task
 
 
@@ -86,6 +87,8 @@ def choose(given: Given, earlier: dict[str, Any] | None, watch: Progress) -> Job
     """The job a user asked for. What is left open comes from the run that is resumed, if one is."""
     settings = _settings(given, earlier)
     device, threads = choose_device(settings.device), choose_threads(settings.threads)
+    if device.type == "cpu" and native.library() is None:
+        watch.note("the CPU kernels are not built, so plain torch runs: python -m strobe.ops.native.build makes them")
     choice = _model(given, earlier)
     source = _source(given, earlier, watch)
     known = given.task is not None or earlier is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -40,8 +41,9 @@ def test_models_give_the_same_numbers_on_a_gpu(name: str) -> None:
 
 @pytest.mark.parametrize("task", sorted(TASKS))
 @pytest.mark.parametrize("options", [{}, {"window": 3}, {"recompute": 2}])
-def test_runs_train_resume_and_answer_on_a_gpu(task: str, options: dict[str, int], tmp_path: Path) -> None:
-    graph = GRAPH.save(tmp_path / "graph")
+def test_runs_train_and_resume_on_a_gpu(task: str, options: dict[str, Any], tmp_path: Path) -> None:
+    graph = tmp_path / "graph"
+    GRAPH.save(graph)
     run = strobe.train(graph, "tgcn", task, epochs=3, device="cuda", out=tmp_path / "run", **options)
     assert len(run.history) == 3
     again = strobe.train(None, None, out=tmp_path / "run", resume=True, epochs=5)
