@@ -41,7 +41,7 @@ _LABELS: dict[str, Any] = {"task": "regression", "task_options": {"target": "lab
 _SEEDS = (0, 1, 2)
 CASES = (
     Case(data_set="england_covid", **_LABELS, settings={"epochs": 200}, seeds=_SEEDS),
-    Case(data_set="chickenpox", **_LABELS, settings={"epochs": 60}),
+    Case(data_set="chickenpox", **_LABELS, settings={"epochs": 100}),
     Case(data_set="twitter_tennis_uo17", **_LABELS, settings={"epochs": 60}),
     Case(data_set="mathoverflow_monthly", task="regression", settings={"epochs": 100}),
     Case(data_set="enron_full_monthly", task="regression", settings={"epochs": 60}),
@@ -104,7 +104,7 @@ def measured(case: Case, *, quick: bool) -> dict[str, Any]:
 
 def best_baseline(found: dict[str, Any], *, with_start: bool = True) -> str:
     """The name of the baseline that scores best in the test; with or without the one that is fitted."""
-    names = [name for name in found["baselines"] if with_start or name != START]
+    names: list[str] = [name for name in found["baselines"] if with_start or name != START]
     sign = 1 if found["higher_is_better"] else -1
     return max(names, key=lambda name: sign * found["baselines"][name])
 

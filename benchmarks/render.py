@@ -10,11 +10,12 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from benchmarks.quality import START, best_baseline, gain
 from benchmarks.record import RESULTS
 from strobe.graph.datasets import DATA_SETS
 
 ROOT = RESULTS.parent.parent
-DOCUMENTS = ("README.md", "docs/data.md", "docs/tasks.md", "docs/training.md", "docs/measuring.md")
+DOCUMENTS = ("README.md", "docs/data.md", "docs/tasks.md", "docs/training.md", "docs/measuring.md", "docs/results.md")
 _MARKED = re.compile(r"(<!-- figures: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -112,7 +113,40 @@ def scaling() -> list[str]:
     ]
 
 
+def quality() -> list[str]:
+    """The table of benchmarks/quality.py: bold where a model beats every baseline, the fitted one included."""
+    record = _record("quality")
+    figures, sets = record["figures"], record["samples"]
+    models = list(next(iter(sets.values()))["models"])
+    columns = ["data set", "task", "metric", "best trivial answer", "start", *models, "seeds", "s"]
+    lines = ["| " + " | ".join(columns) + " |", "|---" * len(columns) + "|"]
+    for name, found in sets.items():
+        trivial = best_baseline(found, with_start=False)
+        start = found["baselines"].get(START)
+        cells = [f"`{name}`", found["task"], found["metric"], f"{trivial}: {_short(found['baselines'][trivial])}"]
+        cells.append("–" if start is None else _short(start))
+        for model in models:
+            value = _short(found["models"][model])
+            cells.append(f"**{value}**" if gain(found, model) > 1 else value)
+        seconds = sum(run["seconds"] for runs in found["runs"].values() for run in runs)
+        lines.append("| " + " | ".join([*cells, str(len(found["seeds"])), f"{seconds:.0f}"]) + " |")
+    pairs = len(sets) * len(models)
+    return [
+        *lines,
+        "",
+        f"Of {pairs} pairs of data set and model {round(pairs * figures['beaten_unfitted'])} beat the best trivial "
+        f"answer, {round(pairs * figures['beaten'])} also the start. The whole run took "
+        f"{figures['seconds'] / 60:.0f} minutes on one core of an {record['hardware']['cpu']}.",
+    ]
+
+
+def _short(value: float) -> str:
+    """Three digits, or all before the point."""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:#.3g}"
+
+
 TABLES: dict[str, Callable[[], list[str]]] = {
+    "quality": quality,
     "peers": peers,
     "epoch": epoch,
     "scaling": scaling,

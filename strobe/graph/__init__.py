@@ -13,11 +13,12 @@ from strobe.graph.convert import (
 )
 from strobe.graph.disk import DiskSink, open_graph
 from strobe.graph.dynamic import DynamicGraph
-from strobe.graph.features import Carrier, Degrees, PerCell, Standardised, Static
+from strobe.graph.features import Beside, Carrier, Degrees, PerCell, Signature, Standardised, Static
 from strobe.graph.names import NodeNames
 from strobe.graph.snapshot import Snapshot
 
 __all__ = [
+    "Beside",
     "Carrier",
     "Degrees",
     "DiskSink",
@@ -26,6 +27,7 @@ __all__ = [
     "GraphBuilder",
     "NodeNames",
     "PerCell",
+    "Signature",
     "Snapshot",
     "Standardised",
     "Static",

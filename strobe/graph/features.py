@@ -129,7 +129,8 @@ class Signature(Carrier):
         hashed = _mixed(counter ^ _mixed(np.array([self.seed], np.uint64)))
         columns = np.arange(self.width)
         bits = (hashed[:, columns // 64] >> (columns % 64).astype(np.uint64)) & np.uint64(1)
-        return bits.astype(np.float32) * 2 - 1
+        signs: Array = bits.astype(np.float32) * 2 - 1
+        return signs
 
     def recipe(self) -> dict[str, Any]:
         return {"kind": "signature", "width": self.width, "seed": self.seed}

@@ -11,7 +11,8 @@ CHUNK = 1 << 18
 
 class PairDecoder(nn.Module):
     """w · ReLU(A s + B d + C (s ∘ d) + b) + c for directed edges; for undirected ones A = B, so that both orders
-    score the same. Scores are log-odds, one per pair."""
+    score the same. Scores are log-odds, one per pair; w and c begin at 0, so that an untrained decoder leaves what
+    scores start from as it is."""
 
     def __init__(self, width: int, *, directed: bool) -> None:
         super().__init__()
@@ -19,6 +20,8 @@ class PairDecoder(nn.Module):
         self.destination = nn.Linear(width, width, bias=False) if directed else None
         self.both = nn.Linear(width, width, bias=False)
         self.score = nn.Linear(width, 1)
+        nn.init.zeros_(self.score.weight)
+        nn.init.zeros_(self.score.bias)
 
     def forward(self, z: Tensor, sources: Tensor, destinations: Tensor) -> Tensor:
         if torch.is_grad_enabled() or len(sources) <= CHUNK:

@@ -1,19 +1,23 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from strobe.errors import FormatError, InputError
-from strobe.graph import Carrier, Degrees, DynamicGraph, PerCell, Standardised, Static, from_edges
-from strobe.graph.features import from_recipe, given
+from strobe.graph import Carrier, Degrees, DynamicGraph, PerCell, Standardised, Static, from_edges, open_graph
+from strobe.graph.features import Beside, Signature, from_recipe, given, size_and_origin
 
 # Four nodes: 0 -> 1 twice, 2 -> 1, 1 -> 1; node 3 alone. Then 3 -> 0 only, with node 1 absent.
 EDGES = [[[0, 0, 2, 1], [1, 1, 1, 1]], [[3], [0]]]
 NODES = [[0, 1, 2, 3], [0, 2, 3]]
 IN_OUT = [[[0, 2], [4, 1], [0, 1], [0, 0]], [[1, 0], [0, 0], [0, 1]]]
+
+SIGNATURES = ["-+--+++-----", "+-+++++++-++", "+---+-+-++-+", "----+-----++"]
+SEEDED = ["+-+---+++-+-", "-+-+-----++-", "-+++++-++-+-", "-+-------+++"]
 
 
 def _graph(**options: Any) -> DynamicGraph:
@@ -128,6 +132,84 @@ def test_static_rows_follow_the_nodes_and_per_cell_rows_the_cells() -> None:
     assert [x.ravel().tolist() for x in _x(_graph().with_features(PerCell(per_cell)))] == [[0, 1, 2, 3], [4, 5, 6]]
 
 
+def test_a_signature_is_the_same_at_all_times_and_in_all_views() -> None:
+    graph = _graph(x=Signature(48))
+    first, second = _x(graph)
+    assert second.tolist() == first[[0, 2, 3]].tolist()
+    assert _x(graph.subset([2, 3]))[0].tolist() == first[[2, 3]].tolist()
+    assert _x(graph[1:])[0].tolist() == second.tolist()
+    assert first.dtype == np.float32
+
+
+def test_a_signature_is_the_same_on_every_machine() -> None:
+    assert ["".join("-+"[int(v > 0)] for v in row) for row in _x(_graph(x=Signature(12)))[0]] == SIGNATURES
+    assert ["".join("-+"[int(v > 0)] for v in row) for row in _x(_graph(x=Signature(12, seed=7)))[0]] == SEEDED
+
+
+@pytest.mark.parametrize(("width", "seed"), [(64, 0), (200, 0), (64, 1), (65, 2**64 - 1)])
+def test_signatures_are_of_length_one_per_number_and_nearly_orthogonal(width: int, seed: int) -> None:
+    graph = from_edges([np.empty((2, 0))], num_nodes=500, x=Signature(width, seed))
+    x = _x(graph)[0].astype(np.float64)
+    assert set(np.unique(x)) == {-1.0, 1.0}
+    products = (x @ x.T / width)[~np.eye(500, dtype=bool)]
+    assert np.abs(products).max() < 6 / math.sqrt(width)
+    assert products.std() == pytest.approx(1 / math.sqrt(width), rel=0.05)
+    assert np.abs((x.T @ x / 500)[~np.eye(width, dtype=bool)]).max() < 6 / math.sqrt(500)
+    assert np.abs(x.mean(0)).max() < 6 / math.sqrt(500)
+
+
+def test_other_seeds_give_other_signatures() -> None:
+    graph = from_edges([np.empty((2, 0))], num_nodes=300)
+    a, b = (_x(graph.with_features(Signature(64, seed)))[0] for seed in (1, 2))
+    rows = {row.tobytes() for row in a}
+    assert len(rows) == 300
+    assert not any(row.tobytes() in rows for row in b)  # not those of another node either
+
+
+@pytest.mark.parametrize(("width", "seed"), [(0, 0), (-1, 0), (8, -1), (8, 1 << 64)])
+def test_signatures_that_cannot_be_are_refused(width: int, seed: int) -> None:
+    with pytest.raises(InputError, match="signature"):
+        Signature(width, seed)
+
+
+def test_carriers_stand_side_by_side() -> None:
+    per_cell = np.arange(14.0).reshape(7, 2)
+    parts = (Degrees(), Standardised(PerCell(per_cell), (1.0, 0.0), (2.0, 1.0)), Signature(3))
+    graph = _graph().with_features(Beside(parts))
+    alone = [_x(_graph().with_features(part)) for part in parts]
+    for t, x in enumerate(_x(graph)):
+        assert x.tolist() == np.concatenate([rows[t] for rows in alone], axis=1).tolist()
+        assert x.shape[1:] == Beside(parts).shape == (7,)
+    bottom = given(Beside(parts))
+    assert bottom is not None
+    assert bottom.values.tolist() == per_cell.tolist()
+    assert size_and_origin(Beside(parts)) == ("7", "per cell")
+    assert size_and_origin(Beside(parts[::2])) == ("5", "derived")
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ((), "nothing to put side by side"),
+        ((Static(np.ones((4, 1))), Degrees(), PerCell(np.ones((7, 1)))), "2 carriers with arrays"),
+        ((Degrees(), Static(np.ones(4))), r"only rows of features can be put beside others, not values of shape \(\)"),
+    ],
+)
+def test_what_cannot_stand_side_by_side_is_refused(parts: tuple[Carrier, ...], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Beside(parts)
+
+
+def test_a_graph_with_carriers_side_by_side_can_be_written_and_opened(tmp_path: Path) -> None:
+    carrier = Beside((Signature(5, 3), PerCell(np.arange(7.0)[:, None]), Degrees(log=True)))
+    graph = _graph().with_features(carrier)
+    graph.save(tmp_path / "graph")
+    again = open_graph(tmp_path / "graph")
+    assert again == graph
+    assert again.features is not None
+    assert again.features.recipe() == carrier.recipe()
+
+
 @pytest.mark.parametrize("values", [np.array(3.0), np.array(["a"]), np.array([None]), [[1], [1, 2]], [1j]])
 @pytest.mark.parametrize("kind", [Static, PerCell])
 def test_carriers_hold_rows_of_numbers_only(kind: Any, values: Any) -> None:
@@ -141,6 +223,9 @@ def test_carriers_hold_rows_of_numbers_only(kind: Any, values: Any) -> None:
         Degrees(),
         Degrees(log=True),
         Standardised(Degrees(log=True), (0.5, 1.5), (2.0, 3.0)),
+        Signature(8, 5),
+        Beside((Degrees(log=True), Signature(70))),
+        Beside((Static(np.ones((4, 2))), Signature(2))),
         Static(np.ones((4, 2))),
         PerCell(np.arange(14.0).reshape(7, 2)),
         Standardised(Standardised(PerCell(np.ones((7, 1))), (1.0,), (2.0,)), (0.0,), (4.0,)),

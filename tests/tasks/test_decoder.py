@@ -14,22 +14,36 @@ def scores(head: PairDecoder, s: torch.Tensor, d: torch.Tensor) -> torch.Tensor:
     return found
 
 
-def test_directed_scores_depend_on_the_order() -> None:
+def trained(*, directed: bool) -> PairDecoder:
+    """A decoder that says something: a fresh one does not."""
     torch.manual_seed(0)
+    head = PairDecoder(4, directed=directed)
+    torch.nn.init.normal_(head.score.weight)
+    return head
+
+
+def test_a_fresh_decoder_says_nothing_and_learns() -> None:
     head, s, d = PairDecoder(4, directed=True), torch.randn(5, 4), torch.randn(5, 4)
+    assert scores(head, s, d).tolist() == [0.0] * 5
+    scores(head, s, d).sum().backward()
+    assert head.score.weight.grad is not None
+    assert bool((head.score.weight.grad != 0).any())
+
+
+def test_directed_scores_depend_on_the_order() -> None:
+    head, s, d = trained(directed=True), torch.randn(5, 4), torch.randn(5, 4)
     assert not torch.allclose(scores(head, s, d), scores(head, d, s))
 
 
 def test_undirected_scores_do_not() -> None:
-    torch.manual_seed(0)
-    head, s, d = PairDecoder(4, directed=False), torch.randn(5, 4), torch.randn(5, 4)
+    head, s, d = trained(directed=False), torch.randn(5, 4), torch.randn(5, 4)
+    assert bool((scores(head, s, d) != 0).any())
     torch.testing.assert_close(scores(head, s, d), scores(head, d, s))
 
 
 @pytest.mark.parametrize("number", [0, 1, 7, 9])
 def test_scores_in_chunks_are_the_same(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    torch.manual_seed(0)
-    head, s, d = PairDecoder(4, directed=True), torch.randn(number, 4), torch.randn(number, 4)
+    head, s, d = trained(directed=True), torch.randn(number, 4), torch.randn(number, 4)
     whole = scores(head, s, d)
     monkeypatch.setattr(decoder, "CHUNK", 3)
     with torch.no_grad():

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from strobe.errors import InputError
-from strobe.graph import Degrees, Standardised, from_edges
+from strobe.graph import Degrees, PerCell, Standardised, from_edges
+from strobe.graph.features import Beside, Signature
 from strobe.tasks.features import inputs_state, with_inputs
 from strobe.tasks.split import Split
 
@@ -34,6 +35,22 @@ def test_features_that_are_standardised_stay_as_they_are() -> None:
 def test_a_state_takes_the_place_of_fitting() -> None:
     graph = with_inputs(from_edges(EDGES, num_nodes=2), SPLIT, {"mean": [1, 2], "std": [3, 4]})
     assert inputs_state(graph) == {"mean": [1, 2], "std": [3, 4]}
+
+
+def test_of_carriers_side_by_side_each_is_standardised_but_signatures() -> None:
+    values = PerCell(np.array([[1.0], [3.0], [100.0], [200.0], [7.0], [7.0]]))
+    graph = from_edges(EDGES, num_nodes=2).with_features(Beside((Signature(3), values, Degrees(log=True))))
+    read = with_inputs(graph, SPLIT)
+    state = inputs_state(read)
+    assert state["mean"][:4] == [0.0, 0.0, 0.0, 2.0]
+    assert state["std"][:4] == [1.0, 1.0, 1.0, 1.0]
+    for before, after in zip(graph, read, strict=True):
+        assert before.x is not None
+        assert after.x is not None
+        assert after.x[:, :3].tolist() == before.x[:, :3].tolist()
+        np.testing.assert_allclose(after.x[:, 3], before.x[:, 3] - 2)
+    assert with_inputs(read, SPLIT).features == read.features
+    assert with_inputs(graph, SPLIT, state) == read
 
 
 def test_training_snapshots_without_nodes_are_refused() -> None:

@@ -21,6 +21,18 @@ def random_graph(directed: bool = True, snapshots: int = 8) -> DynamicGraph:
     return from_edges(edges, num_nodes=30, directed=directed)
 
 
+def lasting_graph(directed: bool) -> DynamicGraph:
+    """Of 80 edges 10 are others in every next snapshot, and some come back."""
+    rng = np.random.default_rng(6)
+    pool = rng.integers(0, 30, (2, 120))
+    chosen = rng.permutation(120)[:80]
+    edges = []
+    for _ in range(10):
+        chosen = np.concatenate([chosen[10:], rng.choice(np.setdiff1d(np.arange(120), chosen), 10, replace=False)])
+        edges.append(pool[:, chosen])
+    return from_edges(edges, num_nodes=30, directed=directed)
+
+
 def grouped(problem: LinkProblem, t: int, epoch: int | None = None) -> list[list[Pair]]:
     """Per positive the pair itself and its negatives, by position."""
     examples = problem.examples(t, epoch)
@@ -79,9 +91,10 @@ def test_training_draws_anew_each_epoch_and_evaluation_never() -> None:
 
 
 def test_what_does_not_fit_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    roomy, tight = LinkPrediction().bind(random_graph()), LinkPrediction().bind(random_graph())
+    roomy = LinkPrediction().bind(random_graph())
     asked = [grouped(roomy, t, epoch) for epoch in (None, 0, 1) for t in range(7)]
     monkeypatch.setattr(link_prediction, "KEPT_BYTES", 60 * 8)  # one snapshot's edges
+    tight = LinkPrediction().bind(random_graph())
     assert [grouped(tight, t, epoch) for epoch in (None, 0, 1) for t in range(7)] == asked
     assert (len(roomy._futures), len(tight._futures)) == (7, 1)
 
@@ -111,7 +124,7 @@ def complete(snapshots: int = 6) -> DynamicGraph:
 
 
 def test_a_source_with_edges_to_everybody_has_no_negatives() -> None:
-    problem = LinkPrediction(eval_negatives=2).bind(complete())
+    problem = LinkPrediction(eval_negatives=2, from_history=False).bind(complete())
     assert grouped(problem, 5 - 1) == [[(0, 1)], [(0, 2)], [(1, 2), (1, 0), (1, 0)]]
     examples = problem.examples(4)
     assert examples is not None
@@ -152,7 +165,7 @@ def test_answers_that_are_no_numbers_are_not_scored() -> None:
 @pytest.mark.parametrize("directed", [True, False])
 def test_baselines_agree_with_sets_of_edges(directed: bool) -> None:
     graph = random_graph(directed)
-    problem = LinkPrediction(eval_negatives=3).bind(graph)
+    problem = LinkPrediction(eval_negatives=3, from_history=False).bind(graph)
     examples = [each for s in problem.split.test if (each := problem.examples(s)) is not None]
     expected: dict[str, list[torch.Tensor]] = {"last snapshot": [], "seen before": [], "popularity": []}
     for t, asked in zip(problem.split.test, examples, strict=True):
@@ -166,6 +179,50 @@ def test_baselines_agree_with_sets_of_edges(directed: bool) -> None:
     found = problem.baselines("test")
     assert found == {name: problem.metrics(said, examples) for name, said in expected.items()}
     assert len({scored["auc"] for scored in found.values()}) == 3
+
+
+@pytest.mark.parametrize("directed", [True, False])
+def test_scores_start_from_what_is_known_of_the_pair(directed: bool) -> None:
+    problem = LinkPrediction(eval_negatives=3).bind(lasting_graph(directed))
+    examples = [each for s in problem.split.test if (each := problem.examples(s)) is not None]
+    silent = [torch.zeros(len(each)) for each in examples]
+    found = problem.baselines("test")
+    assert problem.metrics(silent, examples) == pytest.approx(found["history"])
+    assert found["history"]["ap"] > max(found[name]["ap"] for name in ("last snapshot", "seen before", "popularity"))
+    # A model's own answers come on top of that: in the loss, in the metrics and in tables.
+    said = [1e3 * each.y for each in examples]
+    assert problem.metrics(said, examples)["ap"] == 1
+    assert problem.loss(said[0], examples[0]) < problem.loss(silent[0], examples[0])
+    start = examples[0].base
+    assert start is not None
+    chances = problem.table(silent[0], examples[0], problem.split.test[0])["probability"]
+    np.testing.assert_allclose(chances, torch.sigmoid(start).numpy())
+
+
+def test_edges_that_are_asked_whether_they_come_again_start_from_their_history_too() -> None:
+    problem = LinkPrediction().bind(lasting_graph(True))
+    asked = problem.questions(7)
+    assert asked is not None
+    assert asked.base is not None
+    assert len(asked.base) == len(asked)
+    assert asked.base.min() > 0  # in this graph edges last
+
+
+def test_what_scores_start_from_is_fitted_once_and_kept_in_the_state() -> None:
+    problem = LinkPrediction().bind(lasting_graph(True), seed=3)
+    other = LinkPrediction().bind(random_graph(), state=problem.state())
+    assert problem.start is not None
+    assert other.start is not None
+    assert other.start.tolist() == problem.start.tolist()
+    assert LinkPrediction(from_history=False).bind(random_graph()).state()["start"] is None
+
+
+def test_few_pairs_are_enough_to_fit_a_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_prediction, "FITTED_PAIRS", 100)
+    start = LinkPrediction().bind(lasting_graph(True)).start
+    assert start is not None
+    assert bool(np.isfinite(start).all())
+    assert start[1:5].sum() > 0  # of a pair that has an edge now
 
 
 @pytest.mark.parametrize(
