@@ -61,7 +61,19 @@ def run() -> None:
     except OSError as error:
         err.print("[bold red]error:[/]", Text(str(error)), highlight=False, soft_wrap=True)
         sys.exit(2)
+    except (MemoryError, RuntimeError) as error:
+        if not _is_lack_of_memory(error):
+            raise
+        advice = "take fewer snapshots a step (--window), compute more again (--recompute), or a smaller --hidden"
+        err.print("[bold red]error:[/]", Text(f"not enough memory: {advice}"), highlight=False, soft_wrap=True)
+        sys.exit(2)
     except SystemExit as left:
         if left.code == _INTERRUPTED:
             err.print("stopped: what was being written is gone, what was there before is as it was")
         raise
+
+
+def _is_lack_of_memory(error: Exception) -> bool:
+    """Torch says it in its own words: on a GPU by a class of its own, on the CPU in a sentence."""
+    told = type(error).__name__, str(error)
+    return isinstance(error, MemoryError) or told[0] == "OutOfMemoryError" or "can't allocate memory" in told[1]

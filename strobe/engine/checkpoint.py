@@ -7,6 +7,7 @@ Both hold tensors and plain values, and are read as such.
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,8 +47,12 @@ class State:
     def judge(self, value: float | None, higher_is_better: bool) -> None:
         """Takes note of a validation metric: the best weights so far are copied, or patience runs on.
 
-        Where nothing could be asked of the validation part (None), the latest weights are the best.
+        Where nothing could be asked of the validation part (None), the latest weights are the best. A metric that
+        is no number is never the best.
         """
+        if value is not None and math.isnan(value):
+            self.stale += 1
+            return
         known = value is not None and self.best is not None
         if known and not (value > self.best if higher_is_better else value < self.best):  # type: ignore[operator]
             self.stale += 1

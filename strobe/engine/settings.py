@@ -9,7 +9,8 @@ from typing import Any
 from strobe.errors import OptionError, UnknownNameError
 
 MAY_CHANGE = ("epochs", "patience", "recompute", "device", "threads")
-"""Settings that a resumed run may change: they do not decide which weights an epoch ends with."""
+"""Settings that a resumed run may change. With another device or number of threads, or with other segments of a model
+that drops numbers at random, it goes on to weights that are as good but not the same bits."""
 
 
 @dataclass(frozen=True, kw_only=True)

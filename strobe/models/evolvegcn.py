@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from strobe.models.base import Model, check_sizes
 from strobe.ops.linear import linear
-from strobe.ops.segments import segment_matmul
+from strobe.ops.segments import segment_matmul, with_dense_gradient
 from strobe.view import View
 
 
@@ -31,6 +31,7 @@ class Evolving(nn.Module):
         nn.init.xavier_uniform_(self.weight)
 
     def forward(self, view: View, x: Tensor) -> Tensor:
+        x = with_dense_gradient(x)
         # x is never wider than the outputs unless it is the input, whose aggregate is kept: aggregate first.
         return segment_matmul(view.aggregate(x), self.weights(view, x), view.cells.cell_ptr)
 

@@ -117,6 +117,11 @@ class Convolution(Structure):
 
     def __init__(self, convolution: nn.Module) -> None:
         super().__init__()
+        if getattr(convolution, "cached", False):
+            name = type(convolution).__name__
+            raise OptionError(
+                f"{name} with cached=True would use the first window's edges for all others: leave it out"
+            )
         self.convolution = convolution
         self._weighs = "edge_weight" in inspect.signature(convolution.forward).parameters
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from strobe.ops import native
 from strobe.ops.memory import empty
@@ -34,6 +35,7 @@ class _Beside(torch.autograd.Function):
         return out
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> Any:
         grad = grads[0].contiguous()
         given = []

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from strobe.ops import native
 from strobe.ops.memory import empty
@@ -94,6 +95,7 @@ class _Gru(torch.autograd.Function):
         return out, last
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> Any:
         x, h, out, *weights = ctx.saved_tensors
         sequences, grid, reset_state = ctx.sequences, ctx.grid, ctx.reset_state

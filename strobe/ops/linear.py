@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from strobe.ops.memory import empty
 from strobe.ops.threads import run_parts
@@ -40,6 +41,7 @@ class _Linear(torch.autograd.Function):
         return out
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> Any:
         x, weight, out = ctx.saved_tensors
         tiles = range(0, len(x), TILE_ROWS)

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from strobe.ops import native
 from strobe.ops.memory import empty
@@ -44,7 +45,8 @@ def lstm(
     if not native.usable(x, *state, w_ih, w_hh, bias):
         out, (h, c) = reference(partial(lstm_step, (w_ih, w_hh, bias)), x, state, sequences)
         return out, (h, c)
-    out, h, c = _Lstm.apply(sequences, tile_rows, keep_gates, x, *state, w_ih, w_hh, bias)  # type: ignore[no-untyped-call]
+    keep = keep_gates and torch.is_grad_enabled()
+    out, h, c = _Lstm.apply(sequences, tile_rows, keep, x, *state, w_ih, w_hh, bias)  # type: ignore[no-untyped-call]
     return out, (h, c)
 
 
@@ -90,6 +92,7 @@ class _Lstm(torch.autograd.Function):
         return out, h_last, c_last
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> Any:
         x, h, c, out, states, gates, *weights = ctx.saved_tensors
         sequences, grid = ctx.sequences, ctx.grid

@@ -9,6 +9,7 @@ while; epochs repeat themselves, so few are ever idle.
 from __future__ import annotations
 
 import math
+import os
 import threading
 import weakref
 from typing import Any
@@ -37,6 +38,7 @@ class Pool:
         self._lock = threading.RLock()
         self._free: list[tuple[int, Block]] = []
         self._requests = 0
+        os.register_at_fork(after_in_child=self._unlock)
 
     @property
     def idle_bytes(self) -> int:
@@ -46,17 +48,20 @@ class Pool:
         """The smallest free block that is large enough and not much too large, or a new one."""
         with self._lock:
             self._requests += 1
+            self._free = [(since, block) for since, block in self._free if self._requests - since < IDLE]
             fitting = [
                 at for at, (_, block) in enumerate(self._free) if num_bytes <= block.nbytes <= num_bytes * _WASTE
             ]
             if fitting:
                 return self._free.pop(min(fitting, key=lambda at: self._free[at][1].nbytes))[1]
-            self._free = [(since, block) for since, block in self._free if self._requests - since < IDLE]
         return np.empty(num_bytes, np.uint8)  # numpy asks the system for huge pages
 
     def give_back(self, block: Block) -> None:
         with self._lock:
             self._free.append((self._requests, block))
+
+    def _unlock(self) -> None:
+        self._lock = threading.RLock()
 
     def clear(self) -> None:
         """Lets go of all free blocks."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from strobe.ops import native
 from strobe.ops.memory import empty
@@ -53,6 +54,7 @@ class _Readout(torch.autograd.Function):
         return y
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> Any:
         z, weight, rows = ctx.saved_tensors
         d_y = grads[0].contiguous()

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from strobe.ops.memory import empty
 from strobe.ops.threads import Work, run_parts
@@ -42,6 +43,7 @@ class _Matmul(torch.autograd.Function):
         return out
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> Any:
         x, matrices = ctx.saved_tensors
         wants_x, wants_matrices, _ = ctx.needs_input_grad
@@ -94,6 +96,7 @@ class _Standardise(torch.autograd.Function):
         return out, mean, variance
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> Any:
         x, scale, mean, inverse = ctx.saved_tensors
         d_x = empty(x, *x.shape)
@@ -121,12 +124,30 @@ def highest(scores: Tensor, k: int) -> Tensor:
 
 
 def pick(x: Tensor, rows: Tensor) -> Tensor:
-    """x[rows] of an x that is used elsewhere too.
+    """x[rows] of an x that is used elsewhere too and came through ``with_dense_gradient``.
 
     The gradient it gives x is sparse, and autograd adds it in place to the dense one of the other use: a dense one
     would be as large as x and zero almost everywhere.
     """
     return torch.nn.functional.embedding(rows, x, sparse=True)
+
+
+def with_dense_gradient(x: Tensor) -> Tensor:
+    """x, whose gradient is dense even where in the end nobody but ``pick`` gives it one."""
+    if not x.requires_grad:
+        return x
+    same: Tensor = _DenseGradient.apply(x)  # type: ignore[no-untyped-call]
+    return same
+
+
+class _DenseGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        return grads[0].to_dense() if grads[0].is_sparse else grads[0]
 
 
 def _each(work: Work, rows: Sequence[slice], x: Tensor) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from strobe.errors import InputError
 from strobe.ops import native
 from strobe.ops.csr import transpose
 from strobe.ops.memory import empty
@@ -44,6 +45,10 @@ class Sparse:
         sizes = [row_ptr.size - 1 for row_ptr, _, _ in blocks]
         entries = [int(col.size) for _, col, _ in blocks]
         cells, arcs = (np.concatenate(([0], np.cumsum(counts, dtype=np.int64))) for counts in (sizes, entries))
+        if cells[-1] > np.iinfo(np.int32).max:
+            raise InputError(
+                f"{cells[-1]:,} cells are too many for one matrix: take fewer snapshots at a time, --window or --recompute"
+            )
         row_ptr = np.zeros(int(cells[-1]) + 1, np.int64)
         col = np.empty(int(arcs[-1]), np.int32)
         weighted = any(values is not None for _, _, values in blocks)
@@ -140,12 +145,12 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
-        return None, _multiply(ctx.matrix.transposed, grads[0])
+        return None, spmm(ctx.matrix.transposed, grads[0])
 
 
 def _multiply(matrix: Sparse, x: Tensor) -> Tensor:
     x = x.detach().contiguous()
-    if not native.usable(x):
+    if not native.usable(x, *([] if matrix.weight is None else [matrix.weight])):
         product: Tensor = torch.sparse.mm(matrix.torch_csr(x.dtype), x)
         return product
     out = empty(x, matrix.num_rows, x.shape[1])

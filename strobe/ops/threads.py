@@ -6,6 +6,7 @@ a tile of 2,048 rows and 32 columns ran at 217 GFLOP/s on two cores one tile per
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -62,3 +63,13 @@ def _pool(workers: int) -> ThreadPoolExecutor:
             workers, thread_name_prefix="strobe-ops", initializer=torch.set_num_threads, initargs=(1,)
         )
     return _pools[workers]
+
+
+def _forget() -> None:
+    """A forked process has none of its parent's threads, and the lock may have been held."""
+    global _lock
+    _lock = threading.Lock()
+    _pools.clear()
+
+
+os.register_at_fork(after_in_child=_forget)

@@ -12,7 +12,10 @@ PARTS = ("train", "validation", "test")
 @dataclass(frozen=True)
 class Split:
     """Snapshots a model reads and is asked about, in order of time: first those it learns from, last those it is
-    judged by. A state carried from one part into the next is allowed, as it would be in use; learning is not."""
+    judged by. A state carried from one part into the next is allowed, as it would be in use; learning is not.
+
+    Parts are cut by the snapshots that are read. With targets several snapshots ahead, the last training targets are
+    later than the first test snapshots read; no target of a part is ever one of another's."""
 
     train: range
     validation: range

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-VERSION = 6  # what strobe_kernels_version() must say: raised whenever a signature changes
+VERSION = 7  # what strobe_kernels_version() must say: raised whenever a signature changes
 
 
 def load(level: str) -> ctypes.CDLL | None:
@@ -29,14 +29,19 @@ def load(level: str) -> ctypes.CDLL | None:
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """The best library for this machine, by what torch finds the processor capable of."""
-    return load({"AVX512": "avx512", "AVX2": "avx2"}.get(torch.backends.cpu.get_cpu_capability(), "base"))
+    """The best library there is for this machine, by what torch finds the processor capable of."""
+    best = {"AVX512": 0, "AVX2": 1}.get(torch.backends.cpu.get_cpu_capability(), 2)
+    return next((found for level in ("avx512", "avx2", "base")[best:] if (found := load(level)) is not None), None)
 
 
 def usable(*tensors: Tensor) -> bool:
-    """Whether the kernels can work on these: built, on the CPU, in single or double precision."""
-    floats = (torch.float32, torch.float64)
-    return all(x.device.type == "cpu" and x.dtype in floats for x in tensors) and library() is not None
+    """Whether the kernels can work on these: built, on the CPU, all in single or all in double precision.
+
+    Of mixed precisions the plain torch version makes torch's own error.
+    """
+    kinds = {x.dtype for x in tensors}
+    alike = len(kinds) == 1 and kinds <= {torch.float32, torch.float64}
+    return alike and all(x.device.type == "cpu" for x in tensors) and library() is not None
 
 
 def call(name: str, *args: Any) -> None:
@@ -54,7 +59,8 @@ def call(name: str, *args: Any) -> None:
 
 def _as_c(arg: Any, single: bool) -> Any:
     if isinstance(arg, Tensor):
-        assert arg.ndim == 0 or arg.stride(-1) == 1 or arg.numel() <= 1
+        if arg.ndim and arg.stride(-1) != 1 and arg.numel() > 1:
+            raise ValueError("kernels read rows that are dense")
         return ctypes.c_void_p(arg.data_ptr())
     if isinstance(arg, float):
         return ctypes.c_float(arg) if single else ctypes.c_double(arg)

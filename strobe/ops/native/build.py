@@ -25,11 +25,10 @@ def build(target: Path = HERE) -> str | None:
     if compiler is None:
         return "no C compiler was found (gcc or cc, or the one CC names)"
     levels = _LEVELS if platform.machine() == "x86_64" else {"base": []}
-    for level, flags in levels.items():
-        problem = _compile([compiler, *_FLAGS, *flags], target / f"kernels-{level}.so")
-        if problem is not None:
-            return problem
-    return None
+    problems = {
+        level: _compile([compiler, *_FLAGS, *flags], target / f"kernels-{level}.so") for level, flags in levels.items()
+    }
+    return problems["base"]  # an old compiler may not know the newest instruction sets
 
 
 def _compile(command: list[str], library: Path) -> str | None:

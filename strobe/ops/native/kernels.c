@@ -21,12 +21,12 @@
 #define INLINE static inline __attribute__((always_inline))
 #define SIMD _Pragma("omp simd")
 
-int strobe_kernels_version(void) { return 6; }
+int strobe_kernels_version(void) { return 7; }
 
 /* e to the x by a polynomial, right to 1e-7 relative between e^-87 and e^87: a call to the library's expf, one
  * number at a time, would cost more than all the rest of a gate. */
-INLINE float exp_single(float x) {
-    x = x > -87.0f ? x : -87.0f;
+INLINE float exp_single(float given) {
+    float x = given > -87.0f ? given : -87.0f; /* also where given is not a number */
     x = x < 87.0f ? x : 87.0f;
     int32_t shifted = (int32_t)(x * 1.4426950408889634f + 128.5f); /* positive, so cutting is rounding down */
     float power = (float)(shifted - 128);
@@ -41,7 +41,7 @@ INLINE float exp_single(float x) {
     int32_t bits = (shifted - 1) << 23; /* 2 to the power: the exponent field holds 127 for 0 */
     float scale;
     memcpy(&scale, &bits, sizeof scale);
-    return p * scale;
+    return given == given ? p * scale : given;
 }
 
 #define REAL float

@@ -8,7 +8,7 @@ void NAME(readout)(int64_t first, int64_t last, int64_t width, int64_t outputs, 
         for (int64_t k = 0; k < outputs; k++) {
             REAL sum = 0;
             _Pragma("omp simd reduction(+ : sum)")
-            for (int64_t j = 0; j < width; j++) sum += (row[j] > 0 ? row[j] : 0) * w[k * width + j];
+            for (int64_t j = 0; j < width; j++) sum += (row[j] <= 0 ? 0 : row[j]) * w[k * width + j];
             y[i * outputs + k] = bias[k] + sum;
         }
     }
@@ -27,7 +27,7 @@ void NAME(readout_backward)(int64_t first, int64_t last, int64_t width, int64_t 
             const REAL up = d_y[i * outputs + k];
             d_bias[k] += up;
             SIMD for (int64_t j = 0; j < width; j++) {
-                const REAL positive = row[j] > 0 ? (REAL)1 : (REAL)0;
+                const REAL positive = row[j] <= 0 ? (REAL)0 : (REAL)1;
                 grad[j] += positive * up * w[k * width + j];
                 d_w[k * width + j] += positive * up * row[j];
             }
