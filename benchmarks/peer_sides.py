@@ -15,6 +15,9 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+if sys.argv[1:2] == ["strobe"]:
+    import strobe  # noqa: F401 - before torch, as its program does: it tells OpenMP how to wait
+
 import numpy as np
 import torch
 from torch import nn

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
 from strobe.errors import OptionError, UnknownNameError
+from strobe.options import hints_of, in_words
 
 RUN_PANEL = "The run and its directory"
 TRAIN_PANEL = "Training"
@@ -63,8 +63,7 @@ def model_hints(name: str) -> dict[str, Any]:
 
     if name not in MODELS:
         raise UnknownNameError("model", name, MODELS)
-    hints = get_type_hints(MODELS[name].__init__)
-    return {option: hints[option] for option in inspect.signature(MODELS[name]).parameters if option != "inputs"}
+    return hints_of(MODELS[name], "inputs")
 
 
 def task_hints(name: str) -> dict[str, Any]:
@@ -73,29 +72,7 @@ def task_hints(name: str) -> dict[str, Any]:
 
     if name not in TASKS:
         raise UnknownNameError("task", name, TASKS)
-    hints = get_type_hints(TASKS[name])
-    return {option: hints[option] for option in inspect.signature(TASKS[name]).parameters}
-
-
-def in_words(hint: Any) -> str:
-    """What a type allows, for people."""
-    if get_origin(hint) is Literal:
-        return " or ".join(map(str, get_args(hint)))
-    if hint in _WORDS:
-        return _WORDS[hint]
-    parts = get_args(hint)
-    if get_origin(hint) in (list, tuple, Sequence) and parts:
-        return f"{in_words(parts[0])} or several, with commas"
-    return " or ".join(in_words(part) for part in parts) if parts else str(hint)
-
-
-_WORDS: dict[Any, str] = {
-    int: "a whole number",
-    float: "a number",
-    bool: "true or false",
-    str: "a word",
-    NoneType: "none",
-}
+    return hints_of(TASKS[name])
 
 
 def _typed(text: str, hint: Any) -> Any:

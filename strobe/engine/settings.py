@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from strobe.errors import OptionError, UnknownNameError
+from strobe.options import check_options, hints_of
 
 MAY_CHANGE = ("epochs", "patience", "recompute", "device", "threads")
 """Settings that a resumed run may change. With another device or number of threads, or with other segments of a model
@@ -37,6 +38,7 @@ class Settings:
     threads: int | None = None
 
     def __post_init__(self) -> None:
+        check_options("training", asdict(self), hints_of(Settings))
         for name in ("epochs", "evaluate_every", "window", "recompute", "threads"):
             value = getattr(self, name)
             if value is not None and value < 1:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import sys
 from dataclasses import dataclass
-from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any
 
-from strobe.errors import OptionError, UnknownNameError
+from strobe.errors import UnknownNameError
 from strobe.models.base import Block, Model, Stack
 from strobe.models.dcrnn import DCRNN
 from strobe.models.dysat import DySAT
@@ -19,6 +17,7 @@ from strobe.models.mpnn_lstm import MPNNLSTM
 from strobe.models.sage import GraphSAGE
 from strobe.models.tgcn import TGCN
 from strobe.models.wd_gcn import WDGCN
+from strobe.options import check_options, hints_of
 
 __all__ = [
     "DCRNN",
@@ -75,14 +74,7 @@ def describe_model(name: str) -> ModelInfo:
 def make_model(name: str, inputs: int, /, **options: Any) -> Model:
     """The model of that name for so many input features; options are its keyword arguments."""
     model = _model(name)
-    parameters, hints = _parameters(model), get_type_hints(model.__init__)
-    for option, value in options.items():
-        if option not in parameters:
-            near = difflib.get_close_matches(option, parameters, n=1, cutoff=0.5)
-            hint = f"; did you mean {near[0]!r}?" if near else "."
-            raise OptionError(f"{name} has no option {option!r}{hint} Its options: {', '.join(parameters) or 'none'}.")
-        if not _fits(value, hints[option]):
-            raise OptionError(f"{name}: {option} must be {_in_words(hints[option])}, not {value!r}")
+    check_options(name, options, hints_of(model, "inputs"))
     return model(inputs, **options)
 
 
@@ -95,24 +87,3 @@ def _model(name: str) -> type[Model]:
 def _parameters(model: type[Model]) -> dict[str, inspect.Parameter]:
     """The parameters a user may set: all but the number of inputs, which the graph decides."""
     return {name: given for name, given in inspect.signature(model).parameters.items() if name != "inputs"}
-
-
-_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a name", NoneType: "nothing"}
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    """Whether a value is of the type that is asked for; hints without words of their own let everything pass."""
-    if get_origin(hint) is Literal:
-        return value in get_args(hint)
-    if get_origin(hint) in (Union, UnionType):
-        return any(_fits(value, part) for part in get_args(hint))
-    if hint not in _WORDS:
-        return True
-    wide = int | float if hint is float else hint
-    return isinstance(value, wide) and (hint is bool or not isinstance(value, bool))
-
-
-def _in_words(hint: Any) -> str:
-    if get_origin(hint) in (Literal, Union, UnionType):
-        return " or ".join(repr(part) if get_origin(hint) is Literal else _in_words(part) for part in get_args(hint))
-    return _WORDS.get(hint, str(hint))

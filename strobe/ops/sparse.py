@@ -47,7 +47,7 @@ class Sparse:
         cells, arcs = (np.concatenate(([0], np.cumsum(counts, dtype=np.int64))) for counts in (sizes, entries))
         if cells[-1] > np.iinfo(np.int32).max:
             raise InputError(
-                f"{cells[-1]:,} cells are too many for one matrix: take fewer snapshots at a time, --window or --recompute"
+                f"{cells[-1]:,} cells are too many for one matrix: take fewer snapshots at a time (--window)"
             )
         row_ptr = np.zeros(int(cells[-1]) + 1, np.int64)
         col = np.empty(int(arcs[-1]), np.int32)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from strobe.errors import OptionError, UnknownNameError
+from strobe.errors import UnknownNameError
 from strobe.graph import DynamicGraph
 from strobe.graph.features import given
+from strobe.options import check_options, hints_of
 from strobe.tasks.base import Examples, Metrics, Problem, Task
 from strobe.tasks.classification import NodeClassification
 from strobe.tasks.link_prediction import LinkPrediction
@@ -35,10 +36,8 @@ def make_task(name: str, **options: Any) -> Task:
     """The task of that name; options are its fields. ``make_task(**task.to_json())`` equals the task."""
     if name not in TASKS:
         raise UnknownNameError("task", name, TASKS)
-    try:
-        return TASKS[name](**options)
-    except TypeError as error:
-        raise OptionError(f"{name}: {error}") from None
+    check_options(name, options, hints_of(TASKS[name]))
+    return TASKS[name](**options)
 
 
 def task_for(graph: DynamicGraph) -> Task:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from strobe.graph import DynamicGraph
+from strobe.options import check_options, hints_of
 from strobe.tasks.split import Split, check_shares
 
 Metrics = dict[str, float]
@@ -110,6 +111,7 @@ class Task(ABC):
     validation: float = 0.1
 
     def __post_init__(self) -> None:
+        check_options(self.name, asdict(self), hints_of(type(self)))
         check_shares(self.train, self.validation)
 
     def to_json(self) -> dict[str, Any]:

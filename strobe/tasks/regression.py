@@ -47,8 +47,6 @@ class NodeRegression(Task):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.target not in ("degrees", "labels"):
-            raise OptionError(f"a regression's target is 'degrees' or 'labels', not {self.target!r}")
         if self.ahead is not None and self.ahead < (1 if self.target == "degrees" else 0):
             raise OptionError(f"{self.target} cannot be predicted {self.ahead} snapshots ahead")
 

@@ -104,7 +104,7 @@ class View:
     # Snapshot by snapshot, for models whose convolution reads the state or whose weights change.
 
     def steps(self) -> Iterator[View]:
-        """A view of each snapshot, in order of time, for structure and ``recall``; a time stage wants the whole view."""
+        """A view of each snapshot, in order of time, for structure and ``recall``; time stages want the whole view."""
         return (View(cells) for cells in self.cells.single)
 
     def split(self, x: Tensor) -> tuple[Tensor, ...]:

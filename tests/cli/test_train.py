@@ -13,10 +13,11 @@ import pytest
 from typer.testing import CliRunner
 
 from strobe.cli.main import app
-from strobe.cli.run_options import in_words, model_hints, read_options, task_hints
+from strobe.cli.run_options import model_hints, read_options, task_hints
 from strobe.cli.train import RunInterruptedError
 from strobe.errors import FormatError, OptionError, StrobeError, UnknownNameError
 from strobe.graph.synthetic import Social
+from strobe.options import in_words
 
 QUICK = ("--epochs", 2, "--hidden", 4, "--task", "regression")
 

@@ -175,3 +175,12 @@ def test_a_run_cannot_go_on_as_something_else(
 def test_settings_that_decide_nothing_may_change() -> None:
     free = Settings(epochs=7, patience=1, recompute=2, device="cpu", threads=1)
     assert free.fixed() == Settings().fixed()
+
+
+def test_a_metric_that_is_no_number_is_never_the_best() -> None:
+    model = nn.Linear(1, 1)
+    state = State(model, nn.Identity(), torch.optim.Adam(model.parameters()))
+    for epoch, value in enumerate([float("nan"), 0.5, float("nan"), 0.4], 1):
+        state.epoch = epoch
+        state.judge(value, higher_is_better=False)
+    assert (state.best, state.best_epoch, state.stale) == (0.4, 4, 0)

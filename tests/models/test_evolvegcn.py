@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from strobe.errors import OptionError
+from strobe.graph.synthetic import Social
 from strobe.models.evolvegcn import EvolveGCNH, EvolveGCNO, EvolvingH, EvolvingO
 from strobe.view import Cells, View
 from tests.graphs import AWKWARD, PlainGraph
@@ -117,3 +118,16 @@ def test_snapshots_on_cores_of_their_own_give_what_one_core_gives(monkeypatch: p
 def test_sizes_below_one_are_refused() -> None:
     with pytest.raises(OptionError, match="hidden must be at least 1, not 0"):
         EvolveGCNO(3, 0)
+
+
+def test_a_segment_that_is_asked_nothing_still_steers_the_weight() -> None:
+    """Then the top rows are the only way back to its cells: their sparse gradient must not be the only one."""
+    torch.manual_seed(0)
+    graph = Social(nodes=40, snapshots=4, edges=80).write()
+    model = EvolveGCNH(2, 4)
+    first = View(Cells(graph[:2]))
+    model(first)
+    second = View(Cells(graph[2:]), first.carry)
+    model(second).sum().backward()
+    assert model.lift is not None
+    assert bool(model.lift.weight.grad.isfinite().all())  # type: ignore[union-attr]

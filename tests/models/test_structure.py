@@ -127,3 +127,8 @@ def test_what_is_no_convolution_is_refused() -> None:
 def test_heads_that_do_not_divide_the_width_are_refused(heads: int) -> None:
     with pytest.raises(OptionError, match=f"{heads} heads cannot share a width of 8"):
         columns_per_head(8, heads)
+
+
+def test_a_convolution_that_remembers_its_first_edges_is_refused() -> None:
+    with pytest.raises(OptionError, match="cached"):
+        as_structure(GCNConv(2, 3, cached=True))

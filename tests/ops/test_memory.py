@@ -63,6 +63,14 @@ def test_blocks_nobody_wants_are_let_go_of() -> None:
     assert pool.idle_bytes == 0
 
 
+def test_idle_blocks_go_although_every_request_is_served() -> None:
+    pool = Pool()
+    pool.give_back(pool.take(1000))
+    for _ in range(IDLE + 1):
+        pool.give_back(pool.take(5000))
+    assert pool.idle_bytes == 5000
+
+
 def test_clearing_lets_go_of_everything() -> None:
     pool = Pool()
     pool.give_back(pool.take(1000))

@@ -10,8 +10,11 @@ import torch
 
 from strobe.ops import native
 from strobe.ops.gru import gru
+from strobe.ops.lstm import lstm
 from strobe.ops.native.build import build
+from strobe.ops.readout import readout
 from strobe.ops.sequences import Sequences
+from strobe.ops.sparse import Sparse, spmm
 
 CAPABLE = {"DEFAULT": ["base"], "AVX2": ["base", "avx2"], "AVX512": ["base", "avx2", "avx512"]}
 
@@ -46,6 +49,44 @@ def test_a_library_of_other_sources_is_not_used(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(native, "VERSION", native.VERSION + 1)
     assert native.load("base") is None
     assert native.load("no such instruction set") is None
+
+
+@pytest.mark.parametrize("absent", ["avx512", "avx2"])
+def test_a_level_that_was_not_built_is_made_up_for_by_the_next(absent: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    load = native.load
+    monkeypatch.setattr(native, "load", lambda level: None if level == absent else load(level))
+    native.library.cache_clear()
+    assert native.library() is not None
+    native.library.cache_clear()
+
+
+def test_mixed_precisions_are_refused_as_torch_does() -> None:
+    sequences = Sequences.of([np.arange(4)] * 2, 4)
+    x, h = torch.randn(8, 2), torch.zeros(4, 3)
+    weights = torch.randn(9, 2, dtype=torch.float64), torch.randn(9, 3, dtype=torch.float64)
+    with pytest.raises(RuntimeError, match="dtype"):
+        gru(x, h, sequences, *weights)
+    with pytest.raises(RuntimeError, match="dtype"):
+        readout(torch.randn(5, 2), torch.randn(1, 2, dtype=torch.float64), torch.zeros(1, dtype=torch.float64))
+    matrix = Sparse.block_diagonal([(np.array([0, 1]), np.array([0]), np.ones(1))], dtype=torch.float32)
+    with pytest.raises(RuntimeError, match="type"):
+        spmm(matrix, torch.ones(1, 2, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_what_is_no_number_stays_none(dtype: torch.dtype) -> None:
+    """A NaN that became an ordinary number would be scored as if it were one."""
+    sequences = Sequences.of([np.arange(4)] * 2, 4)
+    x, h = torch.randn(8, 2, dtype=dtype), torch.zeros(4, 16, dtype=dtype)
+    x[1] = torch.nan
+    weights = torch.randn(64, 2, dtype=dtype), torch.randn(64, 16, dtype=dtype)
+    for reset_state in (False, True):
+        out, _ = gru(x, h, sequences, weights[0][:48], weights[1][:48], reset_state=reset_state)
+        assert out.isnan().all(1).tolist() == [False, True, False, False] * 2
+    out, _ = lstm(x, (h, h), sequences, *weights)
+    assert out.isnan().all(1).tolist() == [False, True, False, False] * 2
+    said = readout(out, weights[1][:1], torch.zeros(1, dtype=dtype))
+    assert said.isnan()[:, 0].tolist() == [False, True, False, False] * 2
 
 
 def test_building_says_why_it_cannot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

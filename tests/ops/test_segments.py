@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from strobe.ops import segments
-from strobe.ops.segments import highest, pick, segment_matmul, segment_standardise
+from strobe.ops.segments import highest, pick, segment_matmul, segment_standardise, with_dense_gradient
 
 PTRS = [(0,), (0, 0), (0, 4), (0, 3, 3, 4, 9), (0, 0, 2, 7, 7)]
 EVERY_PTR = pytest.mark.parametrize("ptr", PTRS, ids=str)
@@ -80,3 +80,12 @@ def test_pick_adds_its_gradient_to_that_of_the_other_use() -> None:
     (found,) = torch.autograd.grad(pick(inner, rows).pow(2).sum() + inner.sum(), x)
     (expected,) = torch.autograd.grad(x[rows].pow(2).sum() + x.sum(), x)
     torch.testing.assert_close(found, expected)
+
+
+def test_a_gradient_is_dense_even_where_only_picked_rows_have_one() -> None:
+    x = random(6, 2)
+    doubled = with_dense_gradient(x * 2)
+    pick(doubled, torch.tensor([1, 4])).sum().backward()
+    assert x.grad is not None
+    assert not x.grad.is_sparse
+    assert x.grad.sum(1).tolist() == [0, 4, 0, 0, 4, 0]

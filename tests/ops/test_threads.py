@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from multiprocessing import get_context
+from multiprocessing.queues import SimpleQueue
 
 import pytest
 import torch
@@ -53,6 +55,23 @@ def test_an_error_is_raised_after_all_have_stopped(threads: int) -> None:
     seen: list[int] = []
     run_parts(seen.append, 4)
     assert len(seen) == 4
+
+
+def _works_in_a_fork(answer: SimpleQueue[int]) -> None:
+    seen: list[int] = []
+    run_parts(seen.append, 6)
+    answer.put(sum(seen))
+
+
+def test_a_forked_process_makes_threads_of_its_own() -> None:
+    run_parts(lambda part: None, 4)  # so that the parent has some
+    context = get_context("fork")
+    answer: SimpleQueue[int] = context.SimpleQueue()
+    child = context.Process(target=_works_in_a_fork, args=(answer,))
+    child.start()
+    child.join(60)
+    assert child.exitcode == 0
+    assert answer.get() == 15
 
 
 def void(_: object) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from strobe.errors import InputError, OptionError, StrobeError, UnknownNameError
+from strobe.errors import InputError, StrobeError, UnknownNameError
 from strobe.graph import DynamicGraph, PerCell, Static, from_edges
 from strobe.tasks import (
     TASKS,
@@ -327,7 +327,7 @@ def test_the_task_of_a_graph_follows_its_labels() -> None:
 def test_a_task_that_is_not_known_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(UnknownNameError, match="did you mean 'link-prediction'"):
         make_task("link_prediction")
-    with pytest.raises(OptionError, match="negative"):
+    with pytest.raises(UnknownNameError, match="did you mean 'negatives'"):
         make_task("link-prediction", negative=3)
 
 

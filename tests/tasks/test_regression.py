@@ -161,7 +161,7 @@ def test_a_part_without_targets_has_no_baselines() -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"target": "weights"}, "'degrees' or 'labels'"),
+        ({"target": "weights"}, "degrees or labels"),
         ({"ahead": 0}, "degrees cannot be predicted 0"),
         ({"target": "labels", "ahead": -1}, "labels cannot be predicted -1"),
         ({"train": 0.9, "validation": 0.2}, "leave something for testing"),

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from strobe.engine.settings import Settings
+from strobe.errors import OptionError, UnknownNameError
+from strobe.models import MODELS, make_model
+from strobe.options import check_options, hints_of, in_words
+from strobe.tasks import TASKS, LinkPrediction, make_task
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"epochs": "3"}, {"epochs": 2.5}, {"window": True}, {"lr": float("inf")}, {"lr": None}, {"device": 0}]
+)
+def test_settings_of_another_kind_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(OptionError, match=f"{next(iter(wrong))} of training must be"):
+        Settings(**wrong)
+
+
+def test_whole_numbers_are_numbers_and_none_is_allowed_where_it_means_something() -> None:
+    assert Settings(lr=1, window=None).lr == 1
+
+
+def test_tasks_refuse_what_they_do_not_have_and_what_does_not_fit() -> None:
+    with pytest.raises(OptionError, match="ahead of regression must be a whole number or none, not '2'"):
+        make_task("regression", ahead="2")
+    with pytest.raises(UnknownNameError, match="did you mean 'negatives'"):
+        make_task("link-prediction", negative=3)
+    with pytest.raises(OptionError, match="negatives"):
+        LinkPrediction(negatives=1.5)  # type: ignore[arg-type]
+
+
+def test_models_refuse_them_in_the_same_words() -> None:
+    with pytest.raises(UnknownNameError, match="did you mean 'layers'"):
+        make_model("tgcn", 2, layer=2)
+    with pytest.raises(OptionError, match="norm of mpnn-lstm must be batch or layer or none, not 'bach'"):
+        make_model("mpnn-lstm", 2, norm="bach")
+
+
+@pytest.mark.parametrize("maker", [*MODELS.values(), *TASKS.values(), Settings])
+def test_every_option_of_everything_can_be_said_in_words(maker: type) -> None:
+    for name, hint in hints_of(maker, "inputs").items():
+        assert "typing" not in in_words(hint), name
+        assert "<" not in in_words(hint), name
+
+
+def test_what_is_left_out_is_no_option() -> None:
+    with pytest.raises(UnknownNameError):
+        check_options("tgcn", {"inputs": 3}, hints_of(MODELS["tgcn"], "inputs"))
