@@ -5,8 +5,14 @@
  * edges[i] to edges[i + 1]. slot is NULL where everybody is always present. Weights come transposed, [inputs, gates],
  * gates side by side as torch has them: reset, update, candidate (GRU); input, forget, candidate, output (LSTM). */
 
-INLINE REAL NAME(sigmoid)(REAL x) { return (REAL)1 / ((REAL)1 + EXP(-x)); }
 INLINE REAL NAME(tanh)(REAL x) { return (REAL)1 - (REAL)2 / (EXP((REAL)2 * x) + (REAL)1); }
+
+/* x between limits beyond which gates are 0 or 1 to the last bit that counts; what is no number stays none. */
+INLINE REAL NAME(bounded)(REAL x, REAL limit) { return x > limit ? limit : x < -limit ? -limit : x; }
+
+/* 1 + e to the -x: a sigmoid's inverse. Division is what gates cost most, so several share one, by the inverse of
+ * the product of theirs; LIMIT keeps a product of four finite. */
+INLINE REAL NAME(opposite)(REAL x) { return (REAL)1 + EXP(-NAME(bounded)(x, LIMIT)); }
 
 /* ---- C = start + A B, for matrices that fit into cache ----
  * A is read through two strides, so that it can be a transpose; rows of B and C are dense. Rows of start are start_row
@@ -130,8 +136,8 @@ INLINE void NAME(gru_gates)(int64_t n, int64_t hidden, const REAL *restrict gx, 
     for (int64_t i = 0; i < n; i++) {
         const REAL *restrict a = gx + i * 3 * hidden, *restrict b = gh + i * 3 * hidden;
         SIMD for (int64_t j = 0; j < hidden; j++) {
-            const REAL r = NAME(sigmoid)(a[j] + b[j]);
-            const REAL z = NAME(sigmoid)(a[hidden + j] + b[hidden + j]);
+            const REAL over_r = NAME(opposite)(a[j] + b[j]), over_z = NAME(opposite)(a[hidden + j] + b[hidden + j]);
+            const REAL shared = (REAL)1 / (over_r * over_z), r = shared * over_z, z = shared * over_r;
             const REAL c = NAME(tanh)(a[2 * hidden + j] + r * b[2 * hidden + j]);
             out[i * hidden + j] = c + z * (h[i * hidden + j] - c);
         }
@@ -145,8 +151,8 @@ INLINE void NAME(gru_gates_backward)(int64_t n, int64_t hidden, REAL *restrict g
     for (int64_t i = 0; i < n; i++) {
         REAL *restrict a = gx + i * 3 * hidden, *restrict b = gh + i * 3 * hidden;
         SIMD for (int64_t j = 0; j < hidden; j++) {
-            const REAL r = NAME(sigmoid)(a[j] + b[j]);
-            const REAL z = NAME(sigmoid)(a[hidden + j] + b[hidden + j]);
+            const REAL over_r = NAME(opposite)(a[j] + b[j]), over_z = NAME(opposite)(a[hidden + j] + b[hidden + j]);
+            const REAL shared = (REAL)1 / (over_r * over_z), r = shared * over_z, z = shared * over_r;
             const REAL c = NAME(tanh)(a[2 * hidden + j] + r * b[2 * hidden + j]);
             const REAL d = dh[i * hidden + j];
             const REAL dc = d * (1 - z) * (1 - c * c);
@@ -171,9 +177,10 @@ INLINE void NAME(gru_reset)(int64_t n, int64_t hidden, REAL *restrict g, const R
     for (int64_t i = 0; i < n; i++) {
         REAL *restrict a = g + i * 3 * hidden;
         SIMD for (int64_t j = 0; j < hidden; j++) {
-            const REAL r = NAME(sigmoid)(a[j]);
+            const REAL over_r = NAME(opposite)(a[j]), over_z = NAME(opposite)(a[hidden + j]);
+            const REAL shared = (REAL)1 / (over_r * over_z), r = shared * over_z;
             a[j] = r;
-            a[hidden + j] = NAME(sigmoid)(a[hidden + j]);
+            a[hidden + j] = shared * over_r;
             rh[i * hidden + j] = r * h[i * hidden + j];
         }
     }
@@ -227,10 +234,12 @@ INLINE void NAME(lstm_gates)(int64_t n, int64_t hidden, REAL *restrict g, const 
     for (int64_t i = 0; i < n; i++) {
         REAL *restrict a = g + i * 4 * hidden;
         SIMD for (int64_t j = 0; j < hidden; j++) {
-            const REAL in = NAME(sigmoid)(a[j]);
-            const REAL forget = NAME(sigmoid)(a[hidden + j]);
-            const REAL candidate = NAME(tanh)(a[2 * hidden + j]);
-            const REAL gate = NAME(sigmoid)(a[3 * hidden + j]);
+            const REAL over_in = NAME(opposite)(a[j]), over_forget = NAME(opposite)(a[hidden + j]);
+            const REAL over_gate = NAME(opposite)(a[3 * hidden + j]);
+            const REAL over_candidate = NAME(opposite)(-2 * a[2 * hidden + j]);
+            const REAL left = over_in * over_forget, right = over_gate * over_candidate, shared = (REAL)1 / (left * right);
+            const REAL in = shared * right * over_forget, forget = shared * right * over_in;
+            const REAL gate = shared * left * over_candidate, candidate = 1 - 2 * shared * left * over_gate;
             const REAL fresh = forget * c[i * hidden + j] + in * candidate;
             c_out[i * hidden + j] = fresh;
             out[i * hidden + j] = gate * NAME(tanh)(fresh);
