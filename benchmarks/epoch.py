@@ -66,10 +66,10 @@ def needs(model: str, stage: str, cells: int, arcs: int) -> tuple[float, float]:
         return 4 * cells * (f + h), 2 * cells * 3 * h * (f + h)
     if stage == "_GruBackward":  # reads inputs, states, their gradients; computes gates again
         return 4 * cells * (f + 2 * h), 3 * 2 * cells * 3 * h * (f + h)
-    if stage == "_Lstm":  # two of them: from two convolutions, then from the first; both kinds of states are kept
-        return 4 * cells * ((2 * h + 2 * h) + (h + 2 * h)), 2 * cells * 4 * h * (3 * h + 2 * h)
+    if stage == "_Lstm":  # two of them: from two convolutions, then from the first; keeps gates and cell states
+        return 4 * cells * ((2 * h + 6 * h) + (h + 6 * h)), 2 * cells * 4 * h * (3 * h + 2 * h)
     if stage == "_LstmBackward":
-        return 4 * cells * ((4 * h + 3 * h) + (2 * h + 3 * h)), 3 * 2 * cells * 4 * h * (3 * h + 2 * h)
+        return 4 * cells * ((4 * h + 7 * h) + (2 * h + 7 * h)), 2 * 2 * cells * 4 * h * (3 * h + 2 * h)
     if stage in ("_Product", "_ProductBackward"):  # every row once; a row that is read often stays in cache
         return 4 * (2 * cells * h + 2 * arcs), 2 * arcs * h
     wide = h if model == "tgcn" else 2 * h + f
