@@ -20,13 +20,13 @@ _SMALLEST = 1_000  # whose memory is what the program needs whatever the graph
 
 def epochs(model_name: str, nodes: int, count: int) -> None:
     """Child: trains on a graph of so many nodes and tells seconds per epoch, cells and arcs."""
-    import torch
-    from torch import nn
-
-    from strobe.graph.synthetic import Social
+    from strobe.graph.synthetic import Social  # before torch: Strobe tells OpenMP how to wait
     from strobe.models import make_model
     from strobe.ops.readout import readout
     from strobe.view import Cells, View
+
+    import torch  # isort: skip
+    from torch import nn  # isort: skip
 
     torch.manual_seed(0)
     graph = Social(nodes=nodes, snapshots=SNAPSHOTS, edges=3 * nodes).write()
