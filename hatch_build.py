@@ -10,7 +10,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
-class KernelsHook(BuildHookInterface):  # type: ignore[type-arg]
+class KernelsHook(BuildHookInterface):
     """Puts strobe/ops/native/kernels-*.so into the wheel, which is then for this platform only."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
