@@ -107,6 +107,7 @@ def main() -> None:
     else:
         import strobe.engine
         import strobe.models  # noqa: F401
+    torch.optim.Adam([nn.Parameter(torch.zeros(1))])  # imports much of torch when it is first made
     say(imported=memory("VmRSS"))
     whole, epoch = (with_pygt if side == "pygt" else with_strobe)(model, int(nodes), int(snapshots), int(per_snapshot))
     optimiser = torch.optim.Adam(whole.parameters(), lr=0.01)

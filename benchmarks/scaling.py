@@ -51,7 +51,7 @@ def main() -> None:
     chosen = options(__doc__ or "")
     if chosen.child:
         return epochs(chosen.child[0], int(chosen.child[1]), int(chosen.child[2]))
-    sizes = (10_000, 30_000, 100_000) if chosen.quick else (10_000, 50_000, 200_000, 1_000_000, 2_000_000)
+    sizes = (10_000, 40_000) if chosen.quick else (10_000, 50_000, 200_000, 1_000_000, 2_000_000)
     record = Record("scaling", chosen.quick)
     rows: list[dict[str, Any]] = []
     for model in MODELS:

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 from strobe.graph.dynamic import DynamicGraph
 from strobe.graph.progress import OnProgress, OnStage
-from strobe.report.numbers import file_size
+from strobe.numbers import file_size
 
 out = Console()
 """Results: what a user may pipe into a file."""

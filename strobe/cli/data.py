@@ -25,7 +25,7 @@ from strobe.errors import UnknownNameError
 from strobe.graph.datasets import DATA_SETS, TASKS, DataSet, data_dir, find, load, status
 from strobe.graph.datasets.folder import VARIABLE
 from strobe.graph.ingest.options import Presence
-from strobe.report.numbers import short
+from strobe.numbers import short
 
 app = typer.Typer(
     help="Published data sets by name, and synthetic graphs.", no_args_is_help=True, rich_markup_mode="markdown"

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from strobe.graph.stats import GraphStats, Spread
-from strobe.report.numbers import count, file_size, number_of, percent, short
+from strobe.numbers import count, file_size, number_of, percent, short
 
 SPARK_WIDTH = 24
 _BARS = "▁▂▃▄▅▆▇█"

@@ -15,7 +15,7 @@ from strobe.errors import OptionError
 from strobe.graph.disk import check_arrays, open_graph
 from strobe.graph.dynamic import DynamicGraph
 from strobe.graph.stats import GraphStats, describe
-from strobe.report.numbers import file_size
+from strobe.numbers import file_size
 
 
 def inspect(

@@ -15,7 +15,7 @@ from rich.text import Text
 from strobe.cli.console import out, progress_bar
 from strobe.cli.run_options import AsJsonOption, DeviceOption, GraphOption, RunArgument
 from strobe.errors import OptionError
-from strobe.report.numbers import file_size, number_of
+from strobe.numbers import file_size, number_of
 
 
 def predict(

@@ -14,8 +14,8 @@ from rich.text import Text
 
 from strobe.cli.console import err
 from strobe.engine.progress import Progress
-from strobe.report.numbers import file_size
-from strobe.report.run_summary import duration, figure
+from strobe.engine.summary import duration, figure
+from strobe.numbers import file_size
 
 _LOG_EVERY_S = 10.0
 _DRAW_EVERY_S = 0.1

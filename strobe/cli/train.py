@@ -176,7 +176,7 @@ def train(
         **{key: value for key, value in settings.items() if value is not None},
     )
     if as_json:
-        from strobe.engine.atomic import without_nan
+        from strobe.atomic import without_nan
 
         typer.echo(json.dumps(without_nan(run.to_json()), allow_nan=False))
     else:
@@ -247,7 +247,7 @@ def _task(name: str | None, pairs: list[str], earlier: Path | None) -> str | Tas
 
 
 def _show(run: Run, place: Path, quiet: bool) -> None:
-    from strobe.report.learning_curve import curves, terminal_curve
+    from strobe.engine.curve import curves, terminal_curve
 
     result = run.to_json()
     if not quiet:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from strobe.engine.atomic import write_whole
+from strobe.atomic import write_whole
 from strobe.engine.machine import random_state, restore_random_state
 from strobe.errors import FormatError, OptionError
 

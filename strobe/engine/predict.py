@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from torch import Tensor
 
-from strobe.engine.atomic import write_whole
+from strobe.atomic import write_whole
 from strobe.engine.passes import answer, embeddings
 from strobe.engine.run import Run
 from strobe.engine.windows import asked_at

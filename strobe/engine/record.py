@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from strobe.engine.atomic import UNFINISHED, without_nan, write_json, write_whole
+from strobe.atomic import UNFINISHED, without_nan, write_json, write_whole
 from strobe.engine.checkpoint import BEST, LAST, Checkpoints, State
 from strobe.engine.tensorboard import EVENTS, Events
 from strobe.errors import FormatError, OptionError

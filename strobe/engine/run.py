@@ -12,11 +12,13 @@ from torch import nn
 
 from strobe.engine.checkpoint import BEST, LAST, load_weights, read
 from strobe.engine.choice import ModelLike
+from strobe.engine.curve import learning_curve_svg
 from strobe.engine.job import Given, Job, choose
 from strobe.engine.progress import Progress
 from strobe.engine.record import RESULT, read_config, read_lines
 from strobe.engine.settings import Settings
 from strobe.engine.source import GraphLike, fingerprint, open_source
+from strobe.engine.summary import run_summary
 from strobe.errors import OptionError
 from strobe.tasks.base import Metrics, Problem
 
@@ -70,14 +72,10 @@ class Run:
 
     def summary(self) -> str:
         """What came out, in a few lines for people."""
-        from strobe.report.run_summary import run_summary
-
         return run_summary(self.to_json())
 
     def curve(self) -> str:
         """The learning curve as a picture (SVG)."""
-        from strobe.report.learning_curve import learning_curve_svg
-
         return learning_curve_svg(self.to_json(), self.history)
 
     def to_json(self) -> dict[str, Any]:

@@ -41,10 +41,6 @@ class Tile:
     def num_slots(self) -> int:
         return self.stop - self.start
 
-    @cached_property
-    def widest(self) -> int:
-        return max((stretch.stop - stretch.start for stretch in self.stretches), default=0)
-
 
 @dataclass(frozen=True, eq=False)
 class Grid:
@@ -114,16 +110,6 @@ class Sequences:
         if self.slot is None:
             return torch.arange(self.num_slots, device=self.device).repeat(self.num_snapshots)
         return torch.from_numpy(self.slot).to(self.device)
-
-    @cached_property
-    def previous(self) -> Tensor:
-        """The cell before each in its sequence, [C]; -1 where it is the first."""
-        order = torch.argsort(self.slots, stable=True)
-        before = torch.full((self.num_cells,), -1, dtype=torch.int64, device=self.device)
-        if self.num_cells:
-            same = self.slots[order[1:]] == self.slots[order[:-1]]
-            before[order[1:][same]] = order[:-1][same]
-        return before
 
     def tiles(self, rows: int) -> tuple[Tile, ...]:
         """Ranges of slots with about ``rows`` cells a snapshot; the same for the same sequences, always."""

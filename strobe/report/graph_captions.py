@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from strobe.graph.stats import GraphStats
-from strobe.report.numbers import count, file_size, percent, times
+from strobe.numbers import count, file_size, percent, times
 
 
 def size_caption(stats: GraphStats) -> str:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from strobe.graph.stats import GraphStats
+from strobe.numbers import count, file_size, number_of, percent
 from strobe.report import graph_captions as say
-from strobe.report.numbers import count, file_size, number_of, percent
 from strobe.report.page import PALETTE, Plot, Tile, new_figure, page
 
 

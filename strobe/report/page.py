@@ -9,6 +9,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from strobe.atomic import write_whole
 from strobe.errors import MissingPackageError, OptionError
 
 PALETTE = ("#3b7dd8", "#e08214", "#2a9d8f", "#b5527c")
@@ -101,16 +102,7 @@ def check_target(path: Path) -> None:
 def write_page(path: Path, text: str) -> None:
     """Writes the page in one step: a reader sees the old file or the whole new one."""
     check_target(path)
-    unfinished = path.with_name(f".{path.name}.writing-{os.getpid()}")
-    try:
-        with unfinished.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(path)
-    except BaseException:
-        unfinished.unlink(missing_ok=True)
-        raise
+    write_whole(path, lambda file: file.write(text.encode()))
 
 
 def _is_page(path: Path) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -33,14 +33,7 @@ appears, or while it pauses, shows in its output."""
 COUNTS_SNAPSHOTS = {"dysat", "sage"}
 """Models whose time stage reads how many snapshots lie between two cells: a pause is not the same as none."""
 
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """Graphs here have a handful of cells: threads would only wait for each other, long if others use the cores."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def make(name: str, *, train: bool = True, dtype: torch.dtype = torch.float64) -> Model:

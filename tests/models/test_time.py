@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -33,14 +33,7 @@ STAGES: dict[str, Callable[[], nn.Module]] = {
 }
 GAPS = {"changing": CHANGING, "everyone": EVERYONE}
 
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """A handful of cells: threads would only wait for each other, long if others use the cores."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(params=STAGES)

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,14 +17,7 @@ EVERYONE = [[0, 1, 2]] * 5
 CHANGING = [[0, 1, 4], [1, 4], [], [0, 1, 2, 4], [2], [0, 1, 2, 3, 4], [3, 4], [0]]
 """Node 3 comes late, nodes pause, nodes leave; an empty snapshot."""
 
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """A handful of cells: threads would only wait for each other, long if others use the cores."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def sequences_of(present: list[list[int]], num_slots: int | None = None) -> Sequences:

@@ -11,8 +11,8 @@ import pytest
 from strobe.errors import MissingPackageError, OptionError
 from strobe.graph import DynamicGraph, from_edges
 from strobe.graph.stats import describe
+from strobe.numbers import file_size, percent, short
 from strobe.report.graph_page import graph_page
-from strobe.report.numbers import file_size, percent, short
 from strobe.report.page import write_page
 
 EVIL = "</script><img src=https://example.org/x onerror=alert(1)>"

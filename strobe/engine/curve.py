@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+from strobe.engine.summary import figure
 from strobe.report.page import PALETTE
-from strobe.report.run_summary import figure
 
 History = Sequence[Mapping[str, Any]]
 Points = list[tuple[float, float]]

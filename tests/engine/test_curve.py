@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from strobe.report.learning_curve import Curve, Scale, curves, learning_curve_svg, terminal_curve
+from strobe.engine.curve import Curve, Scale, curves, learning_curve_svg, terminal_curve
 
 RESULT: dict[str, Any] = {
     "model": "t<gcn>",

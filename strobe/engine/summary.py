@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from strobe.report.numbers import file_size, number_of
+from strobe.numbers import file_size, number_of
 
 Scores = Mapping[str, Mapping[str, float | None]]
 

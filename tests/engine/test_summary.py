@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from strobe.report.run_summary import compared, duration, figure, score_table, verdict
+from strobe.engine.summary import compared, duration, figure, score_table, verdict
 
 
 @pytest.mark.parametrize(
