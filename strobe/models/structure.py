@@ -126,6 +126,11 @@ class Convolution(Structure):
         self._weighs = "edge_weight" in inspect.signature(convolution.forward).parameters
 
     def forward(self, view: View, x: Tensor) -> Tensor:
+        if view.splits_snapshots and getattr(self.convolution, "normalize", False):
+            raise OptionError(
+                f"{type(self.convolution).__name__} divides by degrees of neighbours, which a rank does not know of "
+                "those elsewhere: take strobe.models.structure.GCN, or a placement that keeps snapshots whole"
+            )
         weights = {} if view.edge_weight is None or not self._weighs else {"edge_weight": view.edge_weight}
         out: Tensor = self.convolution(view.pull(x), view.edge_index, **weights)
         return out[: view.num_cells]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -59,6 +59,8 @@ class GraphGate(nn.Module):
 
 class _Gates(Time):
     """The recurrence, over aggregated inputs that the gates share or that stand side by side."""
+
+    relays: ClassVar[bool] = True
 
     def __init__(self, gates: list[GraphGate], *, shared: bool) -> None:
         super().__init__()

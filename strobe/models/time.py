@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +21,13 @@ Span = TypeVar("Span", int, int | None)
 
 
 class Time(nn.Module, ABC):
-    """Reads cells of the same node in order of time; a node that appears starts fresh, one that pauses waits."""
+    """Reads cells of the same node in order of time; a node that appears starts fresh, one that pauses waits.
+
+    ``relays``: the state is a nest of tensors with one row per slot, and all that goes on; then a sequence may be cut
+    anywhere and go on elsewhere from its row.
+    """
+
+    relays: ClassVar[bool] = False
 
     @abstractmethod
     def encode(self, x: Tensor, state: Any | None, sequences: Sequences) -> tuple[Tensor, Any]:
@@ -33,6 +39,8 @@ class Recurrent(Time):
 
     The module's parameters are used as they are, so weights move freely between it and plain torch.
     """
+
+    relays: ClassVar[bool] = True
 
     def __init__(self, module: nn.GRU | nn.LSTM | nn.GRUCell | nn.LSTMCell) -> None:
         super().__init__()

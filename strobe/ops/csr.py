@@ -96,3 +96,20 @@ def transpose(row_ptr: IntArray, col: IntArray, num_cols: int) -> tuple[IntArray
     position = np.arange(col.size, dtype=index_dtype(int(col.size)))
     turned = sp.csr_array((position, col, row_ptr), shape=(num_rows, num_cols)).tocsc()
     return turned.indptr, turned.indices, turned.data
+
+
+def select_rows(
+    matrix: tuple[IntArray, IntArray, FloatArray | None], rows: IntArray, columns: IntArray
+) -> tuple[IntArray, IntArray, FloatArray | None]:
+    """Some rows of a matrix with new numbers for its columns; entries whose column gets -1 are left out."""
+    row_ptr, col, weight = matrix
+    length = np.diff(row_ptr)[rows].astype(np.int64)
+    starts = np.cumsum(length) - length
+    entries = np.repeat(row_ptr[:-1][rows].astype(np.int64) - starts, length) + np.arange(int(length.sum()))
+    new = columns[col[entries]]
+    stays = new >= 0
+    if not stays.all():
+        kept = np.concatenate(([0], np.cumsum(stays)))
+        length = kept[starts + length] - kept[starts]
+        entries, new = entries[stays], new[stays]
+    return row_pointers(length), new, None if weight is None else weight[entries]

@@ -43,26 +43,42 @@ class Sparse:
     ) -> Sparse:
         """The matrices of all snapshots of a window along the diagonal: one product instead of many."""
         sizes = [row_ptr.size - 1 for row_ptr, _, _ in blocks]
-        entries = [int(col.size) for _, col, _ in blocks]
-        cells, arcs = (np.concatenate(([0], np.cumsum(counts, dtype=np.int64))) for counts in (sizes, entries))
-        if cells[-1] > np.iinfo(np.int32).max:
+        first = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
+        placed = [(ptr, col + start, weight) for (ptr, col, weight), start in zip(blocks, first.tolist(), strict=False)]
+        return cls.stacked(placed, int(first[-1]), dtype=dtype, device=device, symmetric=symmetric)
+
+    @classmethod
+    def stacked(
+        cls,
+        blocks: Sequence[Csr],
+        num_cols: int,
+        *,
+        dtype: torch.dtype,
+        device: torch.device | str = "cpu",
+        symmetric: bool = False,
+    ) -> Sparse:
+        """Matrices with the same columns on top of each other."""
+        if num_cols > np.iinfo(np.int32).max:
             raise InputError(
-                f"{cells[-1]:,} cells are too many for one matrix: take fewer snapshots at a time (--window)"
+                f"{num_cols:,} cells are too many for one matrix: take fewer snapshots at a time (--window)"
             )
-        row_ptr = np.zeros(int(cells[-1]) + 1, np.int64)
+        sizes = [row_ptr.size - 1 for row_ptr, _, _ in blocks]
+        entries = [int(col.size) for _, col, _ in blocks]
+        rows, arcs = (np.concatenate(([0], np.cumsum(counts, dtype=np.int64))) for counts in (sizes, entries))
+        row_ptr = np.zeros(int(rows[-1]) + 1, np.int64)
         col = np.empty(int(arcs[-1]), np.int32)
         weighted = any(values is not None for _, _, values in blocks)
         weight = np.ones(int(arcs[-1]), torch.empty(0, dtype=dtype).numpy().dtype) if weighted else None
         for t, (ptr, block_col, values) in enumerate(blocks):
-            row_ptr[cells[t] + 1 : cells[t + 1] + 1] = ptr[1:] + arcs[t]
-            col[arcs[t] : arcs[t + 1]] = block_col + cells[t]
+            row_ptr[rows[t] + 1 : rows[t + 1] + 1] = ptr[1:] + arcs[t]
+            col[arcs[t] : arcs[t + 1]] = block_col
             if weight is not None and values is not None:
                 weight[arcs[t] : arcs[t + 1]] = values
         return cls(
             torch.from_numpy(row_ptr).to(device),
             torch.from_numpy(col).to(device),
             None if weight is None else torch.from_numpy(weight).to(device),
-            int(cells[-1]),
+            num_cols,
             symmetric,
         )
 

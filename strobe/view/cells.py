@@ -8,11 +8,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from strobe.comm.rows import Route
 from strobe.errors import InputError
+from strobe.exchange import TimeEncoder, Timing
+from strobe.exchange.halo import Neighbours
+from strobe.exchange.none import Staying
 from strobe.graph import DynamicGraph
+from strobe.ops.csr import IntArray, select_rows
 from strobe.ops.normalise import Csr, Norm, normalise
 from strobe.ops.sequences import Sequences
 from strobe.ops.sparse import Sparse, spmm
+from strobe.view.share import Handover, Reads, Share
+
+_NOTHING: Csr = np.zeros(1, np.int64), np.empty(0, np.int32), None
 
 
 class Cells:
@@ -20,16 +28,28 @@ class Cells:
 
     Matrices are built when first asked for. An aggregate of the inputs has no parameters before it, so it is
     computed once, one snapshot at a time, and kept: a model whose only aggregation that is needs no matrix at all.
+
+    With a share they are the cells of one rank among several; snapshots in which it has none are never read.
     """
 
     def __init__(
-        self, graph: DynamicGraph, *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
+        self,
+        graph: DynamicGraph,
+        *,
+        share: Share | None = None,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+        handover: Handover | None = None,
     ) -> None:
         self.graph = graph
+        self.share = share
+        self.handover = handover
         self.dtype = dtype
         self.device = torch.device(device)
-        self.cell_ptr: tuple[int, ...] = tuple(graph.cell_ptr.tolist())
+        sizes = np.diff(graph.cell_ptr) if share is None else [len(own) for own in share.own]
+        self.cell_ptr: tuple[int, ...] = (0, *np.cumsum(sizes, dtype=np.int64).tolist())
         self._matrices: dict[Norm, Sparse] = {}
+        self._neighbours: dict[Reads, Neighbours] = {}
         self._inputs: dict[int, tuple[Norm, ...]] = {}  # which aggregates of the inputs a tensor is, by its identity
         self._aggregates: dict[tuple[Norm, ...], Tensor] = {}
 
@@ -48,42 +68,78 @@ class Cells:
     @cached_property
     def x(self) -> Tensor:
         """Features of all cells, [C, F]."""
-        if self.graph.features is None:
-            raise InputError("the graph has no features: give it some with graph.with_features(Degrees(log=True))")
         x = torch.empty(self.num_cells, self.num_features, dtype=self.dtype)
-        for snapshot in self.graph:
-            rows = self.rows(snapshot.t)
-            x[rows] = torch.from_numpy(np.array(snapshot.x)).to(self.dtype)
+        for t in range(self.num_snapshots):
+            if self._reads(t):
+                x[self.rows(t)] = self._own_rows(t, self._features(t))
         x = x.to(self.device)
         self._remember((), x)
         return x
 
     @cached_property
+    def pulled_x(self) -> Tensor:
+        """Features of all cells and of the neighbours elsewhere, which the graph tells as well as their owners do."""
+        around = self.neighbours("in")
+        if not around.num_rows:
+            return self.x
+        others = torch.empty(around.num_rows, self.num_features, dtype=self.dtype)
+        for t, (positions, places) in enumerate(zip(around.positions, around.places, strict=True)):
+            if len(positions):
+                others[torch.from_numpy(places)] = self._features(t)[torch.from_numpy(positions)]
+        return torch.cat([self.x, others.to(self.device)])
+
+    @cached_property
     def sequences(self) -> Sequences:
-        """Who is present when. Slots are node ids."""
+        """Who is present when, with a slot for every node whose state may be kept here."""
+        if self.share is not None:
+            return self.share.state_sequences
         return Sequences.of([snapshot.nodes for snapshot in self.graph], self.graph.num_nodes, self.device)
+
+    def timing(self, encoder: TimeEncoder) -> Timing:
+        """How a time stage runs over these cells."""
+        return self._staying if self.share is None else self.share.timing(encoder)
 
     @cached_property
     def single(self) -> tuple[Cells, ...]:
         """The cells of each snapshot alone, for models that step through time."""
-        if self.num_snapshots == 1:
+        shares: list[Share | None] = [None] * self.num_snapshots
+        handovers: list[Handover | None] = [None] * self.num_snapshots
+        if self.share is not None:
+            shares = [self.share.single(t, self.share.home) for t in range(self.num_snapshots)]
+            handovers = self.share.handovers()
+        elif self.num_snapshots == 1:
             return (self,)
         return tuple(
-            Cells(self.graph[t : t + 1], dtype=self.dtype, device=self.device) for t in range(self.num_snapshots)
+            Cells(self.graph[t : t + 1], share=share, dtype=self.dtype, device=self.device, handover=handover)
+            for t, (share, handover) in enumerate(zip(shares, handovers, strict=True))
         )
 
     def rows(self, t: int) -> slice:
         """Rows of snapshot t among the cells."""
         return slice(self.cell_ptr[t], self.cell_ptr[t + 1])
 
+    def neighbours(self, reads: Reads) -> Neighbours:
+        """The cells of others that these read along arcs that reach or that leave them."""
+        reads = reads if self.graph.directed else "in"
+        if reads not in self._neighbours:
+            nobody = [np.empty(0, np.int64)] * self.num_snapshots
+            alone = Neighbours(Route({}, {}), nobody, nobody)
+            self._neighbours[reads] = alone if self.share is None else self.share.neighbours(reads)
+        return self._neighbours[reads]
+
+    def columns(self, t: int, around: Neighbours) -> IntArray:
+        """Where each cell of snapshot t stands among own rows and those of neighbours; -1 for cells out of reach."""
+        assert self.share is not None
+        columns = np.full(len(self.share.owners[t]), -1, np.int64)
+        columns[self.share.own[t]] = np.arange(self.cell_ptr[t], self.cell_ptr[t + 1])
+        columns[around.positions[t]] = self.num_cells + around.places[t]
+        return columns
+
     def matrix(self, norm: Norm) -> Sparse:
         """The block-diagonal matrix of the whole window. Undirected graphs have symmetric ones but for means."""
         if norm not in self._matrices:
-            symmetric = not self.graph.directed and norm in ("gcn", "sum", "loops")
-            blocks = [self._block(t, norm) for t in range(self.num_snapshots)]
-            self._matrices[norm] = Sparse.block_diagonal(
-                blocks, dtype=self.dtype, device=self.device, symmetric=symmetric
-            )
+            alone = self.share is None or self.share.has_whole_snapshots
+            self._matrices[norm] = self._whole(norm) if alone else self._shared(norm)
         return self._matrices[norm]
 
     def is_input(self, x: Tensor) -> bool:
@@ -91,19 +147,66 @@ class Cells:
         return id(x) in self._inputs
 
     def aggregated_input(self, x: Tensor, norm: Norm) -> Tensor:
-        """The aggregate of an input, computed at most once."""
+        """The aggregate of an input, computed at most once. Other ranks' features come from the graph, too."""
         key = (*self._inputs[id(x)], norm)
         if key not in self._aggregates:
             out = torch.empty_like(x)
             for t in range(self.num_snapshots):
-                block = Sparse.block_diagonal([self._block(t, norm)], dtype=self.dtype, device=self.device)
-                out[self.rows(t)] = spmm(block, x[self.rows(t)])
+                if self._reads(t):
+                    out[self.rows(t)] = self._aggregated(t, key, x)
             self._remember(key, out)
         return self._aggregates[key]
+
+    @cached_property
+    def _staying(self) -> Staying:
+        return Staying(self.sequences)
+
+    def _aggregated(self, t: int, key: tuple[Norm, ...], x: Tensor) -> Tensor:
+        if self.share is None:
+            return spmm(self._block_alone(t, key[-1]), x[self.rows(t)])
+        whole = self._features(t).to(self.device)
+        for norm in key:
+            whole = spmm(self._block_alone(t, norm), whole)
+        return self._own_rows(t, whole)
+
+    def _features(self, t: int) -> Tensor:
+        """Features of all cells of a snapshot, whoever has them."""
+        if self.graph.features is None:
+            raise InputError("the graph has no features: give it some with graph.with_features(Degrees(log=True))")
+        if self.share is not None:
+            self.share.comm.ledger.count(rows_loaded=self.graph[t].num_nodes)
+        return torch.from_numpy(np.array(self.graph[t].x)).to(self.dtype)
+
+    def _own_rows(self, t: int, whole: Tensor) -> Tensor:
+        if self.share is None or len(self.share.own[t]) == len(whole):
+            return whole
+        return whole[torch.from_numpy(self.share.own[t]).to(whole.device)]
+
+    def _reads(self, t: int) -> bool:
+        return self.share is None or len(self.share.own[t]) > 0
 
     def _remember(self, key: tuple[Norm, ...], x: Tensor) -> None:
         self._inputs[id(x)] = key
         self._aggregates[key] = x
+
+    def _whole(self, norm: Norm) -> Sparse:
+        symmetric = not self.graph.directed and norm in ("gcn", "sum", "loops")
+        blocks = [self._block(t, norm) if self._reads(t) else _NOTHING for t in range(self.num_snapshots)]
+        return Sparse.block_diagonal(blocks, dtype=self.dtype, device=self.device, symmetric=symmetric)
+
+    def _shared(self, norm: Norm) -> Sparse:
+        """Own rows of every snapshot's matrix; its columns are own rows and those of neighbours."""
+        assert self.share is not None
+        around = self.neighbours("out" if norm == "mean_out" else "in")
+        blocks = [
+            select_rows(self._block(t, norm), own, self.columns(t, around)) if len(own) else _NOTHING
+            for t, own in enumerate(self.share.own)
+        ]
+        num_cols = self.num_cells + around.num_rows
+        return Sparse.stacked(blocks, num_cols, dtype=self.dtype, device=self.device)
+
+    def _block_alone(self, t: int, norm: Norm) -> Sparse:
+        return Sparse.block_diagonal([self._block(t, norm)], dtype=self.dtype, device=self.device)
 
     def _block(self, t: int, norm: Norm) -> Csr:
         snapshot = self.graph[t]

@@ -5,40 +5,36 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from strobe.comm.rows import exchange, tied
+from strobe.exchange import TimeEncoder
+from strobe.exchange.halo import Neighbours
 from strobe.ops.normalise import Norm
 from strobe.ops.segments import highest, pick, segment_standardise
-from strobe.ops.sequences import Sequences
 from strobe.ops.sparse import Sparse, spmm
 from strobe.view.cells import Cells
+from strobe.view.together import standardised_together, top_rows_together
 
 Carry = list[Any]
 """What a pass leaves for the next window, in the order it was kept: tensors, tuples and dictionaries of them."""
-
-
-class TimeEncoder(Protocol):
-    """Something that reads each node's cells in order of time."""
-
-    def encode(self, x: Tensor, state: Any | None, sequences: Sequences) -> tuple[Tensor, Any]:
-        """Outputs of all cells from inputs [C, F], and the state after them; ``state`` None means a fresh start."""
-        ...
 
 
 class View:
     """The cells of a window in one pass, with what the windows before left behind.
 
     Rows of every tensor are cells, t-major, in a snapshot by ascending node. On one rank a view holds all cells and
-    needs nobody else's.
+    needs nobody else's; on several it holds those of its rank, and its methods fetch what they need of others.
     """
 
-    def __init__(self, cells: Cells, carry: Carry | None = None) -> None:
+    def __init__(self, cells: Cells, carry: Carry | None = None, tokens: list[Tensor] | None = None) -> None:
         self.cells = cells
         self._past: Sequence[Any] | None = carry
         self.carry: Carry = []
+        self._tokens: list[Tensor] = [] if tokens is None else tokens  # of all that was sent or received in this pass
 
     @property
     def x(self) -> Tensor:
@@ -62,13 +58,34 @@ class View:
 
     def pull(self, x: Tensor) -> Tensor:
         """The rows that the view's edges read: its own, then those of others."""
-        return x
+        if x is self.cells.x:
+            return self.cells.pulled_x
+        return self.pull_from(self.cells.neighbours("in"), x, kind="halo")
+
+    def pull_from(self, around: Neighbours, x: Tensor, *, kind: str) -> Tensor:
+        """Own rows, then those of some neighbours."""
+        if around.route.silent:
+            return x
+        assert self.cells.share is not None
+        arrived, token = exchange(self.cells.share.comm, around.route, x, kind=kind)
+        self._tokens.append(token)
+        return torch.cat([x, arrived])
+
+    def closed(self, loss: Tensor) -> Tensor:
+        """The loss; its backward takes part in all that was sent and received, whether this rank used it or not."""
+        return loss if self.cells.share is None else tied(loss, self._tokens)
 
     def aggregate(self, x: Tensor, norm: Norm = "gcn") -> Tensor:
         """The normalised sparse product, every snapshot at once. Aggregates of ``view.x`` are computed once a run."""
         if self.cells.is_input(x):
             return self.cells.aggregated_input(x, norm)
-        return spmm(self.cells.matrix(norm), self.pull(x))
+        around = self.cells.neighbours("out" if norm == "mean_out" else "in")
+        return spmm(self.cells.matrix(norm), self.pull_from(around, x, kind="halo"))
+
+    @property
+    def splits_snapshots(self) -> bool:
+        """Whether other ranks may have cells of the same snapshots."""
+        return self.cells.share is not None and self.cells.share.splits_snapshots
 
     def matrix(self, norm: Norm = "loops") -> Sparse:
         """The sparse matrix over pulled rows, for kernels that need its entries."""
@@ -89,7 +106,8 @@ class View:
 
     def over_time(self, encoder: TimeEncoder, x: Tensor) -> Tensor:
         """Runs an encoder over the view's sequences; it goes on where it stopped in the window before."""
-        out, state = encoder.encode(x, self.carried(), self.cells.sequences)
+        out, state, tokens = self.cells.timing(encoder).run(encoder, x, self.carried())
+        self._tokens += tokens
         self.keep(state)
         return out
 
@@ -105,7 +123,7 @@ class View:
 
     def steps(self) -> Iterator[View]:
         """A view of each snapshot, in order of time, for structure and ``recall``; time stages want the whole view."""
-        return (View(cells) for cells in self.cells.single)
+        return (View(cells, tokens=self._tokens) for cells in self.cells.single)
 
     def split(self, x: Tensor) -> tuple[Tensor, ...]:
         """The rows of each snapshot."""
@@ -113,8 +131,14 @@ class View:
 
     def recall(self, state: Tensor) -> Tensor:
         """Rows of a state per node [S, H] that belong to the nodes of this (one-snapshot) view."""
-        sequences = self.cells.sequences
-        return state if sequences.slot is None else state[sequences.slots]
+        sequences, moved = self.cells.sequences, self.cells.handover
+        rows = state if sequences.slot is None else state[sequences.slots]
+        if moved is None:
+            return rows
+        assert self.cells.share is not None
+        arrived, token = exchange(self.cells.share.comm, moved.route, state, kind="state")
+        self._tokens.append(token)
+        return rows.index_copy(0, moved.places, arrived)
 
     def remember(self, state: Tensor, rows: Tensor) -> Tensor:
         """The state with the rows of this view's nodes replaced."""
@@ -126,6 +150,10 @@ class View:
 
         Of equal scores the lower row comes first. Zeros where a snapshot has fewer than k cells.
         """
+        if self.cells.share is not None and self.cells.share.comm.num_ranks > 1:
+            top, tokens = top_rows_together(self.cells.share, x, direction, k, self.cells.cell_ptr)
+            self._tokens += tokens
+            return top
         unit = direction / direction.norm()
         scores = torch.mv(x.detach(), unit.detach())
         best = [highest(part, k) for part in self.split(scores)]
@@ -145,6 +173,12 @@ class View:
         gradient.
         """
         sizes = [b - a for a, b in pairwise(self.cells.cell_ptr)]
-        out, means, variances = segment_standardise(x, scale, shift, eps, self.cells.cell_ptr)
+        share = self.cells.share
+        if share is None or share.comm.num_ranks == 1:
+            out, means, variances = segment_standardise(x, scale, shift, eps, self.cells.cell_ptr)
+        else:
+            out, means, variances, tokens = standardised_together(share, x, scale, shift, eps, self.cells.cell_ptr)
+            self._tokens += tokens
+            sizes = share.num_cells.tolist()
         told = [t for t, size in enumerate(sizes) if size > 1]
         return out, means[told], variances[told]

@@ -1,0 +1,9 @@
+"""Which cells a step trains."""
+
+from strobe.batching.base import Batch, Batching
+from strobe.batching.full import Full
+from strobe.batching.groups import Groups
+from strobe.batching.vertices import Vertices
+from strobe.batching.windows import Windows
+
+__all__ = ["Batch", "Batching", "Full", "Groups", "Vertices", "Windows"]

@@ -1,0 +1,40 @@
+"""The third axis: which cells a step trains."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+
+from strobe.graph import DynamicGraph
+from strobe.ops.csr import IntArray
+from strobe.strategy import Strategy
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """The cells of a step: those of snapshots ``times``; answers are asked of ``asked``, a part of them.
+
+    ``targets`` are the nodes that are asked (None: all); the batch then holds their cells and whatever those read in
+    ``hops`` sparse products. ``carries``: states go on from the batch before, else they begin anew.
+    """
+
+    times: range
+    asked: range
+    targets: IntArray | None = None
+    hops: int = 0
+    carries: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batching(Strategy):
+    """A way to cut the training cells into batches. An epoch asks every training cell once."""
+
+    @abstractmethod
+    def batches(self, graph: DynamicGraph, times: range, *, hops: int, seed: int = 0) -> list[Batch]:
+        """The batches of an epoch over snapshots ``times``, for a model with so many sparse products in a row."""
+
+
+def pieces(times: range, size: int | None) -> list[range]:
+    """Stretches of at most ``size`` snapshots, in order."""
+    step = size or max(len(times), 1)
+    return [times[start : start + step] for start in range(0, len(times), step)]

@@ -1,0 +1,6 @@
+"""Messages between ranks: the only folder that knows torch.distributed."""
+
+from strobe.comm.base import Alone, Arrival, Comm, CommError
+from strobe.comm.ledger import Ledger
+
+__all__ = ["Alone", "Arrival", "Comm", "CommError", "Ledger"]

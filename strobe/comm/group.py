@@ -1,0 +1,167 @@
+"""Ranks as processes of a torch.distributed group: gloo between CPUs, NCCL between GPUs."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from strobe.comm.base import Arrival, Comm, CommError
+from strobe.comm.ledger import Ledger
+
+DEADLINE_S = 120.0
+
+
+class Group(Comm):
+    """One rank of many. The process group must be there (``strobe.comm.join``)."""
+
+    def __init__(self, device: torch.device, deadline_s: float = DEADLINE_S) -> None:
+        self.rank, self.num_ranks = dist.get_rank(), dist.get_world_size()
+        self.ledger = Ledger()
+        self.device = device
+        self.deadline = timedelta(seconds=deadline_s)
+        # Sums in the background have a group of their own: on one group all must come in the same order.
+        self._later = dist.new_group(timeout=self.deadline)
+        self._leaving: list[tuple[Any, Tensor, str, int]] = []
+
+    def send(self, to: int, rows: Tensor, *, kind: str, tag: int = 0) -> None:
+        rows = rows.detach().contiguous()
+        self.ledger.count_sent(kind, rows.numel() * rows.element_size(), len(rows))
+        with self._named(kind, f"sending to rank {to}"):
+            work = dist.isend(rows, to, tag=tag)
+        self._leaving.append((work, rows, kind, to))  # rows stay until they have left
+        if len(self._leaving) > 256:
+            self._leaving = [message for message in self._leaving if not message[0].is_completed()]
+
+    def receive(self, source: int, like: Tensor, num_rows: int, *, kind: str, tag: int = 0) -> Arrival:
+        rows = torch.empty(num_rows, *like.shape[1:], dtype=like.dtype, device=like.device)
+        self.ledger.count_received(kind, rows.numel() * rows.element_size())
+        with self._named(kind, f"asking rank {source}"):
+            work = dist.irecv(rows, source, tag=tag)
+        return _Message(self, work, rows, kind, f"from rank {source}")
+
+    def settle(self) -> None:
+        for work, _, kind, to in self._leaving:
+            self.finished(work, kind, f"to rank {to}")
+        self._leaving.clear()
+
+    def sum(self, values: Tensor, *, kind: str) -> Tensor:
+        total = values.detach().clone()
+        self._count_both(kind, total)
+        with self._named(kind, "of all ranks"):
+            work = dist.all_reduce(total, async_op=True)
+        self.finished(work, kind, "of all ranks", waiting=True)
+        return total
+
+    def sum_later(self, values: Tensor, *, kind: str) -> Arrival:
+        self._count_both(kind, values)
+        with self._named(kind, "of all ranks"):
+            work = dist.all_reduce(values, group=self._later, async_op=True)
+        return _Message(self, work, values, kind, "of all ranks")
+
+    def gather(self, value: Any, *, kind: str) -> list[Any]:
+        mine = torch.from_numpy(np.frombuffer(pickle.dumps(value), np.uint8).copy()).to(self.device)
+        sizes = torch.zeros(self.num_ranks, dtype=torch.int64, device=self.device)
+        sizes[self.rank] = len(mine)
+        sizes = self.sum(sizes, kind=kind)
+        everyone = torch.zeros(self.num_ranks, int(sizes.max()), dtype=torch.uint8, device=self.device)
+        mine = torch.cat([mine, mine.new_zeros(everyone.shape[1] - len(mine))])
+        self.ledger.count_sent(kind, len(mine), 0)
+        self.ledger.count_received(kind, everyone.numel() - len(mine))
+        parts = list(everyone.unbind())
+        with self._named(kind, "of all ranks"):
+            work = dist.all_gather(parts, mine, async_op=True)
+        self.finished(work, kind, "of all ranks", waiting=True)
+        return [
+            pickle.loads(part[:size].cpu().numpy().tobytes()) for part, size in zip(parts, sizes.tolist(), strict=True)
+        ]
+
+    def collect(self, value: Any, *, kind: str) -> list[Any]:
+        told = torch.from_numpy(np.frombuffer(pickle.dumps(value), np.uint8).copy()).to(self.device)
+        if self.rank:
+            self.send(0, torch.tensor([[len(told)]], device=self.device), kind=kind)
+            self.send(0, told, kind=kind)
+            return []
+        found = [value]
+        for source in range(1, self.num_ranks):
+            like = torch.empty(0, 1, dtype=torch.int64, device=self.device)
+            size = int(self.receive(source, like, 1, kind=kind).wait())
+            rows = self.receive(source, told[:0], size, kind=kind).wait()
+            found.append(pickle.loads(rows.cpu().numpy().tobytes()))
+        return found
+
+    def share(self, value: Any, *, kind: str) -> Any:
+        mine = np.frombuffer(pickle.dumps(value) if self.rank == 0 else b"", np.uint8).copy()
+        size = int(self.sum(torch.tensor([len(mine)], device=self.device), kind=kind))
+        told = torch.from_numpy(mine).to(self.device) if self.rank == 0 else torch.empty(size, dtype=torch.uint8)
+        told = told.to(self.device)
+        if self.rank == 0:
+            self.ledger.count_sent(kind, size, 0)
+        else:
+            self.ledger.count_received(kind, size)
+        with self._named(kind, "from rank 0"):
+            work = dist.broadcast(told, 0, async_op=True)
+        self.finished(work, kind, "from rank 0", waiting=True)
+        return value if self.rank == 0 else pickle.loads(told.cpu().numpy().tobytes())
+
+    def close(self) -> None:
+        self.settle()
+        dist.destroy_process_group()
+
+    def finished(self, work: Any, kind: str, whom: str, *, waiting: bool = False) -> None:
+        """Waits for an operation, up to the deadline; the time is counted."""
+        start = perf_counter()
+        with self._named(kind, whom):
+            if not work.wait(self.deadline):
+                raise RuntimeError(f"no answer for {self.deadline.total_seconds():g} s")
+        self.ledger.seconds["waiting" if waiting else "exposed"] += perf_counter() - start
+
+    def _count_both(self, kind: str, values: Tensor) -> None:
+        """A sum over all ranks sends and receives 2 (W - 1) / W of its bytes, whoever carries it out."""
+        num_bytes = 2 * (self.num_ranks - 1) * values.numel() * values.element_size() // self.num_ranks
+        self.ledger.count_sent(kind, num_bytes, 0)
+        self.ledger.count_received(kind, num_bytes)
+
+    @contextmanager
+    def _named(self, kind: str, whom: str) -> Iterator[None]:
+        """Errors of the library below, as ours: which rank, when, doing what, and why."""
+        try:
+            yield
+        except RuntimeError as error:
+            at = self.ledger
+            cause = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            raise CommError(
+                f"rank {self.rank} stopped in epoch {at.epoch_now}, step {at.step_now}, {at.phase_now}: "
+                f"{kind} {whom} failed: {cause}"
+            ) from error
+
+
+class _Message(Arrival):
+    """Rows on their way. What passes between asking and waiting is hidden behind this rank's own work."""
+
+    def __init__(self, group: Group, work: Any, rows: Tensor, kind: str, whom: str) -> None:
+        self._group, self._work, self._rows, self._kind, self._whom = group, work, rows, kind, whom
+        self._asked = perf_counter()
+
+    def wait(self) -> Tensor:
+        self._group.ledger.seconds["hidden"] += perf_counter() - self._asked
+        self._group.finished(self._work, self._kind, self._whom)
+        return self._rows
+
+
+def join(device: torch.device, deadline_s: float = DEADLINE_S) -> Group:
+    """Joins the ranks that the environment names, as torchrun sets it (RANK, WORLD_SIZE, MASTER_ADDR, …)."""
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    try:
+        dist.init_process_group(backend, timeout=timedelta(seconds=deadline_s))
+    except (RuntimeError, ValueError) as error:
+        raise CommError(f"this rank could not join the others: {str(error).splitlines()[0]}") from error
+    return Group(device, deadline_s)

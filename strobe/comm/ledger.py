@@ -1,0 +1,116 @@
+"""The ledger: every byte on the wire, second and cell of a rank, counted at one place."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import perf_counter
+from typing import Any
+
+PHASES = ("prepare", "forward", "backward", "sync", "evaluate", "save")
+
+
+class Ledger:
+    """What one rank did since the last ``cut``.
+
+    Bytes are payload, by phase and kind (halo, relay, shuffle, gradients, …). Seconds: ``exposed`` is spent waiting
+    for rows, states or gradients of others, ``waiting`` for numbers that merely agree on something (it is there that
+    the uneven load of ranks shows), ``hidden`` is the time messages travelled while this rank computed; what remains
+    of a phase is its own work. ``slots`` tells when each part of each relayed time stage ran, as (stage, slot, began,
+    ended) on a clock that all processes of a machine share.
+    """
+
+    def __init__(self) -> None:
+        self.phase_now = "prepare"
+        self.step_now = 0
+        self.epoch_now = 0
+        self.watch: Callable[[int, int, str], None] | None = None
+        self._began = perf_counter()
+        self.clear()
+
+    def clear(self) -> None:
+        """Begins anew."""
+        self.sent: dict[tuple[str, str], int] = defaultdict(int)
+        self.received: dict[tuple[str, str], int] = defaultdict(int)
+        self.rows_sent: dict[tuple[str, str], int] = defaultdict(int)
+        self.messages: dict[tuple[str, str], int] = defaultdict(int)
+        self.seconds: dict[str, float] = defaultdict(float)
+        self.counts: dict[str, int] = defaultdict(int)
+        self.slots: list[tuple[int, int, float, float]] = []
+        self._stages = 0
+        self._began = perf_counter()
+
+    def at(self, epoch: int, step: int) -> None:
+        """A step begins."""
+        self.epoch_now, self.step_now = epoch, step
+        self._tell()
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Everything inside is counted under this phase."""
+        before, self.phase_now = self.phase_now, name
+        self._tell()
+        start = perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] += perf_counter() - start
+            self.phase_now = before
+            self._tell()
+
+    def _tell(self) -> None:
+        """Whoever watches this rank from outside learns where it is: it may not be able to say so later."""
+        if self.watch is not None:
+            self.watch(self.epoch_now, self.step_now, self.phase_now)
+
+    def count_sent(self, kind: str, num_bytes: int, rows: int) -> None:
+        key = (self.phase_now, kind)
+        self.sent[key] += num_bytes
+        self.rows_sent[key] += rows
+        self.messages[key] += 1
+
+    def count_received(self, kind: str, num_bytes: int) -> None:
+        self.received[(self.phase_now, kind)] += num_bytes
+
+    def count(self, **counts: int) -> None:
+        """Cells, arcs, rows: what was computed or loaded."""
+        for name, number in counts.items():
+            self.counts[name] += number
+
+    def next_stage(self) -> int:
+        """The number of the relayed time stage that begins now."""
+        self._stages += 1
+        return self._stages
+
+    def cut(self) -> dict[str, Any]:
+        """All of it as JSON, and a new beginning."""
+        told = {
+            "sent": _named(self.sent),
+            "received": _named(self.received),
+            "rows_sent": _named(self.rows_sent),
+            "messages": _named(self.messages),
+            "seconds": {name: round(value, 6) for name, value in self.seconds.items()},
+            "total_s": round(perf_counter() - self._began, 6),
+            **dict(self.counts),
+        }
+        self.clear()
+        return told
+
+
+def _named(counts: dict[tuple[str, str], int]) -> dict[str, int]:
+    return {f"{phase}/{kind}": number for (phase, kind), number in sorted(counts.items())}
+
+
+def merged(ledgers: list[dict[str, Any]]) -> dict[str, Any]:
+    """Ledgers of one rank's epochs added up."""
+    total: dict[str, Any] = {}
+    for ledger in ledgers:
+        for name, value in ledger.items():
+            if isinstance(value, dict):
+                into = total.setdefault(name, {})
+                for key, number in value.items():
+                    into[key] = into.get(key, 0) + number
+            else:
+                total[name] = total.get(name, 0) + value
+    return total

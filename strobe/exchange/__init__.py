@@ -1,0 +1,20 @@
+"""How inputs owned elsewhere arrive."""
+
+from strobe.exchange.base import Exchange, StructureExchange, TimeEncoder, TimeExchange, Timing
+from strobe.exchange.halo import Halo
+from strobe.exchange.none import Nothing, Stay
+from strobe.exchange.relay import Relay
+from strobe.exchange.shuffle import Shuffle
+
+__all__ = [
+    "Exchange",
+    "Halo",
+    "Nothing",
+    "Relay",
+    "Shuffle",
+    "Stay",
+    "StructureExchange",
+    "TimeEncoder",
+    "TimeExchange",
+    "Timing",
+]

@@ -1,0 +1,24 @@
+"""Which rank owns each cell in the structure stage, and each sequence in the time stage."""
+
+from strobe.placement.base import Placed, Placement
+from strobe.placement.by_sequence import BySequence
+from strobe.placement.by_snapshot import BySnapshot
+from strobe.placement.hash import Hash
+from strobe.placement.metis import Metis
+from strobe.placement.metis_per_snapshot import MetisPerSnapshot
+from strobe.placement.replicated import Replicated
+from strobe.placement.snapshot_then_sequence import SnapshotThenSequence
+from strobe.placement.time_blocks import TimeBlocks
+
+__all__ = [
+    "BySequence",
+    "BySnapshot",
+    "Hash",
+    "Metis",
+    "MetisPerSnapshot",
+    "Placed",
+    "Placement",
+    "Replicated",
+    "SnapshotThenSequence",
+    "TimeBlocks",
+]

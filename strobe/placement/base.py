@@ -1,0 +1,94 @@
+"""The second axis: which rank owns each cell in the structure stage, and each sequence in the time stage."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from strobe.graph import DynamicGraph
+from strobe.ops.csr import IntArray
+from strobe.strategy import Strategy
+
+
+@dataclass(frozen=True, eq=False)
+class Placed:
+    """Owners of all cells of a graph: rank ``of_snapshot[t] + of_node[v]`` owns cell (v, t), unless ``of_cell`` says
+    otherwise.
+
+    ``of_sequence`` owns whole sequences where a time stage wants them in one place; without it each belongs to the
+    rank that has most of its cells. With ``replicas`` every rank has all cells and the rest does not count.
+    """
+
+    num_ranks: int
+    of_snapshot: IntArray  # [T]
+    of_node: IntArray  # [N]
+    of_cell: IntArray | None = None  # [C], cells of the whole graph, t-major
+    of_sequence: IntArray | None = None  # [N]
+    replicas: bool = False
+
+    @classmethod
+    def by_snapshot(cls, num_ranks: int, of_snapshot: IntArray, num_nodes: int) -> Placed:
+        return cls(num_ranks, of_snapshot.astype(np.int64), np.zeros(num_nodes, np.int16))
+
+    @classmethod
+    def by_node(cls, num_ranks: int, of_node: IntArray, num_snapshots: int) -> Placed:
+        """Sequences stay whole: their owners are their nodes'."""
+        of_node = of_node.astype(np.int16)
+        return cls(num_ranks, np.zeros(num_snapshots, np.int64), of_node, of_sequence=of_node)
+
+    @classmethod
+    def by_cell(cls, num_ranks: int, of_cell: IntArray, graph: DynamicGraph) -> Placed:
+        nothing = np.zeros(len(graph), np.int64), np.zeros(graph.num_nodes, np.int16)
+        return cls(num_ranks, *nothing, of_cell=of_cell.astype(np.int16))
+
+    def owners(self, graph: DynamicGraph, t: int) -> IntArray:
+        """The owner of every cell of snapshot t, [n]."""
+        if self.of_cell is not None:
+            return self.of_cell[int(graph.cell_ptr[t]) : int(graph.cell_ptr[t + 1])]
+        return self.of_node[graph[t].nodes] + np.int16(self.of_snapshot[t])
+
+    @cached_property
+    def whole_snapshots(self) -> bool:
+        """Whether every snapshot is on one rank."""
+        return self.of_cell is None and not self.of_node.any()
+
+    @cached_property
+    def whole_sequences(self) -> bool:
+        """Whether every sequence is on one rank."""
+        return self.of_cell is None and bool((self.of_snapshot == self.of_snapshot[:1]).all())
+
+    def with_sequences(self, graph: DynamicGraph) -> Placed:
+        """The same with an owner for every sequence: the rank that has most of its cells, of equals the one that an
+        even distribution gives it."""
+        if self.of_sequence is not None:
+            return self
+        count = np.zeros((graph.num_nodes, self.num_ranks), np.int32)
+        for t in range(len(graph)):
+            count[graph[t].nodes, self.owners(graph, t)] += 1  # a node is in a snapshot once
+        first = np.arange(graph.num_nodes) % self.num_ranks
+        turned = np.take_along_axis(count, (first[:, None] + np.arange(self.num_ranks)) % self.num_ranks, axis=1)
+        return replace(self, of_sequence=((turned.argmax(1) + first) % self.num_ranks).astype(np.int16))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placement(Strategy):
+    """A way to share out cells. The same graph, windows and seed give the same owners, on any machine."""
+
+    @abstractmethod
+    def place(self, graph: DynamicGraph, windows: Sequence[range], num_ranks: int, *, seed: int = 0) -> Placed:
+        """Owners of all cells. ``windows`` are the stretches of time that are computed together: all ranks should
+        have work in each."""
+
+
+def cell_loads(graph: DynamicGraph) -> IntArray:
+    """What each snapshot costs, [T]: its cells and its arcs."""
+    return np.diff(graph.cell_ptr) + np.array([snapshot.num_arcs for snapshot in graph], np.int64)
+
+
+def even(count: int, num_ranks: int) -> IntArray:
+    """The rank of each of ``count`` things in order, in stretches of about equal number."""
+    return np.arange(count, dtype=np.int64) * num_ranks // max(count, 1)

@@ -1,0 +1,37 @@
+"""What nodes cost a rank: a unit for every cell and one for every arc that ends in it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from strobe.graph import DynamicGraph, Snapshot
+from strobe.ops.csr import IntArray
+
+
+def loads_of_cells(snapshot: Snapshot) -> IntArray:
+    """What every cell of a snapshot costs, [n]."""
+    return snapshot.in_degree.astype(np.int64) + 1
+
+
+def loads_of_nodes(graph: DynamicGraph) -> IntArray:
+    """What every node costs over all time, [N]; 0 for those that are never present."""
+    loads = np.zeros(graph.num_nodes, np.int64)
+    for snapshot in graph:
+        loads[snapshot.nodes] += loads_of_cells(snapshot)
+    return loads
+
+
+def loads_of_parts(graph: DynamicGraph, part: IntArray, num_parts: int) -> IntArray:
+    """What every part of the nodes costs in every snapshot, [T, P]."""
+    loads = np.zeros((len(graph), num_parts), np.int64)
+    for snapshot in graph:
+        loads[snapshot.t] = np.bincount(part[snapshot.nodes], loads_of_cells(snapshot), num_parts)
+    return loads
+
+
+def even_sequences(graph: DynamicGraph, num_ranks: int) -> IntArray:
+    """The rank of every node, [N], in order of id: about as many sequences each. Nodes that are never present have
+    none and do not count."""
+    there = loads_of_nodes(graph) > 0
+    number: IntArray = np.maximum(np.cumsum(there) - 1, 0)
+    return number * num_ranks // max(int(there.sum()), 1)

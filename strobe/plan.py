@@ -1,0 +1,86 @@
+"""A plan: six choices, one per axis. The engine runs any plan that passes its check."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from strobe.batching import Batching
+from strobe.batching import Full as FullBatch
+from strobe.errors import StrobeError
+from strobe.exchange import Exchange, Halo, Relay
+from strobe.placement import Placement, TimeBlocks
+from strobe.registry import make
+from strobe.schedule import InOrder, Schedule
+from strobe.store import Full as FullStore
+from strobe.store import Store
+from strobe.strategy import Fact, Need
+from strobe.sync import AllReduce, Sync
+
+
+class PlanError(StrobeError):
+    """Choices of a plan that do not go together: all of them, each with what would mend it."""
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """A choice that lacks what it needs."""
+
+    axis: str
+    choice: str
+    need: Need
+
+    def __str__(self) -> str:
+        return f"{self.axis} {self.choice} needs {self.need.fact}: {self.need.why}. Choose {self.need.fix}."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How a graph is trained on: a value that survives JSON. Without choices: what one rank does."""
+
+    store: Store = field(default_factory=FullStore)
+    placement: Placement = field(default_factory=TimeBlocks)
+    batching: Batching = field(default_factory=FullBatch)
+    exchange: Exchange = field(default_factory=lambda: Exchange(structure=Halo(), time=Relay()))
+    schedule: Schedule = field(default_factory=InOrder)
+    sync: Sync = field(default_factory=AllReduce)
+
+    def axes(self) -> Iterator[tuple[str, Any]]:
+        """(name of the axis, choice), in order."""
+        return ((field.name, getattr(self, field.name)) for field in fields(self))
+
+    @property
+    def exact(self) -> bool:
+        """Whether it trains as one rank would with the same batches."""
+        return all(choice.exact for _, choice in self.axes())
+
+    def conflicts(self, num_ranks: int) -> list[Conflict]:
+        """What does not go together on so many ranks."""
+        facts: set[Fact] = {fact for _, choice in self.axes() for fact in choice.gives}
+        if num_ranks == 1:
+            facts |= {"whole snapshots", "whole sequences", "replicas", "batches per rank"}
+        return [
+            Conflict(axis, str(choice), need)
+            for axis, choice in self.axes()
+            for need in choice.needs
+            if need.fact not in facts
+        ]
+
+    def check(self, num_ranks: int) -> None:
+        """Raises PlanError with all conflicts at once."""
+        found = self.conflicts(num_ranks)
+        if found:
+            lines = "\n".join(f"- {conflict}" for conflict in found)
+            raise PlanError(f"the plan does not fit together on {num_ranks} ranks:\n{lines}")
+
+    def to_json(self) -> dict[str, Any]:
+        return {axis: choice.to_json() for axis, choice in self.axes()}
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> Plan:
+        """The plan that ``to_json`` told of."""
+        return cls(**{axis: make(axis, value) for axis, value in values.items()})
+
+    def __str__(self) -> str:
+        return "\n".join(f"{axis:<9}  {choice}" for axis, choice in self.axes())

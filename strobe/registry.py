@@ -1,0 +1,51 @@
+"""Every choice of every axis by name: for the command line and for JSON, nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from strobe import batching, exchange, placement, schedule, store, sync
+from strobe.errors import OptionError, UnknownNameError
+from strobe.options import check_options, hints_of
+from strobe.strategy import Strategy
+
+AXES: dict[str, dict[str, type[Strategy]]] = {
+    axis: {choice.name: choice for choice in choices}
+    for axis, choices in {
+        "store": (store.Full,),
+        "placement": (
+            placement.Hash,
+            placement.Metis,
+            placement.MetisPerSnapshot,
+            placement.BySnapshot,
+            placement.BySequence,
+            placement.SnapshotThenSequence,
+            placement.TimeBlocks,
+            placement.Replicated,
+        ),
+        "batching": (batching.Full, batching.Windows, batching.Vertices, batching.Groups),
+        "structure": (exchange.Nothing, exchange.Halo),
+        "time": (exchange.Stay, exchange.Relay, exchange.Shuffle),
+        "schedule": (schedule.InOrder,),
+        "sync": (sync.AllReduce, sync.Average),
+    }.items()
+}
+"""By axis; exchange has two, one for each stage."""
+
+
+def make(axis: str, value: str | Mapping[str, Any]) -> Any:
+    """A choice from its name, or from its name and fields as ``to_json`` gives them."""
+    if axis == "exchange":
+        if not isinstance(value, Mapping) or set(value) != {"structure", "time"}:
+            raise OptionError(f"an exchange is one for the structure and one for the time stage, not {value!r}")
+        return exchange.Exchange(**{stage: make(stage, choice) for stage, choice in value.items()})
+    if axis not in AXES:
+        raise UnknownNameError("axis", axis, [*AXES, "exchange"])
+    options = {"name": value} if isinstance(value, str) else dict(value)
+    name = options.pop("name", None)
+    if name not in AXES[axis]:
+        raise UnknownNameError(f"{axis} choice" if axis in ("structure", "time") else axis, name, AXES[axis])
+    chosen = AXES[axis][name]
+    check_options(f"{axis} {name}", options, hints_of(chosen))
+    return chosen(**options)

@@ -1,0 +1,33 @@
+"""One batch after the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from strobe.errors import OptionError
+from strobe.schedule.base import Schedule, Steps
+
+
+@dataclass(frozen=True, kw_only=True)
+class InOrder(Schedule):
+    """Batches in order of time. Shared ones take a step each; others are dealt to the ranks, ``per_step`` of them in
+    a step (None: one per rank)."""
+
+    name: ClassVar[str] = "in-order"
+    per_step: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.per_step is not None and self.per_step < 1:
+            raise OptionError(f"a step has at least 1 batch, not {self.per_step}")
+
+    def steps(self, num_batches: int, num_ranks: int, *, shared: bool) -> Steps:
+        if shared:
+            return [[[batch] for _ in range(num_ranks)] for batch in range(num_batches)]
+        size = self.per_step or num_ranks
+        firsts = range(0, num_batches, size)
+        return [
+            [list(range(first + rank, min(first + size, num_batches), num_ranks)) for rank in range(num_ranks)]
+            for first in firsts
+        ]

@@ -1,0 +1,6 @@
+"""How snapshots are kept."""
+
+from strobe.store.base import Store
+from strobe.store.full import Full
+
+__all__ = ["Full", "Store"]

@@ -1,0 +1,50 @@
+"""What all choices on all axes have in common: they are values, they say what they need and what they give."""
+
+from __future__ import annotations
+
+from abc import ABC
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, Literal
+
+from strobe.options import check_options, hints_of
+
+Fact = Literal["whole snapshots", "whole sequences", "replicas", "batches per rank"]
+"""What one choice may give and another need: every snapshot, every sequence is on one rank; every rank has all cells;
+every rank has batches of its own. On one rank the first two always hold."""
+
+
+@dataclass(frozen=True)
+class Need:
+    """A fact that a choice cannot do without: why, and what to choose where it does not hold."""
+
+    fact: Fact
+    why: str
+    fix: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Strategy(ABC):
+    """A choice on one axis. Its fields are its configuration; what changes while training lives elsewhere."""
+
+    name: ClassVar[str]
+    exact: ClassVar[bool] = True
+    """Whether training gives what one rank would; what is not exact says in its docstring how far off it may be."""
+
+    def __post_init__(self) -> None:
+        check_options(self.name, {name: getattr(self, name) for name in hints_of(type(self))}, hints_of(type(self)))
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        return ()
+
+    @property
+    def gives(self) -> tuple[Fact, ...]:
+        return ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The name and all fields: what the registry makes an equal choice from."""
+        return {"name": self.name, **asdict(self)}
+
+    def __str__(self) -> str:
+        fields = [f"{name} {value}" for name, value in asdict(self).items() if value is not None]
+        return f"{self.name} ({', '.join(fields)})" if fields else self.name

@@ -1,0 +1,7 @@
+"""How ranks agree on weights."""
+
+from strobe.sync.all_reduce import AllReduce
+from strobe.sync.average import Average
+from strobe.sync.base import Sync, Syncing
+
+__all__ = ["AllReduce", "Average", "Sync", "Syncing"]

@@ -1,0 +1,115 @@
+"""Gradients are added up over all ranks, every step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from strobe.comm import Arrival, Comm
+from strobe.errors import OptionError
+from strobe.sync.base import Sync, Syncing
+
+KIND = "gradients"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AllReduce(Sync):
+    """The exact gradient on every rank: sums in buckets of ``bucket_kb``, each sent as soon as backward is done with
+    its parameters, while it goes on with the others.
+
+    Cost: twice the bytes of the parameters per rank and step.
+    """
+
+    name: ClassVar[str] = "all-reduce"
+    bucket_kb: int = 1024
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.bucket_kb < 1:
+            raise OptionError(f"a bucket has at least 1 KiB, not {self.bucket_kb}")
+
+    def start(self, parameters: Sequence[nn.Parameter], comm: Comm) -> Syncing:
+        return _Summing(parameters, comm, self.bucket_kb * 1024)
+
+
+@dataclass(eq=False)
+class _Bucket:
+    parameters: list[nn.Parameter]
+    waits_for: set[int] = field(default_factory=set)
+    arrival: Arrival | None = None
+
+
+class _Summing(Syncing):
+    def __init__(self, parameters: Sequence[nn.Parameter], comm: Comm, bucket_bytes: int) -> None:
+        self._comm = comm
+        self._buckets = _cut([p for p in parameters if p.requires_grad], bucket_bytes) if comm.num_ranks > 1 else []
+        self._next, self._active = 0, False
+        self._hooks = [
+            parameter.register_post_accumulate_grad_hook(self._hook(bucket, parameter))
+            for bucket in self._buckets
+            for parameter in bucket.parameters
+        ]
+
+    def backward_begins(self, last: bool = True) -> None:
+        self._active = last
+        if last:
+            self._next = 0
+            for bucket in self._buckets:
+                bucket.waits_for = {id(parameter) for parameter in bucket.parameters}
+
+    def backward_ends(self) -> None:
+        self._active = False
+        while self._next < len(self._buckets):  # parameters that this rank's cells did not touch
+            self._send()
+        for bucket in self._buckets:
+            assert bucket.arrival is not None
+            total = bucket.arrival.wait()
+            sizes = [parameter.numel() for parameter in bucket.parameters]
+            for parameter, part in zip(bucket.parameters, total.split(sizes), strict=True):
+                parameter.grad = part.view_as(parameter)
+            bucket.arrival = None
+
+    def stepped(self) -> None:
+        pass
+
+    def close(self) -> None:
+        for hook in self._hooks:
+            hook.remove()
+
+    def _hook(self, bucket: _Bucket, parameter: nn.Parameter):  # type: ignore[no-untyped-def]
+        def ready(_: Tensor) -> None:
+            if not self._active:
+                return
+            bucket.waits_for.discard(id(parameter))
+            # In order, whatever is ready first: all ranks must send the same buckets one after the other.
+            while self._next < len(self._buckets) and not self._buckets[self._next].waits_for:
+                self._send()
+
+        return ready
+
+    def _send(self) -> None:
+        bucket = self._buckets[self._next]
+        parts = [
+            torch.zeros_like(parameter).flatten() if parameter.grad is None else parameter.grad.flatten()
+            for parameter in bucket.parameters
+        ]
+        bucket.arrival = self._comm.sum_later(torch.cat(parts), kind=KIND)
+        self._next += 1
+
+
+def _cut(parameters: list[nn.Parameter], bucket_bytes: int) -> list[_Bucket]:
+    """Buckets from the last parameter to the first, about the order in which backward reaches them; one type each."""
+    buckets: list[_Bucket] = []
+    size = 0
+    for parameter in reversed(parameters):
+        more = parameter.numel() * parameter.element_size()
+        if not buckets or size + more > bucket_bytes or buckets[-1].parameters[0].dtype != parameter.dtype:
+            buckets.append(_Bucket([]))
+            size = 0
+        buckets[-1].parameters.append(parameter)
+        size += more
+    return buckets

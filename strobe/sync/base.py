@@ -1,0 +1,44 @@
+"""The sixth axis: how ranks agree on weights."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import nn
+
+from strobe.comm import Comm
+from strobe.strategy import Strategy
+
+
+class Syncing(ABC):
+    """What changes while ranks agree: one for each run."""
+
+    share: float = 1.0
+    """What a rank's loss is multiplied with before backward, so that agreeing gives the gradient of the whole."""
+
+    @abstractmethod
+    def backward_begins(self, last: bool = True) -> None:
+        """Gradients are about to appear; ``last`` where no other backward of the same step follows."""
+
+    @abstractmethod
+    def backward_ends(self) -> None:
+        """Gradients are there; afterwards they are what the optimiser should use."""
+
+    @abstractmethod
+    def stepped(self) -> None:
+        """The optimiser has changed the weights."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Lets go of the model."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sync(Strategy):
+    """A way to agree."""
+
+    @abstractmethod
+    def start(self, parameters: Sequence[nn.Parameter], comm: Comm) -> Syncing:
+        """Begins a run with parameters that are the same on all ranks."""

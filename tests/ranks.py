@@ -1,0 +1,137 @@
+"""Ranks as threads of one process: the same calls as between processes, a thousand times faster to start."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable
+from queue import Empty, Queue
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from strobe.comm import Arrival, Comm, Ledger
+
+Result = TypeVar("Result")
+DEADLINE_S = 20.0
+
+
+class Hub:
+    """What the threads share."""
+
+    def __init__(self, num_ranks: int) -> None:
+        self.num_ranks = num_ranks
+        self.boxes: dict[tuple[int, int, int], Queue[Tensor]] = defaultdict(Queue)
+        self.gate = threading.Barrier(num_ranks, timeout=DEADLINE_S)
+        self.table: list[Any] = [None] * num_ranks
+        self.later: dict[int, list[Tensor]] = defaultdict(list)
+        self.lock = threading.Lock()
+
+
+class ThreadComm(Comm):
+    """One of several ranks in one process."""
+
+    def __init__(self, hub: Hub, rank: int) -> None:
+        self.rank, self.num_ranks, self.ledger, self._hub = rank, hub.num_ranks, Ledger(), hub
+        self._sums = 0
+
+    def send(self, to: int, rows: Tensor, *, kind: str, tag: int = 0) -> None:
+        assert len(rows), "empty messages are not sent"
+        assert to != self.rank
+        self.ledger.count_sent(kind, rows.numel() * rows.element_size(), len(rows))
+        with self._hub.lock:
+            box = self._hub.boxes[self.rank, to, tag]
+        box.put(rows.detach().clone())
+
+    def receive(self, source: int, like: Tensor, num_rows: int, *, kind: str, tag: int = 0) -> Arrival:
+        assert num_rows, "empty messages are not expected"
+        self.ledger.count_received(kind, num_rows * like[:1].numel() if len(like) else num_rows)
+        with self._hub.lock:
+            box = self._hub.boxes[source, self.rank, tag]
+        return _Boxed(box, (num_rows, *like.shape[1:]), f"{kind} from {source} to {self.rank}")
+
+    def settle(self) -> None:
+        pass
+
+    def sum(self, values: Tensor, *, kind: str) -> Tensor:
+        everyone: list[Tensor] = self.gather(values.detach(), kind=kind)
+        total = everyone[0].clone()
+        for each in everyone[1:]:
+            total += each
+        return total
+
+    def sum_later(self, values: Tensor, *, kind: str) -> Arrival:
+        self._sums += 1
+        number = self._sums
+        with self._hub.lock:
+            self._hub.later[number].append(values.detach().clone())
+        return _Later(self._hub, number, values)
+
+    def gather(self, value: Any, *, kind: str) -> list[Any]:
+        self._hub.gate.wait()
+        self._hub.table[self.rank] = value
+        self._hub.gate.wait()
+        return list(self._hub.table)
+
+    def collect(self, value: Any, *, kind: str) -> list[Any]:
+        everyone = self.gather(value, kind=kind)
+        return everyone if self.rank == 0 else []
+
+    def share(self, value: Any, *, kind: str) -> Any:
+        return self.gather(value, kind=kind)[0]
+
+    def close(self) -> None:
+        pass
+
+
+class _Boxed(Arrival):
+    def __init__(self, box: Queue[Tensor], shape: tuple[int, ...], what: str) -> None:
+        self._box, self._shape, self._what = box, shape, what
+
+    def wait(self) -> Tensor:
+        try:
+            rows = self._box.get(timeout=DEADLINE_S)
+        except Empty:
+            raise TimeoutError(self._what) from None
+        assert rows.shape == self._shape, (self._what, rows.shape, self._shape)
+        return rows
+
+
+class _Later(Arrival):
+    def __init__(self, hub: Hub, number: int, values: Tensor) -> None:
+        self._hub, self._number, self._values = hub, number, values
+
+    def wait(self) -> Tensor:
+        deadline = threading.Event()
+        for _ in range(int(DEADLINE_S * 1000)):
+            if len(self._hub.later[self._number]) == self._hub.num_ranks:
+                total = torch.stack(self._hub.later[self._number]).sum(0)
+                self._values.copy_(total)
+                return self._values
+            deadline.wait(0.001)
+        raise TimeoutError("a sum in the background")
+
+
+def as_threads(work: Callable[[Comm], Result], num_ranks: int) -> list[Result]:
+    """``work`` on every rank at once; what each gave, or the first error."""
+    hub = Hub(num_ranks)
+    results: list[Any] = [None] * num_ranks
+    errors: list[BaseException] = []
+
+    def run(rank: int) -> None:
+        try:
+            results[rank] = work(ThreadComm(hub, rank))
+        except BaseException as error:
+            errors.append(error)
+            hub.gate.abort()
+
+    threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(num_ranks)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(DEADLINE_S * 3)
+    if errors:
+        raise next((error for error in errors if not isinstance(error, threading.BrokenBarrierError)), errors[0])
+    assert not any(thread.is_alive() for thread in threads), "a rank hangs"
+    return results
