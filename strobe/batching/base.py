@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 from strobe.graph import DynamicGraph
 from strobe.ops.csr import IntArray
@@ -28,6 +29,9 @@ class Batch:
 @dataclass(frozen=True, kw_only=True)
 class Batching(Strategy):
     """A way to cut the training cells into batches. An epoch asks every training cell once."""
+
+    wants_hops: ClassVar[bool] = False
+    """Whether batches are of some nodes and what they read, so that it matters how far a model reads."""
 
     @abstractmethod
     def batches(self, graph: DynamicGraph, times: range, *, hops: int, seed: int = 0) -> list[Batch]:

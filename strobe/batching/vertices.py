@@ -22,6 +22,7 @@ class Vertices(Batching):
 
     name: ClassVar[str] = "vertices"
     exact: ClassVar[bool] = False
+    wants_hops: ClassVar[bool] = True
     size: int = 10_000
 
     def __post_init__(self) -> None:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from strobe.atomic import write_whole
-from strobe.engine.machine import random_state, restore_random_state
+from strobe.engine.machine import restore_random_state
 from strobe.errors import FormatError, OptionError
 
 LAST, BEST = "last.pt", "best.pt"
@@ -40,6 +40,31 @@ class State:
     best_weights: Weights | None = None
     stale: int = 0
     history: list[dict[str, Any]] = field(default_factory=list)
+    random: list[dict[str, Any]] = field(default_factory=list)
+    """Where random numbers stand on every rank, when it was last gathered."""
+
+    def captured(self) -> dict[str, Any]:
+        """All of it as tensors and plain values."""
+        return {
+            **self.weights(),
+            "optimiser": self.optimiser.state_dict(),
+            "epoch": self.epoch,
+            "best": self.best,
+            "best_epoch": self.best_epoch,
+            "best_weights": self.best_weights,
+            "stale": self.stale,
+            "history": len(self.history),
+            "random": self.random,
+        }
+
+    def adopt(self, found: dict[str, Any], rank: int) -> None:
+        """Goes on from what was captured, on this or another number of ranks."""
+        load_weights(self.model, self.head, found)
+        self.optimiser.load_state_dict(found["optimiser"])
+        for name in ("epoch", "best", "best_epoch", "best_weights", "stale", "random"):
+            setattr(self, name, found[name])
+        if rank < len(self.random):
+            restore_random_state(self.random[rank])
 
     def weights(self) -> Weights:
         return {"model": self.model.state_dict(), "head": self.head.state_dict()}
@@ -79,43 +104,23 @@ class Checkpoints:
         self._saved_at = -float("inf")
         self._best_saved = 0
 
-    def save(self, state: State, *, now: bool) -> bool:
-        """Saves if it is time, or ``now``; says whether it did."""
-        if not now and time.monotonic() - self._saved_at < SAVE_EVERY_S:
-            return False
+    def is_due(self) -> bool:
+        return time.monotonic() - self._saved_at >= SAVE_EVERY_S
+
+    def save(self, state: State) -> None:
         if state.best_weights is not None and state.best_epoch != self._best_saved:
             kept = {**state.best_weights, "epoch": state.best_epoch, "metric": state.best}
             write_whole(self.folder / BEST, lambda file: torch.save(kept, file))
             self._best_saved = state.best_epoch
-        write_whole(self.folder / LAST, lambda file: torch.save(_captured(state), file))
+        write_whole(self.folder / LAST, lambda file: torch.save(state.captured(), file))
         self._saved_at = time.monotonic()
-        return True
 
     def restore(self, state: State) -> bool:
         """Puts the last checkpoint into a fresh state; says whether there was one."""
         if not (self.folder / LAST).exists():
             return False
-        found = read(self.folder / LAST)
-        load_weights(state.model, state.head, found)
-        state.optimiser.load_state_dict(found["optimiser"])
-        for name in ("epoch", "best", "best_epoch", "best_weights", "stale"):
-            setattr(state, name, found[name])
-        restore_random_state(found["random"])
+        state.adopt(read(self.folder / LAST), 0)
         return True
-
-
-def _captured(state: State) -> dict[str, Any]:
-    return {
-        **state.weights(),
-        "optimiser": state.optimiser.state_dict(),
-        "epoch": state.epoch,
-        "best": state.best,
-        "best_epoch": state.best_epoch,
-        "best_weights": state.best_weights,
-        "stale": state.stale,
-        "history": len(state.history),
-        "random": random_state(),
-    }
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -7,13 +7,19 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from torch import nn
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
 
+from strobe.engine.asked import Asked
+from strobe.engine.job import Job
 from strobe.engine.passes import answers
 from strobe.engine.source import GraphLike
 from strobe.engine.windows import Window
 from strobe.errors import UnknownNameError
-from strobe.tasks.base import Metrics, Problem
+from strobe.ops.csr import IntArray
+from strobe.tasks.base import Examples, Metrics, Problem
 from strobe.tasks.split import PARTS
 
 if TYPE_CHECKING:
@@ -21,6 +27,8 @@ if TYPE_CHECKING:
     from strobe.engine.run import Run
 
 ALL = "all"
+_Said = tuple[int, IntArray, npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any] | None]
+"""t, which of its examples, answers, what was to be said, what answers start from."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,12 +49,48 @@ class Evaluation:
         }
 
 
-def score(model: nn.Module, head: nn.Module, problem: Problem, windows: Iterable[Window], part: range) -> Metrics:
-    """Metrics of a part; windows begin with the first snapshot of all, so that states are what they would be."""
+def score(
+    model: nn.Module, head: nn.Module, job: Job, windows: Iterable[Window], part: range, problem: Problem | None = None
+) -> Metrics:
+    """Metrics of a part; windows begin with the first snapshot of all, so that states are what they would be.
+
+    Rank 0 puts together what all ranks say, in the order one rank would have said it, and tells them what it scored.
+    """
+    problem = job.problem if problem is None else problem
     model.eval()
     head.eval()
-    said = [(answer, examples) for _, answer, examples in answers(model, head, problem, windows, part)]
-    return problem.metrics([answer for answer, _ in said], [examples for _, examples in said])
+    with job.comm.ledger.phase("evaluate"):
+        said = list(answers(model, head, problem, windows, part))
+        if job.sharing.is_shared:
+            heard = job.comm.collect([_plain(*each) for each in said], kind="answers")
+            found = problem.metrics(*_together(heard)) if job.comm.rank == 0 else None
+        else:  # this rank has said it all
+            found = problem.metrics([answer for _, answer, _ in said], [asked.examples for _, _, asked in said])
+        metrics: Metrics = job.comm.share(found, kind="answers")
+        return metrics
+
+
+def _plain(t: int, answer: Tensor, asked: Asked) -> _Said:
+    examples = asked.examples
+    at = np.arange(len(asked)) if asked.at is None else asked.at
+    base = None if examples.base is None else examples.base.cpu().numpy()
+    return t, at, answer.numpy(), examples.y.cpu().numpy(), base
+
+
+def _together(heard: list[list[_Said]]) -> tuple[list[Tensor], list[Examples]]:
+    """Answers and examples of each snapshot, those of all ranks in one order."""
+    by_time: dict[int, list[_Said]] = {}
+    for each in (each for said in heard for each in said):
+        by_time.setdefault(each[0], []).append(each)
+    answered, asked = [], []
+    for _, parts in sorted(by_time.items()):
+        order = np.argsort(np.concatenate([part[1] for part in parts]), kind="stable")
+        answer, y = (torch.from_numpy(np.concatenate([part[k] for part in parts])[order]) for k in (2, 3))
+        bases = [part[4] for part in parts if part[4] is not None]
+        base = torch.from_numpy(np.concatenate(bases)[order]) if bases else None
+        answered.append(answer)
+        asked.append(Examples(None, y, base))
+    return answered, asked
 
 
 def evaluate(
@@ -70,6 +114,6 @@ def evaluate(
         problem = problem.all_test()
     times = problem.split.part("test" if part == ALL else part)
     before = [range(0)] if part == ALL else [problem.split.part(name) for name in PARTS[: PARTS.index(part)]]
-    found = score(opened.model, opened.head, problem, opened.job.stream(*before, times), times)
+    found = score(opened.model, opened.head, opened.job, opened.job.stream(*before, times), times, problem)
     baselines = problem.baselines("test" if part == ALL else part)
     return Evaluation(part=part, snapshots=(times.start, times.stop), metrics=found, baselines=baselines)

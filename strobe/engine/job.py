@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import chain
 from typing import Any
 
@@ -14,14 +15,22 @@ import torch
 from torch import nn
 
 import strobe
+from strobe.batching import Batch, Full, Groups, Windows
+from strobe.batching.base import pieces
+from strobe.comm import Alone, Comm
+from strobe.engine.asked import asked, asked_at
 from strobe.engine.choice import ModelChoice, ModelLike, choose_model, choose_task, task_json
 from strobe.engine.machine import choose_device, choose_threads, seed_all
 from strobe.engine.progress import Progress
 from strobe.engine.settings import Settings
-from strobe.engine.source import GraphLike, Source, fingerprint, open_source, reopen
-from strobe.engine.windows import Window, cut, prepare, stream
+from strobe.engine.sharing import Sharing, place
+from strobe.engine.source import GraphLike, Saved, Source, fingerprint, open_source, reopen
+from strobe.engine.trace import sparse_products
+from strobe.engine.windows import Window, cut, load, stream, window_of
 from strobe.errors import OptionError
 from strobe.ops import native
+from strobe.plan import Plan
+from strobe.presets import preset
 from strobe.tasks import Problem, Task, make_task
 
 
@@ -34,16 +43,51 @@ class Job:
     task: Task
     problem: Problem
     settings: Settings
+    plan: Plan
+    comm: Comm
     device: torch.device
     threads: int
+    _decided: list[Sharing] = field(default_factory=list, init=False, repr=False)
+
+    @property
+    def window(self) -> int | None:
+        """Snapshots that are computed together where all cells are asked for."""
+        return self.plan.batching.size if isinstance(self.plan.batching, Windows | Groups) else None
+
+    @cached_property
+    def batches(self) -> list[Batch]:
+        """The batches of an epoch."""
+        batching, problem = self.plan.batching, self.problem
+        hops = sparse_products(self.choice, problem.graph) if batching.wants_hops else 0
+        return batching.batches(problem.graph, problem.split.train, hops=hops, seed=self.settings.seed)
+
+    @property
+    def sharing(self) -> Sharing:
+        """Who has what, decided once. All ranks must ask, for rank 0 decides."""
+        # Not cached_property: its lock would be held while this rank waits for others.
+        if not self._decided:
+            self._decided.append(self._sharing())
+        return self._decided[0]
+
+    def _sharing(self) -> Sharing:
+        graph, split = self.problem.graph, self.problem.split
+        together = [batch.times for batch in self.batches if batch.targets is None] or [split.train]
+        others = [piece for part in (split.validation, split.test) for piece in pieces(part, self.window)]
+        windows = [piece for window in (*together, *others) for piece in pieces(window, self.settings.recompute)]
+        placed = place(graph, self.plan, self.comm, windows, self.settings.seed)
+        return Sharing(graph, self.plan, self.comm, placed, device=self.device, dtype=self.settings.dtype)
 
     def windows(self, times: range) -> list[Window]:
-        return cut(self.problem, times, self.settings.window, self.settings.recompute, self.device)
+        return cut(self.sharing, times, self.window, self.settings.recompute)
 
     def stream(self, *parts: range) -> Iterator[Window]:
         """Windows of parts one after the other, cut as in training, each let go of before the next is made."""
-        chosen = self.settings.window, self.settings.recompute, self.device
-        return chain.from_iterable(stream(self.problem, times, *chosen) for times in parts)
+        cut_as = self.window, self.settings.recompute
+        return chain.from_iterable(stream(self.sharing, times, *cut_as) for times in parts)
+
+    def alone(self) -> Job:
+        """The same on one rank: what is done with a run once it is trained."""
+        return replace(self, comm=Alone(), device=self.device)
 
     def make(self) -> tuple[nn.Module, nn.Module]:
         """A fresh model and its head, on the device; the same for the same seed."""
@@ -52,7 +96,7 @@ class Job:
         assert features is not None  # every task sees to that
         model = self.choice.make(features.shape[0])
         head = self.problem.head(model.width)  # type: ignore[arg-type]
-        return model.to(self.device), head.to(self.device)
+        return model.to(self.device, self.settings.dtype), head.to(self.device, self.settings.dtype)
 
     def to_json(self) -> dict[str, Any]:
         """What ``config.json`` keeps."""
@@ -65,6 +109,8 @@ class Job:
             "task": task_json(self.task),
             "problem": self.problem.state(),
             "settings": self.settings.to_json(),
+            "plan": self.plan.to_json(),
+            "ranks": self.comm.num_ranks,
             "versions": versions | {"python": platform.python_version()},
             "machine": {"device": str(self.device), "threads": self.threads, "cores": os.cpu_count()},
         }
@@ -74,52 +120,119 @@ class Job:
 class Given:
     """What a user said; None is left open."""
 
-    graph: GraphLike | None = None
+    graph: GraphLike | Saved | None = None
     model: ModelLike | None = None
     task: str | Task | None = None
     model_options: Mapping[str, Any] | None = None
     settings: Settings | None = None
     changes: Mapping[str, Any] = field(default_factory=dict)
     data_dir: str | os.PathLike[str] | None = None
+    plan: Plan | str | None = None
+    problem: dict[str, Any] | None = None  # what another rank has fitted already
 
 
-def choose(given: Given, earlier: dict[str, Any] | None, watch: Progress) -> Job:
-    """The job a user asked for. What is left open comes from the run that is resumed, if one is."""
+def choose(
+    given: Given,
+    earlier: dict[str, Any] | None,
+    watch: Progress,
+    comm: Comm | None = None,
+    *,
+    num_ranks: int | None = None,
+) -> Job:
+    """The job a user asked for. What is left open comes from the run that is resumed, if one is.
+
+    ``num_ranks`` checks the plan for so many where they are yet to be started.
+    """
     settings = _settings(given, earlier)
+    comm = Alone() if comm is None else comm
+    plan = _plan(given, earlier, settings)
+    plan.check(num_ranks or comm.num_ranks)
     device, threads = choose_device(settings.device), choose_threads(settings.threads)
     if device.type == "cpu" and native.library() is None:
         watch.note("the CPU kernels are not built, so plain torch runs: python -m strobe.ops.native.build makes them")
     choice = _model(given, earlier)
     source = _source(given, earlier, watch)
-    known = given.task is not None or earlier is None
-    task = choose_task(given.task if known else make_task(**earlier["task"]), source.graph)  # type: ignore[index]
+    said = given.task is not None or earlier is None
+    task = choose_task(given.task if said else make_task(**earlier["task"]), source.graph)  # type: ignore[index]
     if earlier is not None:
-        _agree(earlier, source, choice, task, settings)
+        _agree(earlier, source, choice, task, settings, plan)
     watch.stage("fitting to the training snapshots", 0, None)
-    problem = task.bind(source.graph, seed=settings.seed, state=None if earlier is None else earlier["problem"])
+    known = given.problem if earlier is None else earlier["problem"]
+    problem = task.bind(plan.store.keep(source.graph), seed=settings.seed, state=known)
+    if plan.batching.wants_hops and task.name == "link-prediction":
+        raise OptionError(f"batching {plan.batching} asks nodes, not pairs: take batching full or windows")
     return Job(
         source=source,
         choice=choice,
         task=task,
         problem=problem,
         settings=settings,
+        plan=plan,
+        comm=comm,
         device=device,
         threads=threads,
     )
 
 
-def prepared(job: Job, watch: Progress) -> tuple[list[Window], list[Window]]:
-    """The windows that are trained on and those that training is judged by, with all that they need."""
-    split = job.problem.split
-    total, done = len(split.train) + len(split.validation), 0
-    both = []
-    for part in (split.train, split.validation):
-        windows = job.windows(part)
-        for more in prepare(job.problem, windows, part):
-            done += more
-            watch.stage("preparing snapshots", done, total)
-        both.append(windows)
-    return both[0], both[1]
+@dataclass(frozen=True)
+class Prepared:
+    """The windows of this rank: those of each step of an epoch, and those that training is judged by.
+
+    ``before`` lead from the beginning of time up to validation, with states that go on.
+    """
+
+    steps: list[list[Window]]
+    before: list[Window]
+    validation: list[Window]
+
+
+def prepared(job: Job, watch: Progress) -> Prepared:
+    """All windows, with all that they need."""
+    problem, split = job.problem, job.problem.split
+    shared = "batches per rank" not in job.plan.batching.gives
+    order = job.plan.schedule.steps(len(job.batches), job.comm.num_ranks, shared=shared)
+    mine = [step[job.comm.rank] for step in order]
+    made = {k: window_of(job.sharing, job.batches[k], job.settings.recompute) for step in mine for k in step}
+    goes_on = all(batch.carries for batch in job.batches)
+    before = list(made.values()) if goes_on else job.windows(split.train)
+    validation = job.windows(split.validation)
+    training = list(made.values())
+    total = len(split.train) + len(split.validation)
+    for done, _ in enumerate(_loaded(job, training, validation), 1):
+        watch.stage("preparing snapshots", min(done, total), total)
+    return Prepared([[made[k] for k in step] for step in mine], before, validation)
+
+
+def _loaded(job: Job, training: list[Window], validation: list[Window]) -> Iterator[None]:
+    """Reads and asks ahead what needs no model; stops after each snapshot."""
+    problem = job.problem
+    for snapshots in load(training):
+        yield from [None] * snapshots
+    if not problem.changes_with_epoch:
+        for window in training:
+            for segment in window:
+                asked(problem, segment, problem.split.train, 0)
+    for snapshots in load(validation):
+        yield from [None] * snapshots
+    for window in validation:
+        for segment in window:
+            for t in segment.times:
+                asked_at(problem, segment, t)
+
+
+def _plan(given: Given, earlier: dict[str, Any] | None, settings: Settings) -> Plan:
+    """The plan that was given, that of the earlier run, or our own; ``window`` says how it is cut."""
+    if given.plan is None:
+        plan = Plan() if earlier is None else Plan.from_json(earlier["plan"])
+    else:
+        plan = preset(given.plan) if isinstance(given.plan, str) else given.plan
+    if settings.window is None:
+        return plan
+    if isinstance(plan.batching, Full):
+        return replace(plan, batching=Windows(size=settings.window))
+    if isinstance(plan.batching, Windows | Groups):
+        return replace(plan, batching=replace(plan.batching, size=settings.window))
+    raise OptionError(f"batching {plan.batching} is not cut into windows: leave --window out")
 
 
 def _settings(given: Given, earlier: dict[str, Any] | None) -> Settings:
@@ -149,7 +262,9 @@ def _model(given: Given, earlier: dict[str, Any] | None) -> ModelChoice:
     return choose_model(model, options)
 
 
-def _agree(earlier: dict[str, Any], source: Source, choice: ModelChoice, task: Task, settings: Settings) -> None:
+def _agree(
+    earlier: dict[str, Any], source: Source, choice: ModelChoice, task: Task, settings: Settings, plan: Plan
+) -> None:
     """Refuses to resume a run with something else than it was made of, naming all that differs.
 
     A run that is only opened, on another graph, says so by having no fingerprint.
@@ -159,12 +274,14 @@ def _agree(earlier: dict[str, Any], source: Source, choice: ModelChoice, task: T
         "model": choice.to_json()["options"] | {"name": choice.name},
         "task": task_json(task),
         "setting": settings.fixed(),
+        "plan": {axis: str(value) for axis, value in plan.axes()},
     }
     old = {
         "graph": earlier["fingerprint"] or {},
         "model": earlier["model"]["options"] | {"name": earlier["model"]["name"]},
         "task": earlier["task"],
         "setting": Settings(**earlier["settings"]).fixed(),
+        "plan": {axis: str(value) for axis, value in Plan.from_json(earlier["plan"]).axes()},
     }
     differ = [
         f"{what} {name} was {old[what].get(name)!r} and is {new[what].get(name)!r}"

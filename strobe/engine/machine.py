@@ -39,11 +39,12 @@ def _check_cuda(device: torch.device) -> None:
 def choose_threads(wanted: int | None) -> int:
     """Tells torch how many threads to use, and says how many those are.
 
-    Without a wish OMP_NUM_THREADS decides, else the cores this process may run on: a container or a batch system
-    often grants fewer than the machine has.
+    Without a wish ranks on one machine share the cores this process may run on, which may be fewer than the machine
+    has; for a single process OMP_NUM_THREADS goes first (torchrun sets it to 1 for all its processes).
     """
-    if wanted is None and "OMP_NUM_THREADS" not in os.environ:
-        wanted = len(os.sched_getaffinity(0))
+    ranks_here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    if wanted is None and (ranks_here > 1 or "OMP_NUM_THREADS" not in os.environ):
+        wanted = max(1, len(os.sched_getaffinity(0)) // ranks_here)
     if wanted is not None:
         torch.set_num_threads(wanted)
     return torch.get_num_threads()

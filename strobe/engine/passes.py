@@ -10,11 +10,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from strobe.engine.windows import Segment, Window, asked, asked_at
+from strobe.engine.asked import Asked, asked, asked_at
+from strobe.engine.windows import Segment, Window
 from strobe.tasks.base import Examples, Problem
 from strobe.view import Carry, Cells, View
 
-Answer = tuple[int, Tensor, Examples]
+Answer = tuple[int, Tensor, Asked]
 
 
 def answers_of(head: nn.Module, z: Tensor, examples: Examples) -> Tensor:
@@ -23,28 +24,49 @@ def answers_of(head: nn.Module, z: Tensor, examples: Examples) -> Tensor:
     return said
 
 
+def ask(problem: Problem, window: Window, epoch: int) -> list[Asked | None]:
+    """What training asks of each segment of a window."""
+    return [asked(problem, segment, problem.split.train, epoch) for segment in window]
+
+
+def count(questions: Iterable[Asked | None]) -> int:
+    """How many examples they are."""
+    return sum(0 if each is None else len(each) for each in questions)
+
+
 def window_loss(
-    model: nn.Module, head: nn.Module, problem: Problem, window: Window, carry: Carry | None, epoch: int
-) -> tuple[Tensor, int, Carry | None]:
-    """The summed loss of a window, the number of its examples, and the carry after it.
+    model: nn.Module,
+    head: nn.Module,
+    problem: Problem,
+    window: Window,
+    carry: Carry | None,
+    questions: list[Asked | None],
+) -> tuple[Tensor, Carry | None]:
+    """The summed loss of a window's examples on this rank, and the carry after it.
 
     A window of several segments computes each again in backward: what is kept of it is the state at its beginning.
     """
-    total, count = torch.zeros((), device=window[0].cells.device), 0
-    for segment in window:
-        examples = asked(problem, segment, problem.split.train, epoch)
+    total = torch.zeros((), device=window[0].cells.device)
+    for segment, question in zip(window, questions, strict=True):
 
-        def run(carry: Carry | None, cells: Cells = segment.cells, examples: Examples | None = examples) -> Any:
+        def run(carry: Carry | None, cells: Cells = segment.cells, question: Asked | None = question) -> Any:
             view = View(cells, carry)
-            z = model(view)
-            loss = z.new_zeros(()) if examples is None else problem.loss(answers_of(head, z, examples), examples)
-            return loss, view.carry
+            return view.closed(_loss(view, model(view), head, problem, question)), view.carry
 
         recompute = len(window) > 1 and torch.is_grad_enabled()
+        carry = None if segment.fresh else carry
         loss, carry = checkpoint(run, carry, use_reentrant=False) if recompute else run(carry)
         total = total + loss
-        count += 0 if examples is None else len(examples)
-    return total, count, carry
+    return total, carry
+
+
+def _loss(view: View, z: Tensor, head: nn.Module, problem: Problem, question: Asked | None) -> Tensor:
+    """The loss of what is asked; 0 where nothing is, which still depends on everything that was exchanged."""
+    if question is not None and question.around is not None:
+        z = view.pull_from(question.around, z, kind="pairs")
+    if question is None or not len(question):
+        return z[:0].sum()
+    return problem.loss(answers_of(head, z, question.examples), question.examples)
 
 
 @torch.no_grad()
@@ -63,11 +85,15 @@ def embeddings(model: nn.Module, windows: Iterable[Window]) -> Iterator[tuple[in
 def answers(
     model: nn.Module, head: nn.Module, problem: Problem, windows: Iterable[Window], part: range
 ) -> Iterator[Answer]:
-    """(t, answers, examples) of every snapshot of a part; windows begin with the first snapshot of all."""
+    """(t, answers, what was asked) of every snapshot of a part; windows begin with the first snapshot of all."""
     for t, z, segment in embeddings(model, windows):
-        examples = asked_at(problem, segment, t) if t in part else None
-        if examples is not None:
-            yield t, answer(head, z, examples), examples
+        question = asked_at(problem, segment, t) if t in part else None
+        if question is None:
+            continue
+        if question.around is not None:
+            z = View(segment.cells).pull_from(question.around, z, kind="pairs")
+        if len(question):
+            yield t, answer(head, z, question.examples), question
 
 
 @torch.no_grad()

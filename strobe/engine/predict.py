@@ -14,7 +14,7 @@ from torch import Tensor
 from strobe.atomic import write_whole
 from strobe.engine.passes import answer, embeddings
 from strobe.engine.run import Run
-from strobe.engine.windows import asked_at
+from strobe.engine.asked import Asked, asked_at
 from strobe.errors import OptionError, UnknownNameError
 from strobe.graph import DynamicGraph
 from strobe.graph.progress import OnProgress
@@ -82,7 +82,7 @@ def tables_of(
             on_progress(t + 1, times.stop)
         if t not in times:
             continue
-        asked = problem.questions(t) if part == NEXT else asked_at(problem, segment, t)
+        asked = problem.questions(t) if part == NEXT else _examples(asked_at(problem, segment, t))
         if asked is not None:
             columns = problem.table(answer(run.head, z, asked), asked, t)
             if part == NEXT:
@@ -137,3 +137,7 @@ def _newest(problem: Problem) -> range:
     """Snapshots after the last that is asked about; where labels stand with the cell they are of, the last one."""
     after = range(problem.split.test.stop, len(problem.graph))
     return after if len(after) else range(len(problem.graph) - 1, len(problem.graph))
+
+
+def _examples(asked: Asked | None) -> Examples | None:
+    return None if asked is None else asked.examples

@@ -33,14 +33,18 @@ class Record:
     def start(self, config: dict[str, Any], state: State) -> str | None:
         """Begins a run, or brings the state back to where it stopped. Gives a note for the user, if any."""
 
-    def epoch(self, line: dict[str, Any], state: State) -> None:
-        """An epoch is over: its line, and a checkpoint if it is time for one."""
+    def epoch(self, line: dict[str, Any]) -> None:
+        """An epoch is over."""
 
     def event(self, event: str, **values: Any) -> None:
         """Something other than an epoch happened."""
 
+    def is_due(self, *, now: bool = False) -> bool:
+        """Whether it is time for a checkpoint; ``now`` wants one in any case."""
+        return False
+
     def save(self, state: State) -> None:
-        """A checkpoint, now."""
+        """A checkpoint."""
 
     def finish(self, result: dict[str, Any], curve: str) -> None:
         """Training is over and scored."""
@@ -91,19 +95,22 @@ class RunDirectory(Record):
         self.event("start" if self.earlier is None else "resume", epoch=state.epoch)
         return self._events.missing
 
-    def epoch(self, line: dict[str, Any], state: State) -> None:
+    def epoch(self, line: dict[str, Any]) -> None:
         self.event("epoch", **line)
         assert self._events is not None
         self._events.add(line)
-        self._save(state, now=False)
 
     def event(self, event: str, **values: Any) -> None:
         if self._file is not None:
             line = {"event": event, "at": round(time.time(), 3), **without_nan(values)}
             self._file.write((json.dumps(line, allow_nan=False) + "\n").encode())
 
+    def is_due(self, *, now: bool = False) -> bool:
+        return now or self._checkpoints.is_due()
+
     def save(self, state: State) -> None:
-        self._save(state, now=True)
+        self._checkpoints.save(state)
+        os.fsync(self._file.fileno())
 
     def finish(self, result: dict[str, Any], curve: str) -> None:
         write_json(self.path / RESULT, result)
@@ -117,10 +124,6 @@ class RunDirectory(Record):
         if self._file is not None:
             self._file.close()
         self._lock.release()
-
-    def _save(self, state: State, *, now: bool) -> None:
-        if self._checkpoints.save(state, now=now):
-            os.fsync(self._file.fileno())
 
     def _kept_lines(self, epoch: int) -> list[dict[str, Any]]:
         """The lines up to an epoch; those of epochs that the checkpoint does not know are cut off the file."""

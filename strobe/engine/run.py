@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,7 +32,8 @@ Scores = dict[str, Metrics]
 class Run:
     """What training gives back. ``validation`` and ``test`` are metrics at the best epoch, with the best weights.
 
-    ``baselines`` has, by part and name, what answers that need no learning score.
+    ``baselines`` has, by part and name, what answers that need no learning score; ``ranks`` the ledger of every rank
+    over all epochs, where there were several.
     """
 
     job: Job
@@ -45,6 +46,7 @@ class Run:
     baselines: dict[str, Scores]
     seconds: float = 0.0
     memory: dict[str, int] | None = None
+    ranks: list[dict[str, Any]] = field(default_factory=list)
     path: Path | None = None
 
     @property
@@ -100,6 +102,7 @@ class Run:
             "device": str(self.job.device),
             "threads": self.job.threads,
             **(self.memory or {}),
+            **({"plan": self.job.plan.to_json(), "ranks": self.ranks} if self.ranks else {}),
         }
 
 

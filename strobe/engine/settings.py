@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
+from typing import Any, Literal
+
+import torch
 
 from strobe.errors import OptionError, UnknownNameError
 from strobe.options import check_options, hints_of
@@ -12,6 +14,9 @@ from strobe.options import check_options, hints_of
 MAY_CHANGE = ("epochs", "patience", "recompute", "device", "threads")
 """Settings that a resumed run may change. With another device or number of threads, or with other segments of a model
 that drops numbers at random, it goes on to weights that are as good but not the same bits."""
+
+Optimiser = Literal["adam", "sgd"]
+Precision = Literal["float32", "float64"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,10 +27,11 @@ class Settings:
     states are carried from window to window, gradients are not. ``recompute`` cuts a window into segments of so many
     snapshots whose insides are computed again in backward: memory for one segment instead of all, for one
     more forward pass, and the same gradients. ``clip`` limits the norm of the gradient of a step; 0 does not.
-    ``patience`` stops a run whose validation metric has not improved for so many evaluations; 0 never does.
+    ``optimiser`` is Adam or plain gradient descent. ``patience`` stops a run whose validation metric has not improved for so many evaluations; 0 never does.
     """
 
     epochs: int = 100
+    optimiser: Optimiser = "adam"
     lr: float = 0.01
     weight_decay: float = 0.0
     clip: float = 0.0
@@ -34,6 +40,7 @@ class Settings:
     evaluate_every: int = 1
     patience: int = 20
     seed: int = 0
+    precision: Precision = "float32"
     device: str = "auto"
     threads: int | None = None
 
@@ -48,6 +55,11 @@ class Settings:
                 raise OptionError(f"{name} cannot be negative, not {getattr(self, name)}")
         if not self.lr > 0:
             raise OptionError(f"the learning rate must be positive, not {self.lr}")
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The kind of numbers that a model computes with."""
+        return torch.float64 if self.precision == "float64" else torch.float32
 
     def changed(self, changes: Mapping[str, Any]) -> Settings:
         """The same settings but for some; a name that is no setting is refused with the nearest one."""

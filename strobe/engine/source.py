@@ -26,10 +26,21 @@ class Source:
     name: str
 
 
+@dataclass(frozen=True)
+class Saved:
+    """A graph that another process has saved for this one, and where it really comes from."""
+
+    path: str
+    origin: dict[str, str] | None
+    name: str
+
+
 def open_source(
-    given: GraphLike, data_dir: str | PathLike[str] | None = None, on_stage: OnStage | None = None
+    given: GraphLike | Saved, data_dir: str | PathLike[str] | None = None, on_stage: OnStage | None = None
 ) -> Source:
     """A graph as it is, the one saved in a directory, or a data set by name; a directory goes first."""
+    if isinstance(given, Saved):
+        return Source(open_graph(given.path), given.origin, given.name)
     if isinstance(given, DynamicGraph):
         return Source(given, None, "a graph in memory")
     path = Path(given)

@@ -1,5 +1,8 @@
-"""Training, top to bottom: choose, bind, seed, make the model, cut windows; for epoch, for window: forward, backward,
-clip, step; evaluate; save; log; at last the test part, with the best weights."""
+"""Training, top to bottom: choose, place, seed, make the model, cut windows; for epoch, for step: forward, backward,
+agree, clip, step; evaluate; save; log; at last the test part, with the best weights.
+
+Every rank runs this, on its own cells; one rank has them all.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,18 @@ from typing import Any
 import torch
 from torch import nn
 
+from strobe.comm import Alone, Comm
+from strobe.comm.group import DEADLINE_S
+from strobe.comm.launch import in_ranks
+from strobe.comm.ledger import merged
 from strobe.engine.checkpoint import State
 from strobe.engine.choice import ModelLike
 from strobe.engine.evaluate import score
 from strobe.engine.interrupt import second_interrupt_kills
-from strobe.engine.job import Given, Job, choose, prepared
-from strobe.engine.machine import peak_bytes
-from strobe.engine.passes import detached, window_loss
+from strobe.engine.job import Given, Job, Prepared, choose, prepared
+from strobe.engine.launch import Place, Team, as_rank_of_torchrun, in_processes
+from strobe.engine.machine import peak_bytes, random_state, seed_all
+from strobe.engine.passes import ask, count, detached, window_loss
 from strobe.engine.progress import Progress
 from strobe.engine.record import Record, open_record
 from strobe.engine.run import Run
@@ -27,6 +35,8 @@ from strobe.engine.settings import Settings
 from strobe.engine.source import GraphLike
 from strobe.engine.windows import Window
 from strobe.errors import StrobeError
+from strobe.plan import Plan
+from strobe.sync import Syncing, average_buffers
 from strobe.tasks.base import Task
 from strobe.view import Carry
 
@@ -53,6 +63,10 @@ def train(
     progress: Progress | None = None,
     data_dir: str | PathLike[str] | None = None,
     model_options: Mapping[str, Any] | None = None,
+    plan: Plan | str | None = None,
+    ranks: int = 1,
+    deadline_s: float = DEADLINE_S,
+    max_restarts: int = 0,
     settings: Settings | None = None,
     **changes: Any,
 ) -> Run:
@@ -67,115 +81,200 @@ def train(
         resume: go on with the run in ``out``, to the weights it would have had if it had never stopped. What is
             left out (graph and model may be None) is as it was; ``epochs`` and ``patience`` may be raised.
         overwrite: replace the run in ``out``.
+        plan: how ranks share the work: a plan, the name of a preset, or None for time blocks with relay.
+        ranks: processes on this machine that train together. A process that torchrun has started is one of the ranks
+            it has made, whatever is said here.
+        deadline_s: a rank that does not hear from another for so long ends the run.
+        max_restarts: how often a run that failed goes on from its last checkpoint by itself (it needs ``out``).
         changes: fields of ``Settings``: epochs, lr, window, seed, device, ….
     """
-    began = perf_counter()
     watch = Progress() if progress is None else progress
-    with open_record(out, resume=resume, overwrite=overwrite) as record, second_interrupt_kills():
-        given = Given(graph, model, task, model_options, settings, changes, data_dir)
-        job = choose(given, record.earlier, watch)
-        state = begin(job, record, watch)
+    given = Given(graph, model, task, model_options, settings, changes, data_dir, plan)
+    place, team = Place(out, resume, overwrite), Team(ranks, deadline_s, max_restarts)
+    if in_ranks():
+        return as_rank_of_torchrun(train_here, given, place, watch, team)
+    if ranks > 1:
+        return in_processes(train_here, given, place, watch, team)
+    return train_here(given, place, watch, Alone())
+
+
+def train_here(given: Given, place: Place, watch: Progress, comm: Comm) -> Run:
+    """Training as one rank. Rank 0 keeps the record; all ranks come to the same weights and scores."""
+    began = perf_counter()
+    mine = place if comm.rank == 0 else Place()
+    with open_record(mine.out, resume=mine.resume, overwrite=mine.overwrite) as record, second_interrupt_kills():
+        earlier = comm.share(record.earlier, kind="setup")
+        job = choose(given, earlier, watch, comm)
+        state = begin(job, record, watch, resumed=earlier is not None)
         before_s = sum(line["train_s"] + line["evaluate_s"] for line in state.history)  # of the run that is resumed
-        windows = prepared(job, watch)
-        baselines = {"validation": job.problem.baselines("validation")}
-        record.event("prepared", prepare_s=round(perf_counter() - began, 6))
+        with comm.ledger.phase("prepare"):
+            windows = prepared(job, watch)
+        record.event("prepared", prepare_s=round(perf_counter() - began, 6), **ledgers(job))
         try:
             fit(job, state, windows, record, watch)
         except KeyboardInterrupt:
             record.event("interrupted", epoch=state.epoch)
             raise
-        run = finish(job, state, windows, baselines, watch)
+        run = finish(job, state, windows, watch)
         run.seconds, run.path = before_s + perf_counter() - began, record.path
         record.finish(run.to_json(), run.curve())
     return run
 
 
-def begin(job: Job, record: Record, watch: Progress) -> State:
-    """Fresh weights and their optimiser, or those of the run that is resumed."""
+def begin(job: Job, record: Record, watch: Progress, *, resumed: bool) -> State:
+    """Fresh weights and their optimiser, or those of the run that is resumed; the same on every rank."""
     model, head = job.make()
-    weights = [*model.parameters(), *head.parameters()]
-    # Fused, one call steps all weights. On a CPU it wakes all cores for that, which costs more than it saves: 0.1 ms
-    # for a small model where nobody else needs a core, 100 ms where somebody does, against 0.5 ms without.
-    fused = job.device.type == "cuda"
-    optimiser = torch.optim.Adam(weights, lr=job.settings.lr, weight_decay=job.settings.weight_decay, fused=fused)
+    optimiser = _optimiser([*model.parameters(), *head.parameters()], job)
     state = State(model, head, optimiser)
+    if job.comm.rank:
+        seed_all(job.settings.seed + job.comm.rank)  # ranks drop different numbers where a model drops any
     note = record.start(job.to_json(), state)
+    if resumed and job.comm.num_ranks > 1:
+        state.adopt(job.comm.share(state.captured() if job.comm.rank == 0 else None, kind="setup"), job.comm.rank)
     if note is not None:
         watch.note(note)
     return state
 
 
-def fit(job: Job, state: State, windows: tuple[list[Window], list[Window]], record: Record, watch: Progress) -> None:
+def _optimiser(weights: list[nn.Parameter], job: Job) -> torch.optim.Optimizer:
+    settings = job.settings
+    if settings.optimiser == "sgd":
+        return torch.optim.SGD(weights, lr=settings.lr, weight_decay=settings.weight_decay)
+    # Fused, one call steps all weights. On a CPU it wakes all cores for that, which costs more than it saves: 0.1 ms
+    # for a small model where nobody else needs a core, 100 ms where somebody does, against 0.5 ms without.
+    fused = job.device.type == "cuda"
+    return torch.optim.Adam(weights, lr=settings.lr, weight_decay=settings.weight_decay, fused=fused)
+
+
+def fit(job: Job, state: State, windows: Prepared, record: Record, watch: Progress) -> None:
     """Epochs until there are enough, or until the validation metric has stopped getting better."""
-    settings, problem = job.settings, job.problem
-    watch.begin({"epochs": settings.epochs, "epoch": state.epoch, "steps": len(windows[0]), "metric": problem.metric})
+    settings, problem, comm = job.settings, job.problem, job.comm
+    weights = state.optimiser.param_groups[0]["params"]
+    sync = job.plan.sync.start(weights, comm)
+    watch.begin({"epochs": settings.epochs, "epoch": state.epoch, "steps": len(windows.steps), "metric": problem.metric})
     for epoch in range(state.epoch, settings.epochs):
         if settings.patience and state.stale >= settings.patience:
             break
         started = perf_counter()
-        loss = train_epoch(job, state, windows[0], epoch, watch)
+        loss = train_epoch(job, state, sync, windows.steps, epoch, watch)
         trained = perf_counter()
         state.epoch = epoch + 1
-        line: dict[str, Any] = {"epoch": state.epoch, "step": state.epoch * len(windows[0]), "loss": loss}
+        line: dict[str, Any] = {"epoch": state.epoch, "step": state.epoch * len(windows.steps), "loss": loss}
         if state.epoch % settings.evaluate_every == 0:
-            line["validation"] = score(state.model, state.head, problem, chain(*windows), problem.split.validation)
+            judged_by = chain(windows.before, windows.validation)
+            line["validation"] = score(state.model, state.head, job, judged_by, problem.split.validation)
             state.judge(line["validation"].get(problem.metric), problem.higher_is_better)
         if not state.is_finite():
             raise DivergedError("a weight of the model", state.epoch, settings)
         line |= {"best": state.best, "best_epoch": state.best_epoch, "lr": settings.lr}
         line |= {"train_s": round(trained - started, 6), "evaluate_s": round(perf_counter() - trained, 6)}
         line |= peak_bytes(job.device)
+        line |= ledgers(job)
         state.history.append(line)
-        record.epoch(line, state)
+        save(job, state, record, line)
         watch.epoch(line)
-    record.save(state)
+    sync.close()
+    save(job, state, record)
 
 
-def train_epoch(job: Job, state: State, windows: list[Window], epoch: int, watch: Progress) -> float:
+def train_epoch(
+    job: Job, state: State, sync: Syncing, steps: list[list[Window]], epoch: int, watch: Progress
+) -> float:
     """One pass over the training windows; the mean loss of their examples, each before the step it led to."""
     state.model.train()
     state.head.train()
     carry: Carry | None = None
-    total, examples = 0.0, 0
-    for step, window in enumerate(windows, 1):
-        loss, count, carry = window_loss(state.model, state.head, job.problem, window, carry, epoch)
-        carry = detached(carry)  # states go on to the next window, gradients do not come back from it
-        if count:
-            (loss / count).backward()
-            if job.settings.clip:
-                nn.utils.clip_grad_norm_(state.optimiser.param_groups[0]["params"], job.settings.clip)
-            state.optimiser.step()
-            state.optimiser.zero_grad()
-            value = float(loss.detach())  # the only wait for the device in a step
-            if not math.isfinite(value):
-                raise DivergedError("the loss", epoch + 1, job.settings)
-            total, examples = total + value, examples + count
+    total, examples = 0.0, 0.0
+    for step, mine in enumerate(steps, 1):
+        job.comm.ledger.at(epoch + 1, step)
+        value, number, carry = train_step(job, state, sync, mine, carry, epoch)
+        if not math.isfinite(value):
+            raise DivergedError("the loss", epoch + 1, job.settings)
+        total, examples = total + value, examples + number
         watch.step(epoch + 1, step)
     return total / max(examples, 1)
 
 
-def finish(
-    job: Job,
-    state: State,
-    windows: tuple[list[Window], list[Window]],
-    baselines: dict[str, dict[str, dict[str, float]]],
-    watch: Progress,
-) -> Run:
+def train_step(
+    job: Job, state: State, sync: Syncing, mine: list[Window], carry: Carry | None, epoch: int
+) -> tuple[float, float, Carry | None]:
+    """Forward and backward over this rank's windows of a step, one agreed step of the optimiser; the summed loss of
+    all ranks' examples, their number, and the state for the next step."""
+    comm, ledger = job.comm, job.comm.ledger
+    questions = [ask(job.problem, window, epoch) for window in mine]
+    (number,) = comm.agree([sum(count(each) for each in questions)])
+    value = torch.zeros(())
+    for k, (window, question) in enumerate(zip(mine, questions, strict=True), 1):
+        with ledger.phase("forward"):
+            loss, carry = window_loss(state.model, state.head, job.problem, window, carry, question)
+        carry = detached(carry)  # states go on to the next window, gradients do not come back from it
+        for segment in window:
+            ledger.count(cells=segment.cells.num_cells, arcs=segment.cells.num_arcs)
+        value = value.to(loss) + loss.detach()
+        if number:
+            sync.backward_begins(last=k == len(mine))
+            with ledger.phase("backward"):
+                (loss * sync.share / number).backward()
+    if not number:
+        return 0.0, 0.0, carry
+    with ledger.phase("sync"):
+        if not mine:
+            sync.backward_begins()
+        sync.backward_ends()
+        if job.settings.clip:
+            nn.utils.clip_grad_norm_(state.optimiser.param_groups[0]["params"], job.settings.clip)
+        state.optimiser.step()
+        state.optimiser.zero_grad()
+        sync.stepped()
+        if not job.sharing.is_shared:
+            average_buffers(state.model, comm)
+        comm.settle()
+        (agreed,) = comm.agree([float(value)])  # the only wait for the device in a step
+    return agreed, number, carry
+
+
+def ledgers(job: Job) -> dict[str, Any]:
+    """What every rank did since the last time, on rank 0; nothing where there is only one."""
+    if job.comm.num_ranks == 1:
+        job.comm.ledger.clear()
+        return {}
+    mine = job.comm.ledger.cut() | peak_bytes(job.device)
+    return {"ranks": job.comm.collect(mine, kind="ledger")}
+
+
+def save(job: Job, state: State, record: Record, line: dict[str, Any] | None = None) -> None:
+    """The epoch's line and, if it is time, a checkpoint; at the end (no line) always one. Rank 0's clock decides."""
+    if line is not None:
+        record.epoch(line)
+    with job.comm.ledger.phase("save"):
+        if job.comm.share(record.is_due(now=line is None), kind="setup"):
+            state.random = job.comm.gather(random_state(), kind="setup")
+            record.save(state)
+
+
+def finish(job: Job, state: State, windows: Prepared, watch: Progress) -> Run:
     """Scores the test part, for the first and only time, with the weights that were best in validation."""
     watch.stage("scoring the test snapshots", 0, None)
     problem, split = job.problem, job.problem.split
     state.use_best()
     best_epoch = state.best_epoch or state.epoch
     judged = [line["validation"] for line in state.history if line["epoch"] == best_epoch and "validation" in line]
-    scored = (state.model, state.head, problem)
+    scored = (state.model, state.head, job)
+    before = [*windows.before, *windows.validation]
+    validation = judged[0] if judged else score(*scored, before, split.validation)
+    test = score(*scored, chain(before, job.stream(split.test)), split.test)
+    # What follows is rank 0's alone: nobody waits for it.
+    parts = ("validation", "test") if job.comm.rank == 0 else ()
+    ranks = [line["ranks"] for line in state.history if "ranks" in line]
     return Run(
         job=job,
         model=state.model,
         head=state.head,
         history=state.history,
         best_epoch=best_epoch,
-        validation=judged[0] if judged else score(*scored, chain(*windows), split.validation),
-        test=score(*scored, chain(*windows, job.stream(split.test)), split.test),
-        baselines=baselines | {"test": problem.baselines("test")},
+        validation=validation,
+        test=test,
+        baselines={part: problem.baselines(part) for part in parts},
         memory=peak_bytes(job.device),
+        ranks=[merged(list(each)) for each in zip(*ranks, strict=True)] if ranks else [],
     )

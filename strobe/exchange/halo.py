@@ -35,8 +35,8 @@ class Neighbours:
     """
 
     route: Route
-    positions: list[IntArray]
-    places: list[IntArray]
+    positions: Sequence[IntArray]
+    places: Sequence[IntArray]
 
     @property
     def num_rows(self) -> int:

@@ -7,7 +7,7 @@ again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,8 +56,8 @@ class Moves:
     """
 
     num_held: int
-    send: dict[int, IntArray]
-    arrive: dict[int, IntArray]
+    send: Mapping[int, IntArray]
+    arrive: Mapping[int, IntArray]
     local: tuple[IntArray, IntArray]
     kept: IntArray
 

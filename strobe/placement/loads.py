@@ -1,11 +1,14 @@
-"""What nodes cost a rank: a unit for every cell and one for every arc that ends in it."""
+"""What there is to do: a unit for every cell and one for every arc that ends in it."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
 from strobe.graph import DynamicGraph, Snapshot
 from strobe.ops.csr import IntArray
+from strobe.placement.base import Placed
 
 
 def loads_of_cells(snapshot: Snapshot) -> IntArray:
@@ -21,11 +24,13 @@ def loads_of_nodes(graph: DynamicGraph) -> IntArray:
     return loads
 
 
-def loads_of_parts(graph: DynamicGraph, part: IntArray, num_parts: int) -> IntArray:
-    """What every part of the nodes costs in every snapshot, [T, P]."""
-    loads = np.zeros((len(graph), num_parts), np.int64)
-    for snapshot in graph:
-        loads[snapshot.t] = np.bincount(part[snapshot.nodes], loads_of_cells(snapshot), num_parts)
+def loads_of_ranks(graph: DynamicGraph, placed: Placed, stretches: Sequence[range]) -> IntArray:
+    """What every rank has to do in every stretch of time, [S, W]."""
+    loads = np.zeros((len(stretches), placed.num_ranks), np.int64)
+    for at, stretch in enumerate(stretches):
+        for t in stretch:
+            done = np.bincount(placed.owners(graph, t), loads_of_cells(graph[t]), placed.num_ranks)
+            loads[at] += done.astype(np.int64)
     return loads
 
 

@@ -7,19 +7,18 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from strobe.graph import DynamicGraph
-from strobe.ops.csr import IntArray
 from strobe.placement.base import Placed, Placement
 from strobe.placement.loads import loads_of_cells
 from strobe.placement.partition import partition
+from strobe.placement.staying import renamed
 from strobe.placement.union import links
 
 
 @dataclass(frozen=True, kw_only=True)
 class MetisPerSnapshot(Placement):
-    """METIS on each snapshot alone; its parts go to the ranks that last had most of their nodes.
+    """METIS on each snapshot alone; its parts go to the ranks such that most nodes stay where they last were.
 
     Every snapshot is even and has few edges cut, but nodes change ranks between snapshots.
     """
@@ -32,16 +31,7 @@ class MetisPerSnapshot(Placement):
         last = np.full(graph.num_nodes, -1, np.int16)
         for snapshot in graph if num_ranks > 1 else ():
             part = partition(links(snapshot), loads_of_cells(snapshot), num_ranks, seed)
-            owner = _ranks(part, last[snapshot.nodes], num_ranks)[part]
+            owner = renamed(part, last[snapshot.nodes], num_ranks)
             of_cell[graph.cell_ptr[snapshot.t] : graph.cell_ptr[snapshot.t + 1]] = owner
             last[snapshot.nodes] = owner
         return Placed.by_cell(num_ranks, of_cell, graph)
-
-
-def _ranks(part: IntArray, last: IntArray, num_ranks: int) -> IntArray:
-    """The rank of each part, one each, such that most nodes stay where they were; -1 is nowhere."""
-    known = last >= 0
-    pair = part[known] * num_ranks + last[known]
-    staying = np.bincount(pair, minlength=num_ranks * num_ranks).reshape(num_ranks, num_ranks)
-    ranks: IntArray = linear_sum_assignment(staying, maximize=True)[1]
-    return ranks

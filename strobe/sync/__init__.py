@@ -2,6 +2,6 @@
 
 from strobe.sync.all_reduce import AllReduce
 from strobe.sync.average import Average
-from strobe.sync.base import Sync, Syncing
+from strobe.sync.base import Sync, Syncing, average_buffers
 
-__all__ = ["AllReduce", "Average", "Sync", "Syncing"]
+__all__ = ["AllReduce", "Average", "Sync", "Syncing", "average_buffers"]

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import nn
 
 from strobe.comm import Comm
@@ -33,6 +34,21 @@ class Syncing(ABC):
     @abstractmethod
     def close(self) -> None:
         """Lets go of the model."""
+
+
+def average_buffers(module: nn.Module, comm: Comm) -> None:
+    """Numbers that a model keeps beside its weights (moments of batch norms) become the mean of all ranks'.
+
+    Needed where ranks see different batches. One rank would have seen them one after the other, which gives other
+    moments; weights do not depend on them.
+    """
+    buffers = [buffer for buffer in module.buffers() if buffer.is_floating_point()]
+    if comm.num_ranks == 1 or not buffers:
+        return
+    mine = torch.cat([buffer.detach().flatten() for buffer in buffers])
+    mean = comm.sum(mine, kind="buffers") / comm.num_ranks
+    for buffer, part in zip(buffers, mean.split([buffer.numel() for buffer in buffers]), strict=True):
+        buffer.copy_(part.view_as(buffer))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -57,6 +57,13 @@ class Cells:
     def num_cells(self) -> int:
         return self.cell_ptr[-1]
 
+    @cached_property
+    def num_arcs(self) -> int:
+        """Arcs that end in these cells."""
+        if self.share is None:
+            return self.graph.num_arcs
+        return sum(int(self.graph[t].in_degree[own].sum()) for t, own in enumerate(self.share.own) if len(own))
+
     @property
     def num_snapshots(self) -> int:
         return len(self.cell_ptr) - 1

@@ -62,13 +62,13 @@ def standardised_together(
         told = torch.stack([torch.where(sizes > 0, each, 0) for each in (means, variances)])
         means, variances = share.comm.sum(told, kind="moments")
         return out, means, variances, []
-    sizes = [b - a for a, b in pairwise(ptr)]
+    lengths = [b - a for a, b in pairwise(ptr)]
     count = torch.from_numpy(share.num_cells).to(x)[:, None]
-    repeats = torch.tensor(sizes, device=x.device)
-    total, token = summed(share.comm, _sums(x, sizes), kind="moments")
+    repeats = torch.tensor(lengths, device=x.device)
+    total, token = summed(share.comm, _sums(x, lengths), kind="moments")
     mean = total / count.clamp(min=1)
     centred = x - mean.repeat_interleave(repeats, 0)
-    squares, other = summed(share.comm, _sums(centred * centred, sizes), kind="moments")
+    squares, other = summed(share.comm, _sums(centred * centred, lengths), kind="moments")
     spread = torch.rsqrt(squares / count.clamp(min=1) + eps)
     out = centred * spread.repeat_interleave(repeats, 0) * scale + shift
     return out, mean.detach(), (squares / (count - 1)).detach(), [token, other]

@@ -4,12 +4,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from strobe.engine.passes import answers, answers_of, detached, mapped, window_loss
+from strobe.engine.passes import answers, answers_of, ask, count, detached, mapped, window_loss
 from strobe.engine.windows import Segment, Window
 from strobe.models import TGCN
 from strobe.tasks import Examples, Problem
 from strobe.tasks.readout import NodeReadout
-from strobe.view import Cells, View
+from strobe.view import Carry, Cells, View
 from tests.engine.test_windows import Asking, everybody, second
 from tests.models.cases import CHANGING, INPUTS, run
 
@@ -20,6 +20,14 @@ def windows(problem: Problem, *cuts: list[range]) -> list[Window]:
         tuple(Segment(part, Cells(problem.graph[part.start : part.stop], dtype=torch.float64)) for part in parts)
         for parts in cuts
     ]
+
+
+def loss_of(
+    model: nn.Module, head: nn.Module, problem: Problem, window: Window, carry: Carry | None, epoch: int
+) -> tuple[Tensor, int, Carry | None]:
+    questions = ask(problem, window, epoch)
+    loss, after = window_loss(model, head, problem, window, carry, questions)
+    return loss, count(questions), after
 
 
 def model_and_head() -> tuple[nn.Module, nn.Module]:
@@ -47,7 +55,7 @@ def test_the_loss_of_a_window_is_the_sum_over_its_training_examples() -> None:
     model, head = model_and_head()
     problem = Asking(second)
     (window,) = windows(problem, [range(6)])
-    loss, count, _ = window_loss(model, head, problem, window, None, 0)
+    loss, count, _ = loss_of(model, head, problem, window, None, 0)
     z, _ = run(model, problem.graph)
     rows = [1, 5, 8]  # the second cells of snapshots 0, 1 and 3; 2 is empty, 4 and 5 are not for training
     expected = (head(z[rows])[:, 0] - torch.tensor([0.0, 1.0, 3.0])).square().sum()
@@ -62,7 +70,7 @@ def test_segments_computed_again_give_the_same_loss_gradients_and_carry(parts: l
     parameters = [*model.parameters(), *head.parameters()]
     results = []
     for window in windows(problem, [range(4)], parts):
-        loss, count, carry = window_loss(model, head, problem, window, None, 0)
+        loss, count, carry = loss_of(model, head, problem, window, None, 0)
         results.append([loss, torch.tensor(count), *torch.autograd.grad(loss, parameters, retain_graph=True), *carry])  # type: ignore[misc]
     torch.testing.assert_close(results[1], results[0], rtol=1e-10, atol=1e-12)
 
@@ -85,14 +93,14 @@ def test_what_is_inside_a_segment_is_not_kept_but_computed_again() -> None:
     head = nn.Linear(4, 1).double()
     problem = Asking(everybody)
     whole, parted = windows(problem, [range(4)], [range(2), range(2, 4)])
-    window_loss(Watched(), head, problem, whole, None, 0)[0].backward()
+    loss_of(Watched(), head, problem, whole, None, 0)[0].backward()
     assert passes == [13]
     passes.clear()
-    window_loss(Watched(), head, problem, parted, None, 0)[0].backward()
+    loss_of(Watched(), head, problem, parted, None, 0)[0].backward()
     assert passes == [7, 6, 6, 7], "forward in order, then again from the last"
     passes.clear()
     with torch.no_grad():
-        window_loss(Watched(), head, problem, parted, None, 0)
+        loss_of(Watched(), head, problem, parted, None, 0)
     assert passes == [7, 6], "nothing is computed again where nothing is learnt"
 
 
@@ -100,10 +108,10 @@ def test_a_window_goes_on_from_the_carry_it_is_given() -> None:
     model, head = model_and_head()
     problem = Asking(everybody)
     whole, first, rest = windows(problem, [range(4)], [range(2)], [range(2, 4)])
-    expected, count, _ = window_loss(model, head, problem, whole, None, 0)
-    one, seven, carry = window_loss(model, head, problem, first, None, 0)
-    two, six, _ = window_loss(model, head, problem, rest, carry, 0)
-    fresh, _, _ = window_loss(model, head, problem, rest, None, 0)
+    expected, count, _ = loss_of(model, head, problem, whole, None, 0)
+    one, seven, carry = loss_of(model, head, problem, first, None, 0)
+    two, six, _ = loss_of(model, head, problem, rest, carry, 0)
+    fresh, _, _ = loss_of(model, head, problem, rest, None, 0)
     assert (seven, six, count) == (7, 6, 13)
     torch.testing.assert_close(one + two, expected, rtol=1e-10, atol=0)
     assert not torch.isclose(two, fresh)
@@ -114,7 +122,7 @@ def test_a_window_without_examples_has_no_loss_but_a_carry(parts: list[range]) -
     model, head = model_and_head()
     problem = Asking(everybody)
     (window,) = windows(problem, parts)
-    loss, count, carry = window_loss(model, head, problem, window, None, 0)
+    loss, count, carry = loss_of(model, head, problem, window, None, 0)
     assert (float(loss), count) == (0.0, 0)
     assert carry is not None
     assert carry[0].shape == (CHANGING.num_nodes, 4)

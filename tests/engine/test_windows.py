@@ -9,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from strobe.engine.windows import Segment, asked, cut, join
+from strobe.engine.asked import asked, join
+from strobe.engine.sharing import Sharing
+from strobe.engine.windows import Segment, cut
 from strobe.tasks import Examples, Problem, Split
 from strobe.tasks.base import Metrics
 from strobe.view import Cells
@@ -68,12 +70,18 @@ def segment(times: range, problem: Problem) -> Segment:
     return Segment(times, Cells(problem.graph[times.start : times.stop]))
 
 
+def examples(*question: Any) -> Examples:
+    found = asked(*question)
+    assert found is not None
+    return found.examples
+
+
 @settings(deadline=None, max_examples=50)
 @given(st.integers(0, 6), st.integers(0, 6), st.none() | st.integers(1, 8), st.none() | st.integers(1, 8))
 def test_windows_and_segments_cover_the_times_once_in_order(a: int, b: int, size: int | None, part: int | None) -> None:
     times = range(min(a, b), max(a, b))
     problem = Asking(everybody)
-    windows = cut(problem, times, size, part, CPU)
+    windows = cut(Sharing(problem.graph), times, size, part)
     assert [t for window in windows for piece in window for t in piece.times] == list(times)
     sizes = [sum(len(piece.times) for piece in window) for window in windows]
     assert all(0 < found <= (size or len(times)) for found in sizes)
@@ -84,24 +92,22 @@ def test_windows_and_segments_cover_the_times_once_in_order(a: int, b: int, size
 
 
 def test_one_window_of_one_segment_unless_asked_for_more() -> None:
-    ((only,),) = cut(Asking(everybody), range(1, 5), None, None, CPU)
+    ((only,),) = cut(Sharing(Asking(everybody).graph), range(1, 5), None, None)
     assert only.times == range(1, 5)
-    windows = cut(Asking(everybody), range(6), 4, 3, CPU)
+    windows = cut(Sharing(Asking(everybody).graph), range(6), 4, 3)
     assert [[piece.times for piece in window] for window in windows] == [[range(3), range(3, 4)], [range(4, 6)]]
 
 
 def test_everybody_asked_needs_no_rows() -> None:
     problem = Asking(everybody)
-    found = asked(problem, segment(range(4), problem), range(4), 0)
-    assert found is not None
+    found = examples(problem, segment(range(4), problem), range(4), 0)
     assert found.rows is None
     assert found.y.tolist() == [0, 1, 2, 3, 10, 11, 12, 30, 31, 32, 33, 34, 35]
 
 
 def test_rows_count_over_the_whole_segment() -> None:
     problem = Asking(second)
-    found = asked(problem, segment(range(1, 5), problem), range(6), 0)
-    assert found is not None
+    found = examples(problem, segment(range(1, 5), problem), range(6), 0)
     assert found.rows is not None
     assert [rows.tolist() for rows in found.rows] == [[1, 4, 10]]
     assert found.y.tolist() == [1, 3, 4]
@@ -110,8 +116,7 @@ def test_rows_count_over_the_whole_segment() -> None:
 def test_snapshots_outside_the_part_are_not_asked() -> None:
     problem = Asking(everybody)
     piece = segment(range(2, 6), problem)
-    found = asked(problem, piece, range(4, 5), None)
-    assert found is not None
+    found = examples(problem, piece, range(4, 5), None)
     assert found.rows is not None
     assert found.rows[0].tolist() == [6, 7, 8, 9]
     assert found.y.tolist() == [40, 41, 42, 43]
@@ -121,8 +126,7 @@ def test_snapshots_outside_the_part_are_not_asked() -> None:
 
 def test_some_asked_about_all_cells_and_some_about_a_few_join() -> None:
     problem = Asking(lambda t, epoch: everybody(t, epoch) if t == 0 else second(t, epoch))
-    found = asked(problem, segment(range(2), problem), range(2), 0)
-    assert found is not None
+    found = examples(problem, segment(range(2), problem), range(2), 0)
     assert found.rows is not None
     assert found.rows[0].tolist() == [0, 1, 2, 3, 5]
     assert found.y.tolist() == [0, 1, 2, 3, 1]
@@ -148,7 +152,5 @@ def test_training_examples_are_asked_for_again_only_where_they_change(anew: bool
     piece = segment(range(2), problem)
     values = []
     for epoch in (0, 1, 2):
-        found = asked(problem, piece, range(4), epoch)
-        assert found is not None
-        values.append(found.y[0].item())
+        values.append(examples(problem, piece, range(4), epoch).y[0].item())
     assert values == ([0, 1, 2] if anew else [0, 0, 0])

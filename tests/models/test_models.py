@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from strobe import models
-from strobe.engine.passes import window_loss
+from strobe.engine.passes import ask, count, window_loss
 from strobe.engine.windows import Segment, Window
 from strobe.errors import OptionError, UnknownNameError
 from strobe.graph import DynamicGraph
@@ -228,11 +228,13 @@ def test_segments_that_are_computed_again_give_the_same_loss_gradients_and_buffe
         window: Window = tuple(
             Segment(part, Cells(problem.graph[part.start : part.stop], dtype=torch.float64)) for part in times
         )
-        loss, count, _ = window_loss(model, head, problem, window, None, 0)
-        assert count > 0
+        questions = ask(problem, window, 0)
+        loss, _ = window_loss(model, head, problem, window, None, questions)
+        number = count(questions)
+        assert number > 0
         loss.backward()
         learnt = [parameter.grad for parameter in (*model.parameters(), *head.parameters())]
-        return [loss.detach() / count, *learnt, *model.buffers()]
+        return [loss.detach() / number, *learnt, *model.buffers()]
 
     torch.testing.assert_close(trained(sizes), trained([sum(sizes)]), rtol=1e-9, atol=1e-12)
 

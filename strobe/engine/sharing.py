@@ -1,0 +1,98 @@
+"""Who has what: the cells of each window as this rank sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from strobe.comm import Alone, Comm
+from strobe.exchange.legs import NOBODY
+from strobe.graph import DynamicGraph
+from strobe.plan import Plan
+from strobe.placement import Placed
+from strobe.view import Cells, Owners, Share
+
+Mask = npt.NDArray[np.bool_]
+
+
+class Sharing:
+    """A graph among ranks. Without a placement this rank has it all, alone."""
+
+    def __init__(
+        self,
+        graph: DynamicGraph,
+        plan: Plan | None = None,
+        comm: Comm | None = None,
+        placed: Placed | None = None,
+        *,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        self.graph = graph
+        self.plan = Plan() if plan is None else plan
+        self.comm = Alone() if comm is None else comm
+        self.placed = placed
+        self.device, self.dtype = torch.device(device), dtype
+        self._home = np.full(graph.num_nodes, NOBODY, np.int16)
+        self._until = 0
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether ranks have different cells of the same batches."""
+        return self.placed is not None and not self.placed.replicas
+
+    def cells(self, times: range, *, chosen: Sequence[Mask] | None = None, fresh: bool = False) -> Cells:
+        """This rank's cells of some snapshots. ``chosen`` says which cells take part at all; ``fresh`` that no state
+        comes from before."""
+        part = self.graph[times.start : times.stop]
+        if not self.is_shared and chosen is None:
+            return Cells(part, dtype=self.dtype, device=self.device)
+        placed = self.placed or Placed.by_node(1, np.zeros(self.graph.num_nodes, np.int16), len(self.graph))
+        owners = Owners(self.graph, placed, times, chosen)
+        home = np.full_like(self._home, NOBODY) if fresh else self._home_at(times.start)
+        share = Share(self.comm, self.plan.exchange, owners, home, self.device)
+        return Cells(part, share=share, dtype=self.dtype, device=self.device)
+
+    def _home_at(self, t: int) -> npt.NDArray[np.int16]:
+        """Where each node's state is when snapshot t begins. Asked in order of time it looks at each snapshot once."""
+        assert self.placed is not None
+        if self.placed.whole_sequences:
+            return self._home  # nothing moves: nobody looks
+        if t < self._until:
+            self._home[:], self._until = NOBODY, 0
+        for before in range(self._until, t):
+            self._home[self.graph[before].nodes] = self.placed.owners(self.graph, before)
+        self._until = t
+        return self._home.copy()
+
+
+def place(graph: DynamicGraph, plan: Plan, comm: Comm, windows: Sequence[range], seed: int) -> Placed | None:
+    """Who owns which cell: rank 0 decides, all are told."""
+    if comm.num_ranks == 1:
+        return None
+    mine = None
+    if comm.rank == 0:
+        mine = plan.placement.place(graph, windows, comm.num_ranks, seed=seed).with_sequences(graph)
+    placed: Placed = comm.share(mine, kind="placement")
+    return placed
+
+
+def around(graph: DynamicGraph, times: range, targets: npt.NDArray[np.integer], hops: int) -> list[Mask]:
+    """Which cells of each snapshot some nodes' cells read within so many sparse products, themselves included."""
+    wanted = np.zeros(graph.num_nodes, bool)
+    wanted[targets] = True
+    found = []
+    for t in times:
+        snapshot = graph[t]
+        inside = wanted[snapshot.nodes]
+        read, reader = snapshot.arcs()
+        for _ in range(hops):
+            inside[read[inside[reader]]] = True
+            if not snapshot.directed:
+                continue
+            inside[reader[inside[read]]] = True  # some models read along the edges, too
+        found.append(inside)
+    return found

@@ -1,0 +1,91 @@
+"""How a model uses a view, seen by watching it once: what it pulls, how wide, how often."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from strobe.engine.choice import ModelChoice
+from strobe.exchange import TimeEncoder
+from strobe.graph import DynamicGraph
+from strobe.ops.normalise import Norm
+from strobe.view import Cells, View
+
+
+@dataclass(frozen=True)
+class Call:
+    """One use of a view: ``pull`` (with the norm it is for) or ``over_time`` with so many columns in and out.
+
+    ``snapshot`` says which one it concerns, None for all at once. ``is_input``: what is pulled is the features, which
+    every rank finds in the graph.
+    """
+
+    what: str
+    columns: int
+    out_columns: int = 0
+    norm: Norm | None = None
+    snapshot: int | None = None
+    is_input: bool = False
+    relays: bool = False
+    state_columns: int = 0
+
+
+class Watched(View):
+    """A view that notes how it is used."""
+
+    def __init__(self, cells: Cells, calls: list[Call], snapshot: int | None = None) -> None:
+        super().__init__(cells)
+        self._calls, self._snapshot = calls, snapshot
+
+    def pull(self, x: Tensor) -> Tensor:
+        self._calls.append(Call("pull", x.shape[1], norm="sum", snapshot=self._snapshot, is_input=x is self.cells.x))
+        return super().pull(x)
+
+    def aggregate(self, x: Tensor, norm: Norm = "gcn") -> Tensor:
+        given = self.cells.is_input(x)
+        self._calls.append(Call("pull", x.shape[1], norm=norm, snapshot=self._snapshot, is_input=given))
+        return super().aggregate(x, norm)
+
+    def over_time(self, encoder: TimeEncoder, x: Tensor) -> Tensor:
+        out = super().over_time(encoder, x)
+        relays = bool(getattr(encoder, "relays", False))
+        wide = _row_width(self.carry[-1]) if relays else 0
+        self._calls.append(Call("over_time", x.shape[1], out.shape[1], relays=relays, state_columns=wide))
+        return out
+
+    def steps(self) -> Iterator[View]:
+        return (Watched(cells, self._calls, t) for t, cells in enumerate(self.cells.single))
+
+    def recall(self, state: Tensor) -> Tensor:
+        self._calls.append(Call("recall", state.shape[1], snapshot=self._snapshot))
+        return super().recall(state)
+
+
+@torch.no_grad()
+def watch(model: nn.Module, graph: DynamicGraph) -> list[Call]:
+    """What a pass over a whole graph asks of its view, in order."""
+    calls: list[Call] = []
+    was = model.training
+    model.eval()
+    model(Watched(Cells(graph), calls))
+    model.train(was)
+    return calls
+
+
+def sparse_products(choice: ModelChoice, graph: DynamicGraph) -> int:
+    """How far a model reads along edges, at most: its sparse products in one snapshot."""
+    assert graph.features is not None
+    with torch.random.fork_rng():
+        model = choice.make(graph.features.shape[0])
+    calls = watch(model, graph[:1])
+    return sum(call.what == "pull" for call in calls)
+
+
+def _row_width(state: object) -> int:
+    """Columns of a state that has a row per slot."""
+    from torch.utils import _pytree as pytree
+
+    return sum(leaf[:1].numel() for leaf in pytree.tree_leaves(state) if isinstance(leaf, Tensor))

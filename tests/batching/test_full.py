@@ -1,0 +1,11 @@
+from __future__ import annotations
+
+from strobe.batching import Full
+from tests.placement.cases import chain
+
+GRAPH = chain([3] * 8)
+
+
+def test_full_is_one_batch_of_all() -> None:
+    (batch,) = Full().batches(GRAPH, range(1, 7), hops=1)
+    assert (batch.times, batch.asked, batch.targets, batch.carries) == (range(1, 7), range(1, 7), None, True)

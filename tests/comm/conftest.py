@@ -1,0 +1,35 @@
+"""One job of three ranks for all tests that look at what ranks say to each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from strobe.comm.launch import run_ranks
+from tests.comm.jobs import NUM_RANKS, all_checks
+
+
+@dataclass(frozen=True)
+class Job:
+    """What the ranks gave, and what they told meanwhile."""
+
+    results: list[dict[str, Any]]
+    events: list[tuple[int, Any]]
+
+    def part(self, name: str) -> list[Any]:
+        return [result[name] for result in self.results]
+
+
+@pytest.fixture(scope="session")
+def job() -> Job:
+    events = []
+    offset = 40
+    results = run_ranks(
+        lambda comm, tell: all_checks(comm, tell, offset),
+        NUM_RANKS,
+        threads=2,
+        on_event=lambda rank, event: events.append((rank, event)),
+    )
+    return Job(results, events)

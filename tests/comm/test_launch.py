@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from strobe.comm.launch import RankError, run_ranks
+from strobe.errors import OptionError
+from tests.comm.conftest import Job
+from tests.comm.jobs import NUM_RANKS, cut_links, last_rank_does, sleep
+
+pytestmark = pytest.mark.timeout(120)
+
+PLACE = "in epoch 3, step 5, backward"
+
+
+@pytest.fixture
+def nothing_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """Processes that are told of in here must be gone at the end; so must files, open or temporary."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    pids: list[int] = []
+    yield pids
+    assert pids, "no rank told of itself"
+    assert not [pid for pid in pids if _runs(pid)]
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert list(tmp_path.iterdir()) == []
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def _error(what: Callable[[], object], pids: list[int], *, num_ranks: int = 2, deadline_s: float = 120.0) -> str:
+    """How a job ends in which the last rank does something while the others, if any, wait for it."""
+    with pytest.raises(RankError) as caught:
+        run_ranks(last_rank_does(what), num_ranks, deadline_s=deadline_s, on_event=lambda rank, pid: pids.append(pid))
+    assert caught.value.rank == num_ranks - 1
+    return str(caught.value)
+
+
+def test_results_come_in_order_of_rank_and_closures_travel(job: Job) -> None:
+    assert job.part("rank") == [40, 41, 42]
+
+
+def test_events_come_while_ranks_work_each_with_its_rank(job: Job) -> None:
+    for rank in range(NUM_RANKS):
+        assert [event for source, event in job.events if source == rank] == [("rank", rank), "end"]
+
+
+def test_ranks_know_their_place_and_threads(job: Job) -> None:
+    for rank, told in enumerate(job.results):
+        assert told["threads"] == 2
+        assert told["environment"] == {
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+            "WORLD_SIZE": str(NUM_RANKS),
+            "PYTHONPATH": os.environ.get("PYTHONPATH"),
+        }
+
+
+def test_a_rank_that_raises_is_named_with_its_traceback(nothing_left: list[int]) -> None:
+    def fail() -> None:
+        raise ValueError("no such row")
+
+    first, *rest = _error(fail, nothing_left).splitlines()
+    assert first == f"rank 1 failed {PLACE}: ValueError: no such row"
+    assert any("in fail" in line for line in rest)
+
+
+def test_a_rank_that_hangs_is_named_once_another_has_waited_too_long(nothing_left: list[int]) -> None:
+    text = _error(lambda: time.sleep(1000), nothing_left, deadline_s=3)
+    first, second, *rest = text.splitlines()
+    assert first == f"rank 1 did not answer for 3 s {PLACE}"
+    assert second.startswith(f"rank 0 stopped {PLACE}: halo from rank 1 failed")
+    assert any("test_launch.py" in line for line in rest)  # where it hangs
+
+
+def test_a_killed_rank_is_named(nothing_left: list[int]) -> None:
+    text = _error(lambda: os.kill(os.getpid(), signal.SIGKILL), nothing_left)
+    assert text.startswith(f"rank 1 was killed (signal 9) {PLACE}\n")
+
+
+def test_a_stopped_rank_is_named_and_ended(nothing_left: list[int]) -> None:
+    text = _error(lambda: os.kill(os.getpid(), signal.SIGSTOP), nothing_left, deadline_s=3)
+    assert text.startswith("rank 1 is stopped (by a signal such as SIGSTOP, or a debugger) " + PLACE)
+
+
+def test_a_rank_that_exits_is_named(nothing_left: list[int]) -> None:
+    assert _error(lambda: sys.exit(3), nothing_left, num_ranks=1).startswith(f"rank 0 exited (status 3) {PLACE}\n")
+
+
+def test_a_rank_without_memory_is_named(nothing_left: list[int]) -> None:
+    text = _error(lambda: bytearray(1 << 62), nothing_left, num_ranks=1)
+    assert text.startswith(f"rank 0 ran out of memory {PLACE}: MemoryError\n")
+
+
+def test_a_cut_link_ends_the_job(nothing_left: list[int]) -> None:
+    with pytest.raises(RankError, match=r"^rank [01] stopped in epoch 3, step 5, backward: halo .* failed") as caught:
+        run_ranks(last_rank_does(cut_links), 2, on_event=lambda rank, pid: nothing_left.append(pid))
+    assert "Traceback" in str(caught.value)
+
+
+def test_what_a_user_chose_is_refused_in_the_same_words(nothing_left: list[int]) -> None:
+    def refuse() -> None:
+        raise OptionError("a window has at least 1 snapshot, not 0")
+
+    assert _error(refuse, nothing_left, num_ranks=1) == "a window has at least 1 snapshot, not 0"
+
+
+def test_an_interrupt_ends_the_ranks_and_is_said_once(
+    nothing_left: list[int], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert threading.current_thread() is threading.main_thread()
+
+    def interrupt(rank: int, pid: int) -> None:
+        nothing_left.append(pid)
+        os.kill(pid, signal.SIGINT)  # a terminal tells all
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_ranks(sleep, 1, on_event=interrupt)
+    assert capfd.readouterr().err == ""
+
+
+def test_ranks_end_with_a_parent_that_is_killed() -> None:
+    program = (
+        "from strobe.comm.launch import run_ranks\n"
+        "from tests.comm.jobs import sleep\n"
+        "run_ranks(sleep, 1, on_event=lambda rank, pid: print(pid, flush=True))"
+    )
+    here = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=here) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        assert _runs(pid)
+        parent.kill()
+    until = time.monotonic() + 20
+    while _runs(pid) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not _runs(pid)
+
+
+@pytest.mark.parametrize(
+    ("num_ranks", "options", "said"),
+    [
+        (0, {}, "at least 1 rank, not 0"),
+        (1, {"deadline_s": 0}, "more than 0 seconds"),
+        (1, {"threads": 0}, "at least 1 thread"),
+        (1, {"device": "tpu"}, "'tpu'"),
+        (99, {"device": "cuda"}, "99 ranks"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_starts(num_ranks: int, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(OptionError, match=said):
+        run_ranks(lambda comm, tell: None, num_ranks, **options)
+
+
+def test_work_that_cannot_travel_is_refused_before_anything_starts() -> None:
+    lock = threading.Lock()
+    with pytest.raises(OptionError, match="cannot be sent to other processes"):
+        run_ranks(lambda comm, tell: lock.acquire(), 1)

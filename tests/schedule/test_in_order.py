@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from itertools import chain
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strobe.errors import OptionError
+from strobe.schedule import InOrder
+
+PER_STEP = st.none() | st.integers(1, 7)
+
+
+@given(st.integers(0, 20), st.integers(1, 6), PER_STEP)
+def test_every_batch_is_in_exactly_one_step_and_on_one_rank(num: int, num_ranks: int, per_step: int | None) -> None:
+    steps = InOrder(per_step=per_step).steps(num, num_ranks, shared=False)
+    assert all(len(step) == num_ranks for step in steps)
+    assert sorted(batch for step in steps for rank in step for batch in rank) == list(range(num))
+
+
+@given(st.integers(0, 20), st.integers(1, 6), PER_STEP)
+def test_batches_run_in_order(num: int, num_ranks: int, per_step: int | None) -> None:
+    steps = InOrder(per_step=per_step).steps(num, num_ranks, shared=False)
+    assert [batch for step in steps for batch in sorted(chain(*step))] == list(range(num))
+
+
+@given(st.integers(0, 20), st.integers(1, 6), PER_STEP)
+def test_ranks_have_as_many_batches_in_a_step(num: int, num_ranks: int, per_step: int | None) -> None:
+    for step in InOrder(per_step=per_step).steps(num, num_ranks, shared=False):
+        counts = [len(rank) for rank in step]
+        assert 1 <= sum(counts) <= (per_step or num_ranks)
+        assert max(counts) - min(counts) <= 1
+
+
+@given(st.integers(0, 9), st.integers(1, 6), PER_STEP)
+def test_all_ranks_work_on_a_shared_batch_at_once(num: int, num_ranks: int, per_step: int | None) -> None:
+    steps = InOrder(per_step=per_step).steps(num, num_ranks, shared=True)
+    assert steps == [[[batch]] * num_ranks for batch in range(num)]
+
+
+def test_a_step_of_no_batch_is_refused() -> None:
+    with pytest.raises(OptionError, match="at least 1 batch, not 0"):
+        InOrder(per_step=0)
