@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from strobe.ops.normalise import Norm
-from strobe.ops.segments import highest, pick, segment_standardise
+from strobe.ops.segments import highest, pick
 from strobe.ops.sequences import Sequences
 from strobe.ops.sparse import Sparse, spmm
+from strobe.ops.standardise import standardise
 from strobe.view.cells import Cells
 
 Carry = list[Any]
@@ -145,6 +146,6 @@ class View:
         gradient.
         """
         sizes = [b - a for a, b in pairwise(self.cells.cell_ptr)]
-        out, means, variances = segment_standardise(x, scale, shift, eps, self.cells.cell_ptr)
+        out, means, variances = standardise(x, scale, shift, eps, self.cells.cell_ptr)
         told = [t for t, size in enumerate(sizes) if size > 1]
         return out, means[told], variances[told]

@@ -24,7 +24,7 @@
 #define INLINE static inline __attribute__((always_inline))
 #define SIMD _Pragma("omp simd")
 
-int strobe_kernels_version(void) { return 9; }
+int strobe_kernels_version(void) { return 10; }
 
 /* e to the x by a polynomial, right to 1e-7 relative between e^-87 and e^87: a call to the library's expf, one
  * number at a time, would cost more than all the rest of a gate. */
@@ -55,6 +55,7 @@ INLINE float exp_single(float given) {
 #include "recurrent.h"
 #include "lstm.h"
 #include "readout.h"
+#include "standardise.h"
 #undef REAL
 #undef NAME
 #undef EXP
@@ -68,3 +69,4 @@ INLINE float exp_single(float given) {
 #include "recurrent.h"
 #include "lstm.h"
 #include "readout.h"
+#include "standardise.h"

@@ -171,7 +171,8 @@ void NAME(lstm_forward)(int64_t first, int64_t last, const NAME(lstm_sizes) *s, 
             const int64_t n = bounds[t * (s->tiles + 1) + tile + 1] - start, *at = slot + start;
             if (!n) continue;
             for (int64_t l = 0; l < s->layers; l++) {
-                REAL *h_own = h_last + (l * s->slots + origin) * hidden, *c_own = c_last + (l * s->slots + origin) * hidden;
+                const int64_t place = (l * s->slots + origin) * hidden;
+                REAL *h_own = h_last + place, *c_own = c_last + place;
                 REAL *c_out = cells + (l * s->cells + start) * hidden, *h_out = out + start * s->out_row + l * hidden;
                 const int64_t parts = NAME(lstm_inputs)(s, l, start, x, widths, out, in);
                 const NAME(rows) c = NAME(before)(n, slots, hidden, at, origin, &c_now[l], c_own, c_rows);
@@ -188,7 +189,8 @@ void NAME(lstm_forward)(int64_t first, int64_t last, const NAME(lstm_sizes) *s, 
                     out[i * s->out_row + s->layers * hidden + j] = features[i * s->extra + j];
         }
         for (int64_t l = 0; l < s->layers; l++) {
-            REAL *h_own = h_last + (l * s->slots + origin) * hidden, *c_own = c_last + (l * s->slots + origin) * hidden;
+            REAL *h_own = h_last + (l * s->slots + origin) * hidden;
+            REAL *c_own = c_last + (l * s->slots + origin) * hidden;
             if (h_now[l].at != h_own) NAME(gather)(slots, hidden, h_now[l], h_own);
             if (c_now[l].at != c_own) NAME(gather)(slots, hidden, c_now[l], c_own);
         }
