@@ -66,17 +66,15 @@ def needs(model: str, stage: str, cells: int, arcs: int) -> tuple[float, float]:
         return 4 * cells * (f + h), 2 * cells * 3 * h * (f + h)
     if stage == "_GruBackward":  # reads inputs, states, their gradients; computes gates again
         return 4 * cells * (f + 2 * h), 3 * 2 * cells * 3 * h * (f + h)
-    if stage == "_Lstm":  # two of them: from two convolutions, then from the first; keeps gates and cell states
-        return 4 * cells * ((2 * h + 6 * h) + (h + 6 * h)), 2 * cells * 4 * h * (3 * h + 2 * h)
+    if stage == "_Lstm":  # two in one: from two convolutions, then from the first; keeps gates and cell states
+        return 4 * cells * ((2 * h + 6 * h) + 6 * h + 2 * f), 2 * cells * 4 * h * (3 * h + 2 * h)
     if stage == "_LstmBackward":
-        return 4 * cells * ((4 * h + 7 * h) + (2 * h + 7 * h)), 2 * 2 * cells * 4 * h * (3 * h + 2 * h)
+        return 4 * cells * ((4 * h + 7 * h) + 7 * h + f), 2 * 2 * cells * 4 * h * (3 * h + 2 * h)
     if stage in ("_Product", "_ProductBackward"):  # every row once; a row that is read often stays in cache
         return 4 * (2 * cells * h + 2 * arcs), 2 * arcs * h
     wide = h if model == "tgcn" else 2 * h + f
     if stage in ("_Readout", "_ReadoutBackward"):
         return 4 * cells * wide * (2 if stage.endswith("Backward") else 1), 2 * 2 * cells * wide
-    if stage in ("_Beside", "_BesideBackward"):
-        return 2 * 4 * cells * (2 * h + wide), 0.0
     if stage in ("_Standardise", "_StandardiseBackward"):  # two of them; the moments first, then the rows again
         return 2 * 4 * cells * h * (5 if stage.endswith("Backward") else 3), 0.0
     return 0.0, 0.0

@@ -13,10 +13,10 @@ from strobe.strategy import Fact, Need
 
 @dataclass(frozen=True, kw_only=True)
 class Groups(Batching):
-    """Every ``size`` snapshots one group: it begins with fresh states and asks about its last ``stride`` snapshots.
+    """Groups of up to ``size`` snapshots: each begins with fresh states and asks about its last ``stride`` ones.
 
-    Groups begin ``stride`` snapshots apart (None: ``size``, no overlap), so that every snapshot is asked about once;
-    the first group is as long as it takes to ask about those before it, too.
+    Groups end ``stride`` snapshots apart (None: ``size``), so that every snapshot is asked about once. The first ones
+    are shorter where time has just begun; a last one that asks about fewer reaches back to ``size`` all the same.
     """
 
     name: ClassVar[str] = "groups"

@@ -73,8 +73,9 @@ def _prepare_signals(words: int) -> None:
 def _live(seat: Seat, work: int, where: Whereabouts, wire: RankEnd) -> None:
     try:
         comm, result = _work(seat, work, where, wire)
+        packed = _packed(result)
         where.move("done")
-        wire.say(DONE, _packed(result))
+        wire.say(DONE, packed)
     except BaseException as error:
         _strip(error)
         wire.say(FAILED, pickle.dumps(raised(seat.rank, error, where.of(error))))

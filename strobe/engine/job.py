@@ -188,7 +188,7 @@ class Prepared:
 
 def prepared(job: Job, watch: Progress) -> Prepared:
     """All windows, with all that they need."""
-    problem, split = job.problem, job.problem.split
+    split = job.problem.split
     shared = "batches per rank" not in job.plan.batching.gives
     order = job.plan.schedule.steps(len(job.batches), job.comm.num_ranks, shared=shared)
     mine = [step[job.comm.rank] for step in order]

@@ -13,7 +13,7 @@ class Sized(Protocol):
     """Something that knows the memory it takes."""
 
     @property
-    def nbytes(self) -> int: ...  # noqa: D102
+    def nbytes(self) -> int: ...
 
 
 Found = TypeVar("Found", bound=Sized)

@@ -82,9 +82,7 @@ def in_processes(train_here: TrainHere, given: Given, place: Place, watch: Progr
     return _assembled(job, told)
 
 
-def _run(
-    train_here: TrainHere, given: Given, place: Place, watch: Progress, team: Team, job: Job
-) -> dict[str, Any]:
+def _run(train_here: TrainHere, given: Given, place: Place, watch: Progress, team: Team, job: Job) -> dict[str, Any]:
     def work(comm: Comm, tell: Callable[[Any], None]) -> dict[str, Any] | None:
         run = train_here(given, place, _Telling(tell) if comm.rank == 0 else Progress(), comm)
         return _told(run) if comm.rank == 0 else None

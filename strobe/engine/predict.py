@@ -12,9 +12,9 @@ import pyarrow as pa
 from torch import Tensor
 
 from strobe.atomic import write_whole
+from strobe.engine.asked import Asked, asked_at
 from strobe.engine.passes import answer, embeddings
 from strobe.engine.run import Run
-from strobe.engine.asked import Asked, asked_at
 from strobe.errors import OptionError, UnknownNameError
 from strobe.graph import DynamicGraph
 from strobe.graph.progress import OnProgress

@@ -11,8 +11,8 @@ import torch
 from strobe.comm import Alone, Comm
 from strobe.exchange.legs import NOBODY
 from strobe.graph import DynamicGraph
-from strobe.plan import Plan
 from strobe.placement import Placed
+from strobe.plan import Plan
 from strobe.view import Cells, Owners, Share
 
 Mask = npt.NDArray[np.bool_]

@@ -49,11 +49,12 @@ class Watched(View):
         self._calls.append(Call("pull", x.shape[1], norm=norm, snapshot=self._snapshot, is_input=given))
         return super().aggregate(x, norm)
 
-    def over_time(self, encoder: TimeEncoder, x: Tensor) -> Tensor:
-        out = super().over_time(encoder, x)
+    def over_time(self, encoder: TimeEncoder, *x: Tensor) -> Tensor:
+        out = super().over_time(encoder, *x)
         relays = bool(getattr(encoder, "relays", False))
         wide = _row_width(self.carry[-1]) if relays else 0
-        self._calls.append(Call("over_time", x.shape[1], out.shape[1], relays=relays, state_columns=wide))
+        wide_in = sum(each.shape[1] for each in x)
+        self._calls.append(Call("over_time", wide_in, out.shape[1], relays=relays, state_columns=wide))
         return out
 
     def steps(self) -> Iterator[View]:

@@ -151,7 +151,9 @@ def fit(job: Job, state: State, windows: Prepared, record: Record, watch: Progre
     settings, problem, comm = job.settings, job.problem, job.comm
     weights = state.optimiser.param_groups[0]["params"]
     sync = job.plan.sync.start(weights, comm)
-    watch.begin({"epochs": settings.epochs, "epoch": state.epoch, "steps": len(windows.steps), "metric": problem.metric})
+    watch.begin(
+        {"epochs": settings.epochs, "epoch": state.epoch, "steps": len(windows.steps), "metric": problem.metric}
+    )
     for epoch in range(state.epoch, settings.epochs):
         if settings.patience and state.stale >= settings.patience:
             break
@@ -177,9 +179,7 @@ def fit(job: Job, state: State, windows: Prepared, record: Record, watch: Progre
     save(job, state, record)
 
 
-def train_epoch(
-    job: Job, state: State, sync: Syncing, steps: list[list[Window]], epoch: int, watch: Progress
-) -> float:
+def train_epoch(job: Job, state: State, sync: Syncing, steps: list[list[Window]], epoch: int, watch: Progress) -> float:
     """One pass over the training windows; the mean loss of their examples, each before the step it led to."""
     state.model.train()
     state.head.train()

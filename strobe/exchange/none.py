@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from strobe.exchange.base import StructureExchange, TimeEncoder, TimeExchange, Timing
+from strobe.exchange.base import Columns, StructureExchange, TimeEncoder, TimeExchange, Timing, encode
 from strobe.ops.sequences import Sequences
 from strobe.strategy import Need
 
@@ -43,6 +43,6 @@ class Staying(Timing):
     def __init__(self, sequences: Sequences) -> None:
         self.sequences = sequences
 
-    def run(self, encoder: TimeEncoder, x: Tensor, state: Any | None) -> tuple[Tensor, Any, list[Tensor]]:
-        out, state = encoder.encode(x, state, self.sequences)
+    def run(self, encoder: TimeEncoder, x: Columns, state: Any | None) -> tuple[Tensor, Any, list[Tensor]]:
+        out, state = encode(encoder, x, state, self.sequences)
         return out, state, []

@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 from strobe.comm import Arrival, Comm
 from strobe.comm.rows import Route, anchor, exchange
 from strobe.errors import OptionError
-from strobe.exchange.base import TimeEncoder, TimeExchange, Timing
+from strobe.exchange.base import Columns, TimeEncoder, TimeExchange, Timing, apart, encode, side_by_side
 from strobe.exchange.legs import NOBODY, Legs
 from strobe.ops.csr import IntArray
 from strobe.ops.picked import joined, parted
@@ -76,7 +76,7 @@ class Relaying(Timing):
         self._kept = torch.from_numpy(moves.kept).to(device)
         self._device = device
 
-    def run(self, encoder: TimeEncoder, x: Tensor, state: Any | None) -> tuple[Tensor, Any, list[Tensor]]:
+    def run(self, encoder: TimeEncoder, x: Columns, state: Any | None) -> tuple[Tensor, Any, list[Tensor]]:
         tokens: list[Tensor] = []
         fresh = _fresh(encoder, x, len(self.legs.node), self._device)
         shape = Packing(fresh)
@@ -100,18 +100,18 @@ class Relaying(Timing):
         return first, token
 
     def _through(
-        self, encoder: TimeEncoder, x: Tensor, first: Tensor, shape: Packing, tokens: list[Tensor]
+        self, encoder: TimeEncoder, x: Columns, first: Tensor, shape: Packing, tokens: list[Tensor]
     ) -> tuple[Tensor, Tensor]:
         """All tasks in order of their slots: outputs of all cells and last states of all legs."""
         post = Post(self.comm, self.tasks, first)
-        parts = parted(x, [task.cells for task in self.tasks])
+        parts = parted(side_by_side(x), [task.cells for task in self.tasks])
         starts = parted(first, [task.legs for task in self.tasks])
         outs, lasts = [], []
         for number, (task, rows, begin) in enumerate(zip(self.tasks, parts, starts, strict=True)):
             if task.hears:
                 begin = _Arrive.apply(post, number, anchor(begin), begin)  # type: ignore[no-untyped-call]
             began = perf_counter()
-            out, final = encoder.encode(rows, shape.unpack(begin), task.sequences)
+            out, final = encode(encoder, apart(rows, x), shape.unpack(begin), task.sequences)
             last = shape.pack(final)
             self.comm.ledger.slots.append((post.number, task.slot, began, perf_counter()))
             if task.tells:
@@ -119,7 +119,7 @@ class Relaying(Timing):
             outs.append(out)
             lasts.append(last)
         if not self.tasks:
-            out, final = encoder.encode(x, shape.unpack(first), _empty(0, self._device, len(self.legs.leg_of)))
+            out, _ = encode(encoder, x, shape.unpack(first), _empty(0, self._device, len(self.legs.leg_of)))
             return out, first
         out = joined(outs, [task.cells for task in self.tasks])
         last = joined(lasts, [task.legs for task in self.tasks])
@@ -233,9 +233,9 @@ class Packing:
         return pytree.tree_unflatten(leaves, self._spec)
 
 
-def _fresh(encoder: TimeEncoder, x: Tensor, num_slots: int, device: torch.device) -> Any:
+def _fresh(encoder: TimeEncoder, x: Columns, num_slots: int, device: torch.device) -> Any:
     """The states an encoder begins with: what it gives back when there is nothing to read."""
-    return encoder.encode(x[:0], None, _empty(num_slots, device))[1]
+    return encode(encoder, tuple(each[:0] for each in x), None, _empty(num_slots, device))[1]
 
 
 def _empty(num_slots: int, device: torch.device, num_snapshots: int = 0) -> Sequences:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from strobe.comm import Comm
 from strobe.comm.rows import Route, exchange
-from strobe.exchange.base import TimeEncoder, TimeExchange, Timing
+from strobe.exchange.base import Columns, TimeEncoder, TimeExchange, Timing, apart, encode, side_by_side
 from strobe.ops.csr import IntArray
 from strobe.ops.picked import picked
 from strobe.ops.sequences import Sequences
@@ -56,9 +56,11 @@ class Shuffling(Timing):
         self._there, self._in = _route(comm.rank, to, source, device)
         self._back, self._out = _route(comm.rank, source, to, device)
 
-    def run(self, encoder: TimeEncoder, x: Tensor, state: Any | None) -> tuple[Tensor, Any, list[Tensor]]:
-        arrived, token = exchange(self.comm, self._there, x, kind=KIND)
-        out, state = encoder.encode(picked(torch.cat([x, arrived]), self._in), state, self.sequences)
+    def run(self, encoder: TimeEncoder, x: Columns, state: Any | None) -> tuple[Tensor, Any, list[Tensor]]:
+        rows = side_by_side(x)
+        arrived, token = exchange(self.comm, self._there, rows, kind=KIND)
+        whole = apart(picked(torch.cat([rows, arrived]), self._in), x)
+        out, state = encode(encoder, whole, state, self.sequences)
         returned, token_back = exchange(self.comm, self._back, out, kind=KIND)
         return picked(torch.cat([out, returned]), self._out), state, [token, token_back]
 

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from strobe.errors import OptionError, UnknownNameError
 from strobe.models.base import Model, check_sizes
 from strobe.models.structure import GCN
-from strobe.models.time import Recurrent
-from strobe.ops.beside import beside
+from strobe.models.time import Recurrent, Stack
 from strobe.view import View
 
 CellNorm = Literal["batch", "layer", "none"]
@@ -49,17 +48,13 @@ class MPNNLSTM(Model):
         self.recurrent = nn.ModuleList(Recurrent(nn.LSTM(a, b)) for a, b in pairwise(widths))
 
     def forward(self, view: View) -> Tensor:
-        x, convolved, states = view.x, [], []
+        x, convolved = view.x, []
         for convolution, norm in zip(self.convolutions, self.norms, strict=True):
             x = norm(view, convolution(view, x))
             x = nn.functional.dropout(x, self.dropout, self.training) if self.dropout else x
             convolved.append(x)
-        x = beside(*convolved)
-        for recurrent in self.recurrent:
-            assert isinstance(recurrent, Recurrent)
-            x = view.over_time(recurrent, x)
-            states.append(x)
-        return beside(*states, view.x)
+        layers = [each.module for each in self.recurrent if isinstance(each, Recurrent)]
+        return view.over_time(Stack(layers), *convolved, view.x)
 
 
 class BatchNorm(nn.Module):

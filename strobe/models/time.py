@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -11,7 +13,7 @@ from torch import Tensor, nn
 from strobe.errors import OptionError
 from strobe.models.structure import columns_per_head
 from strobe.ops.gru import gru
-from strobe.ops.lstm import lstm
+from strobe.ops.lstm import lstm, lstm_stack, lstm_weights
 from strobe.ops.past import past_of, with_past
 from strobe.ops.sequences import Sequences
 from strobe.ops.time_attention import time_attention
@@ -69,6 +71,29 @@ class Recurrent(Time):
         if isinstance(self.module, nn.GRU | nn.GRUCell):
             return gru(x, zeros if state is None else state, sequences, *weights)
         return lstm(x, (zeros, zeros) if state is None else state, sequences, *weights)
+
+
+@dataclass(frozen=True)
+class Stack:
+    """LSTMs of one layer each, every one on top of the one before, as a time stage of several inputs.
+
+    The first reads all inputs but the last, side by side; what comes out is the states of all LSTMs side by side,
+    then the last input as it is.
+
+    Args:
+        modules: the LSTMs, all of one width.
+    """
+
+    modules: Sequence[nn.Module]
+    relays: ClassVar[bool] = True
+
+    def encode(self, x: Sequence[Tensor], state: Any | None, sequences: Sequences) -> tuple[Tensor, Any]:
+        names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
+        layers = [lstm_weights(*(getattr(module, name) for name in names)) for module in self.modules]
+        if state is None:
+            zeros = x[0].new_zeros(sequences.num_slots, layers[0][1].shape[1])
+            state = [(zeros, zeros)] * len(layers)
+        return lstm_stack(x[:-1], state, sequences, layers, beside=x[-1])
 
 
 class Linear(Time):

@@ -110,7 +110,7 @@ class _Gru(torch.autograd.Function):
 
         def walk(group: int, first: int, end: int) -> None:
             rows = grid.most_rows * 8 + grid.most_slots + grid.most_cells
-            work = x.new_empty(rows * hidden + 2 * sequences.num_snapshots)  # a pointer is two numbers, at most
+            work = x.new_empty(rows * hidden + 4 * sequences.num_snapshots)  # a place of rows is four numbers, at most
             flags = (x.shape[1], hidden, int(reset_state))
             arrays = (grid.edges, grid.bounds, slot, x, h, w_ih, w_hh, *plain, b_ih, b_hh, out, d_out, d_state, d_x)
             native.call("gru_backward", first, end, *sizes, *flags, *arrays, *(total[group] for total in sums), work)

@@ -1,7 +1,8 @@
-"""Long short-term memory over packed sequences, as torch defines it."""
+"""Long short-term memory over packed sequences, as torch defines it, one layer or a stack of them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -12,7 +13,10 @@ from torch.autograd.function import once_differentiable
 from strobe.ops import native
 from strobe.ops.memory import empty
 from strobe.ops.recurrent import TILE_ROWS, State, each_group, reference, sums_like
-from strobe.ops.sequences import Sequences
+from strobe.ops.sequences import Grid, Sequences
+
+Weights = tuple[Tensor, Tensor, Tensor]
+"""Of the inputs [4H, F], of the state [4H, H], the bias [4H]; gates in the order input, forget, candidate, output."""
 
 
 def lstm(
@@ -41,14 +45,66 @@ def lstm(
             memory is fast enough, for a third of the memory.
         tile_rows: cells a tile has per snapshot, about.
     """
-    zeros = x.new_zeros(w_hh.shape[0])
-    bias = (zeros if b_ih is None else b_ih) + (zeros if b_hh is None else b_hh)
-    if not native.usable(x, *state, w_ih, w_hh, bias):
-        out, (h, c) = reference(partial(lstm_step, (w_ih, w_hh, bias)), x, state, sequences)
-        return out, (h, c)
+    layer = lstm_weights(w_ih, w_hh, b_ih, b_hh)
+    out, (last,) = lstm_stack([x], [state], sequences, [layer], keep_gates=keep_gates, tile_rows=tile_rows)
+    return out, last
+
+
+def lstm_weights(w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None, b_hh: Tensor | None = None) -> Weights:
+    """A layer's weights from torch's, which have two biases or none."""
+    zeros = w_hh.new_zeros(len(w_hh))
+    return w_ih, w_hh, (zeros if b_ih is None else b_ih) + (zeros if b_hh is None else b_hh)
+
+
+def lstm_stack(
+    parts: Sequence[Tensor],
+    states: Sequence[tuple[Tensor, Tensor]],
+    sequences: Sequences,
+    layers: Sequence[Weights],
+    *,
+    beside: Tensor | None = None,
+    keep_gates: bool = True,
+    tile_rows: int = TILE_ROWS,
+) -> tuple[Tensor, tuple[tuple[Tensor, Tensor], ...]]:
+    """Hidden states of all layers side by side, [C, L H], and every layer's last (h, c).
+
+    A tile of nodes goes through all layers while it is in cache, and nothing is made to join inputs or results.
+
+    Args:
+        parts: inputs of the first layer, [C, F_p] each, which it reads as if they stood side by side.
+        states: first (h, c) of every slot, for each layer.
+        sequences: whose cells they are.
+        layers: weights of the layers, all of one width H.
+        beside: columns [C, E] to put beside the states: [C, L H + E].
+        keep_gates: as in ``lstm``.
+        tile_rows: as in ``lstm``.
+    """
+    extra = [] if beside is None else [beside]
+    if not native.usable(*parts, *extra, *(each for group in (*states, *layers) for each in group)):
+        return lstm_stack_reference(parts, states, sequences, layers, beside=beside)
+    h, c = (torch.stack(group) for group in zip(*states, strict=True))
+    weights = torch.cat([torch.cat([w_ih.t(), w_hh.t()]).flatten() for w_ih, w_hh, _ in layers])
+    bias = torch.stack([layer[2] for layer in layers])
     keep = keep_gates and torch.is_grad_enabled()
-    out, h, c = _Lstm.apply(sequences, tile_rows, keep, x, *state, w_ih, w_hh, bias)  # type: ignore[no-untyped-call]
-    return out, (h, c)
+    out, h, c = _Lstm.apply(sequences, tile_rows, keep, beside, h, c, weights, bias, *parts)  # type: ignore[no-untyped-call]
+    return out, tuple(zip(h, c, strict=True))
+
+
+def lstm_stack_reference(
+    parts: Sequence[Tensor],
+    states: Sequence[tuple[Tensor, Tensor]],
+    sequences: Sequences,
+    layers: Sequence[Weights],
+    *,
+    beside: Tensor | None = None,
+) -> tuple[Tensor, tuple[tuple[Tensor, Tensor], ...]]:
+    """The same in plain torch, layer after layer."""
+    x, outs, lasts = torch.cat(list(parts), 1), [], []
+    for layer, state in zip(layers, states, strict=True):
+        x, (h, c) = reference(partial(lstm_step, layer), x, state, sequences)
+        outs.append(x)
+        lasts.append((h, c))
+    return torch.cat(outs if beside is None else [*outs, beside], 1), tuple(lasts)
 
 
 def lstm_step(weights: tuple[Tensor, ...], x: Tensor, state: State) -> State:
@@ -60,7 +116,7 @@ def lstm_step(weights: tuple[Tensor, ...], x: Tensor, state: State) -> State:
 
 
 class _Lstm(torch.autograd.Function):
-    """The stage through kernels, tile by tile."""
+    """The stack through kernels, tile by tile. Weights are flat, each layer's [F + H, 4H] as kernels want them."""
 
     @staticmethod
     def forward(
@@ -68,75 +124,75 @@ class _Lstm(torch.autograd.Function):
         sequences: Sequences,
         tile_rows: int,
         keep_gates: bool,
-        x: Tensor,
+        beside: Tensor | None,
         h: Tensor,
         c: Tensor,
-        *weights: Tensor,
+        weights: Tensor,
+        bias: Tensor,
+        *given: Tensor,
     ) -> Any:
-        grid, slot = sequences.grid(tile_rows), None if sequences.slot is None else sequences.slots
-        x, h, c = x.contiguous(), h.contiguous(), c.contiguous()
-        hidden, cells = h.shape[1], sequences.num_cells
-        w_ih, w_hh, bias = _bound(weights)
-        out, states = empty(x, cells, hidden), empty(x, cells, hidden)
-        gates = empty(x, cells, 4 * hidden) if keep_gates and any(ctx.needs_input_grad) else None
+        grid, parts = sequences.grid(tile_rows), [part.contiguous() for part in given]
+        (layers, _, hidden), cells = h.shape, sequences.num_cells
+        beside = None if beside is None else beside.contiguous()
+        extra = 0 if beside is None else beside.shape[1]
+        out, states = empty(h, cells, layers * hidden + extra), empty(h, layers, cells, hidden)
+        gates = empty(h, layers, cells, 4 * hidden) if keep_gates and any(ctx.needs_input_grad) else None
         h_last, c_last = torch.empty_like(h), torch.empty_like(c)
-        sizes = (sequences.num_snapshots, grid.num_tiles, grid.most_rows, x.shape[1], hidden)
-        arrays = (grid.edges, grid.bounds, slot, x, h, c, w_ih, w_hh, bias, out, states, gates, h_last, c_last)
+        arrays = (*_shape(sequences, grid, parts, h, extra), h, c, weights, bias, beside)
 
         def walk(group: int, first: int, end: int) -> None:
             del group
-            native.call("lstm_forward", first, end, *sizes, *arrays, x.new_empty(grid.most_rows * 6 * hidden))
+            work = h.new_empty(grid.most_rows * 2 * hidden)
+            native.call("lstm_forward", first, end, *arrays, out, states, gates, h_last, c_last, work)
 
         each_group(grid, walk)
-        ctx.sequences, ctx.grid = sequences, grid
-        ctx.save_for_backward(x, h, c, out, states, gates, *weights)
+        ctx.sequences, ctx.grid, ctx.extra = sequences, grid, extra
+        ctx.save_for_backward(h, c, weights, bias, out, states, gates, *parts)
         return out, h_last, c_last
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> Any:
-        x, h, c, out, states, gates, *weights = ctx.saved_tensors
+        h, c, weights, bias, out, states, gates, *parts = ctx.saved_tensors
         sequences, grid = ctx.sequences, ctx.grid
-        slot = None if sequences.slot is None else sequences.slots
-        hidden = h.shape[1]
-        w_ih, w_hh, bias = _bound(weights)
-        plain = tuple(weight.contiguous() for weight in weights[:2])
+        layers, _, hidden = h.shape
         d_out = grads[0].contiguous()
         d_h, d_c = (grad.clone(memory_format=torch.contiguous_format) for grad in grads[1:])
-        d_x = empty(x, *x.shape) if ctx.needs_input_grad[3] else None
-        sums = sums_like(grid, (w_ih, w_hh, bias))
-        sizes = (sequences.num_snapshots, grid.num_tiles, grid.most_rows, grid.most_slots, x.shape[1], hidden)
-        arrays = (
-            grid.edges,
-            grid.bounds,
-            slot,
-            x,
-            h,
-            c,
-            w_ih,
-            w_hh,
-            *plain,
-            bias,
-            out,
-            states,
-            gates,
-            d_out,
-            d_h,
-            d_c,
-            d_x,
-        )
+        wanted = ctx.needs_input_grad[8:]
+        d_parts = [empty(x, *x.shape) if wants else None for x, wants in zip(parts, wanted, strict=True)]
+        d_weights, d_bias = sums_like(grid, (weights, bias))
+        plain = _turned(weights, hidden, layers)
+        known = (h, c, weights, plain, bias, out, states, gates, d_out, d_h, d_c, _places(d_parts))
+        arrays = (*_shape(sequences, grid, parts, h, ctx.extra), *known)
 
         def walk(group: int, first: int, end: int) -> None:
-            rows = grid.most_rows * 10 + grid.most_slots + 2 * grid.most_cells
-            work = x.new_empty(rows * hidden + 4 * sequences.num_snapshots)  # a pointer is two numbers, at most
-            native.call("lstm_backward", first, end, *sizes, *arrays, *(total[group] for total in sums), work)
+            rows = grid.most_rows * 11 + grid.most_slots + 2 * layers * grid.most_cells
+            olds = torch.empty(2 * layers * sequences.num_snapshots, 2, dtype=torch.int64)
+            work = h.new_empty(rows * hidden)
+            native.call("lstm_backward", first, end, *arrays, d_weights[group], d_bias[group], olds, work)
 
         each_group(grid, walk)
-        d_w_ih, d_w_hh, d_bias = (total.sum(0) for total in sums)
-        return None, None, None, d_x, d_h, d_c, d_w_ih.t(), d_w_hh.t(), d_bias
+        d_beside = d_out[:, layers * hidden :].clone() if ctx.needs_input_grad[3] else None
+        return None, None, None, d_beside, d_h, d_c, d_weights.sum(0), d_bias.sum(0), *d_parts
 
 
-def _bound(weights: tuple[Tensor, ...] | list[Tensor]) -> tuple[Tensor, ...]:
-    """Weights as kernels want them: transposed."""
-    w_ih, w_hh, bias = weights
-    return w_ih.t().contiguous(), w_hh.t().contiguous(), bias.contiguous()
+def _shape(sequences: Sequences, grid: Grid, parts: list[Tensor], h: Tensor, extra: int) -> tuple[Any, ...]:
+    """What both ways of the kernel begin with: sizes, tiles, and the parts."""
+    layers, slots, hidden = h.shape
+    tiles = (sequences.num_snapshots, grid.num_tiles, grid.most_rows, grid.most_slots)
+    sizes = (*tiles, sequences.num_cells, slots, layers, hidden, len(parts), layers * hidden + extra, extra)
+    slot = None if sequences.slot is None else sequences.slots
+    widths = torch.tensor([part.shape[1] for part in parts])
+    return torch.tensor(sizes), grid.edges, grid.bounds, slot, _places(parts), widths
+
+
+def _places(tensors: Sequence[Tensor | None]) -> Tensor:
+    """Where tensors begin in memory, 0 for those that are not there; whoever asks keeps them."""
+    return torch.tensor([0 if each is None else each.data_ptr() for each in tensors])
+
+
+def _turned(weights: Tensor, hidden: int, layers: int) -> Tensor:
+    """The weights with every layer as torch has it, [4H, F + H]."""
+    others = [2 * hidden * 4 * hidden] * (layers - 1)
+    each = weights.split([len(weights) - sum(others), *others])
+    return torch.cat([layer.view(-1, 4 * hidden).t().flatten() for layer in each])

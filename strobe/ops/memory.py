@@ -26,6 +26,7 @@ IDLE = 64
 """A block that has not been wanted while so many others were is given back."""
 
 _WASTE = 1.25  # a block serves results down to its size divided by this
+_LINE = 64  # bytes of a cache line: blocks begin with one, or every vector a kernel reads or writes would touch two
 
 Block = npt.NDArray[np.uint8]
 
@@ -54,7 +55,9 @@ class Pool:
             ]
             if fitting:
                 return self._free.pop(min(fitting, key=lambda at: self._free[at][1].nbytes))[1]
-        return np.empty(num_bytes, np.uint8)  # numpy asks the system for huge pages
+        fresh: Block = np.empty(num_bytes + _LINE, np.uint8)  # numpy asks the system for huge pages
+        start = -fresh.ctypes.data % _LINE
+        return fresh[start : start + num_bytes]
 
     def give_back(self, block: Block) -> None:
         with self._lock:

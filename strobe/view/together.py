@@ -11,7 +11,8 @@ from torch import Tensor
 
 from strobe.comm.rows import summed
 from strobe.ops.csr import FloatArray, IntArray
-from strobe.ops.segments import highest, pick, segment_standardise
+from strobe.ops.segments import highest, pick
+from strobe.ops.standardise import standardise
 from strobe.view.share import Share
 
 Proposal = tuple[FloatArray, IntArray, IntArray]
@@ -55,9 +56,9 @@ def _chosen(everyone: list[list[Proposal]], rank: int, k: int) -> tuple[IntArray
 def standardised_together(
     share: Share, x: Tensor, scale: Tensor, shift: Tensor, eps: float, ptr: Sequence[int]
 ) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
-    """``segment_standardise`` with the moments of whole snapshots, and tokens."""
+    """``standardise`` with the moments of whole snapshots, and tokens."""
     if not share.splits_snapshots:
-        out, means, variances = segment_standardise(x, scale, shift, eps, ptr)
+        out, means, variances = standardise(x, scale, shift, eps, ptr)
         sizes = torch.tensor([b - a for a, b in pairwise(ptr)], device=x.device)[:, None]
         told = torch.stack([torch.where(sizes > 0, each, 0) for each in (means, variances)])
         means, variances = share.comm.sum(told, kind="moments")

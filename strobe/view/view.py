@@ -14,8 +14,9 @@ from strobe.comm.rows import exchange, tied
 from strobe.exchange import TimeEncoder
 from strobe.exchange.halo import Neighbours
 from strobe.ops.normalise import Norm
-from strobe.ops.segments import highest, pick, segment_standardise
+from strobe.ops.segments import highest, pick
 from strobe.ops.sparse import Sparse, spmm
+from strobe.ops.standardise import standardise
 from strobe.view.cells import Cells
 from strobe.view.together import standardised_together, top_rows_together
 
@@ -104,8 +105,11 @@ class View:
 
     # Time: along the sequence of a node.
 
-    def over_time(self, encoder: TimeEncoder, x: Tensor) -> Tensor:
-        """Runs an encoder over the view's sequences; it goes on where it stopped in the window before."""
+    def over_time(self, encoder: TimeEncoder, *x: Tensor) -> Tensor:
+        """Runs an encoder over the view's sequences; it goes on where it stopped in the window before.
+
+        An encoder of several inputs gets them as a tuple.
+        """
         out, state, tokens = self.cells.timing(encoder).run(encoder, x, self.carried())
         self._tokens += tokens
         self.keep(state)
@@ -175,7 +179,7 @@ class View:
         sizes = [b - a for a, b in pairwise(self.cells.cell_ptr)]
         share = self.cells.share
         if share is None or share.comm.num_ranks == 1:
-            out, means, variances = segment_standardise(x, scale, shift, eps, self.cells.cell_ptr)
+            out, means, variances = standardise(x, scale, shift, eps, self.cells.cell_ptr)
         else:
             out, means, variances, tokens = standardised_together(share, x, scale, shift, eps, self.cells.cell_ptr)
             self._tokens += tokens

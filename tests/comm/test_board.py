@@ -23,8 +23,10 @@ def test_another_process_sees_what_one_wrote_even_when_it_is_gone() -> None:
     with Board.new(2) as board:
         child = os.fork()
         if child == 0:
-            Board(board.fd, 2).write(1, 7, 8, "evaluate")
-            os.kill(os.getpid(), 9)
+            try:
+                Board(board.fd, 2).write(1, 7, 8, "evaluate")
+            finally:
+                os.kill(os.getpid(), 9)
         os.waitpid(child, 0)
         assert str(board.read(1)) == "epoch 7, step 8, evaluate"
 

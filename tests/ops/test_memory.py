@@ -77,3 +77,8 @@ def test_clearing_lets_go_of_everything() -> None:
     assert pool.idle_bytes == 1000
     pool.clear()
     assert pool.idle_bytes == 0
+
+
+def test_blocks_begin_with_a_cache_line() -> None:
+    held = [empty(torch.empty(0), LARGE + k, 1) for k in range(3)]
+    assert [tensor.data_ptr() % 64 for tensor in held] == [0, 0, 0]

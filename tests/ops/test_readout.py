@@ -15,9 +15,10 @@ def _given(width: int = 5, outputs: int = 3) -> tuple[Tensor, Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("rows", [None, torch.tensor([0, 3, 4, 8]), torch.tensor([], dtype=torch.int64)])
-@pytest.mark.parametrize("width", [1, 5, 40])
-def test_it_equals_plain_torch(rows: Tensor | None, width: int) -> None:
-    given = _given(width)
+@pytest.mark.parametrize("width", [1, 5, 59])  # one column, less than a vector, vectors by four, two and one and more
+@pytest.mark.parametrize("outputs", [1, 2, 3])
+def test_it_equals_plain_torch(rows: Tensor | None, width: int, outputs: int) -> None:
+    given = _given(width, outputs)
     torch.testing.assert_close(readout(*given, rows), readout_reference(*given, rows), rtol=1e-13, atol=1e-13)
     assert torch.autograd.gradcheck(lambda z, weight, bias: readout(z, weight, bias, rows), given)
 

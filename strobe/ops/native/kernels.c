@@ -11,17 +11,20 @@
 #if defined(__AVX512F__)
 #define VECTOR_BYTES 64
 #define BLOCK_ROWS 8
+#define GATE_ROWS 6
 #elif defined(__AVX__)
 #define VECTOR_BYTES 32
 #define BLOCK_ROWS 6
+#define GATE_ROWS 3
 #else
 #define VECTOR_BYTES 16
 #define BLOCK_ROWS 4
+#define GATE_ROWS 2
 #endif
 #define INLINE static inline __attribute__((always_inline))
 #define SIMD _Pragma("omp simd")
 
-int strobe_kernels_version(void) { return 8; }
+int strobe_kernels_version(void) { return 10; }
 
 /* e to the x by a polynomial, right to 1e-7 relative between e^-87 and e^87: a call to the library's expf, one
  * number at a time, would cost more than all the rest of a gate. */
@@ -50,8 +53,9 @@ INLINE float exp_single(float given) {
 #define LIMIT 20.0f
 #include "edges.h"
 #include "recurrent.h"
+#include "lstm.h"
 #include "readout.h"
-#include "columns.h"
+#include "standardise.h"
 #undef REAL
 #undef NAME
 #undef EXP
@@ -63,5 +67,6 @@ INLINE float exp_single(float given) {
 #define LIMIT 150.0
 #include "edges.h"
 #include "recurrent.h"
+#include "lstm.h"
 #include "readout.h"
-#include "columns.h"
+#include "standardise.h"

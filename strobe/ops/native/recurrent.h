@@ -3,7 +3,7 @@
  * A tile of nodes walks through all its snapshots while its state stays in cache. Cells are numbered snapshot by
  * snapshot and in each by slot, so that tile i has rows bounds[t][i] to bounds[t][i + 1] of snapshot t and slots
  * edges[i] to edges[i + 1]. slot is NULL where everybody is always present. Weights come transposed, [inputs, gates],
- * gates side by side as torch has them: reset, update, candidate (GRU); input, forget, candidate, output (LSTM). */
+ * gates side by side as torch has them: reset, update, candidate (GRU). */
 
 INLINE REAL NAME(tanh)(REAL x) { return (REAL)1 - (REAL)2 / (EXP((REAL)2 * x) + (REAL)1); }
 
@@ -76,6 +76,11 @@ static void NAME(gemm)(int64_t rows, int64_t cols, int64_t inner, const REAL *re
  * While everybody is present the state is simply the rows just written; only when somebody is missing does it need
  * memory of its own, into which rows are put by slot. */
 
+typedef struct {
+    const REAL *at;
+    int64_t apart;
+} NAME(rows);
+
 /* The rows of a state that belong to n cells. */
 INLINE void NAME(pick)(int64_t n, int64_t hidden, const int64_t *slot, int64_t origin, const REAL *restrict state,
                        REAL *restrict rows) {
@@ -83,47 +88,53 @@ INLINE void NAME(pick)(int64_t n, int64_t hidden, const int64_t *slot, int64_t o
         memcpy(rows + i * hidden, state + (slot[i] - origin) * hidden, (size_t)hidden * sizeof(REAL));
 }
 
-INLINE void NAME(put)(int64_t n, int64_t hidden, const int64_t *slot, int64_t origin, const REAL *restrict rows,
+INLINE void NAME(put)(int64_t n, int64_t hidden, const int64_t *slot, int64_t origin, NAME(rows) rows,
                       REAL *restrict state) {
     for (int64_t i = 0; i < n; i++)
-        memcpy(state + (slot[i] - origin) * hidden, rows + i * hidden, (size_t)hidden * sizeof(REAL));
+        memcpy(state + (slot[i] - origin) * hidden, rows.at + i * rows.apart, (size_t)hidden * sizeof(REAL));
 }
 
-/* The old state of n cells at the beginning of a step; now points to the tile's whole state, own to its memory. */
-INLINE const REAL *NAME(before)(int64_t n, int64_t slots, int64_t hidden, const int64_t *slot, int64_t origin,
-                                const REAL **now, REAL *own, REAL *picked) {
+/* Copies n rows close together. */
+INLINE void NAME(gather)(int64_t n, int64_t hidden, NAME(rows) rows, REAL *to) {
+    for (int64_t i = 0; i < n; i++) memcpy(to + i * hidden, rows.at + i * rows.apart, (size_t)hidden * sizeof(REAL));
+}
+
+/* The old state of n cells at the beginning of a step; now is the tile's whole state, own its memory. */
+INLINE NAME(rows) NAME(before)(int64_t n, int64_t slots, int64_t hidden, const int64_t *slot, int64_t origin,
+                               NAME(rows) *now, REAL *own, REAL *picked) {
     if (n == slots) return *now;
-    if (*now != own) memcpy(own, *now, (size_t)(slots * hidden) * sizeof(REAL));
-    *now = own;
+    if (now->at != own) NAME(gather)(slots, hidden, *now, own);
+    *now = (NAME(rows)){own, hidden};
     NAME(pick)(n, hidden, slot, origin, own, picked);
-    return picked;
+    return (NAME(rows)){picked, hidden};
 }
 
 /* Makes the new rows of n cells part of the state. */
 INLINE void NAME(after)(int64_t n, int64_t slots, int64_t hidden, const int64_t *slot, int64_t origin,
-                        const REAL **now, REAL *own, const REAL *rows) {
+                        NAME(rows) *now, REAL *own, NAME(rows) fresh) {
     if (n == slots)
-        *now = rows;
+        *now = fresh;
     else
-        NAME(put)(n, hidden, slot, origin, rows, own);
+        NAME(put)(n, hidden, slot, origin, fresh, own);
 }
 
-/* The old states of every step of a tile, for the way back: pointers to them where they stay as they are, copies in
- * spill where they do not. Gives the end of what it spilled. */
+/* The old states of every step of a tile, for the way back: where they stay as they are they stand in out, copies of
+ * those that do not in spill. Gives the end of what it spilled. */
 INLINE REAL *NAME(retrace)(int64_t snapshots, int64_t tiles, int64_t tile, int64_t slots, int64_t hidden,
                            const int64_t *bounds, const int64_t *slot, int64_t origin, const REAL *first,
-                           const REAL *out, REAL *own, const REAL **olds, REAL *spill) {
-    const REAL *now = first;
+                           NAME(rows) out, REAL *own, NAME(rows) *olds, REAL *spill) {
+    NAME(rows) now = {first, hidden};
     for (int64_t t = 0; t < snapshots; t++) {
         const int64_t start = bounds[t * (tiles + 1) + tile], n = bounds[t * (tiles + 1) + tile + 1] - start;
         if (!n) continue;
         olds[t] = NAME(before)(n, slots, hidden, slot + start, origin, &now, own, spill);
-        if (olds[t] == own) {
+        if (olds[t].at == own) {
             memcpy(spill, own, (size_t)(n * hidden) * sizeof(REAL));
-            olds[t] = spill;
+            olds[t].at = spill;
         }
-        if (olds[t] == spill) spill += n * hidden;
-        NAME(after)(n, slots, hidden, slot + start, origin, &now, own, out + start * hidden);
+        if (olds[t].at == spill) spill += n * hidden;
+        NAME(after)(n, slots, hidden, slot + start, origin, &now, own,
+                    (NAME(rows)){out.at + start * out.apart, out.apart});
     }
     return spill;
 }
@@ -228,54 +239,9 @@ INLINE void NAME(gru_reset_backward)(int64_t n, int64_t hidden, REAL *restrict g
     }
 }
 
-/* LSTM: new cell and hidden state; g [n, 4H] holds the activated gates afterwards. */
-INLINE void NAME(lstm_gates)(int64_t n, int64_t hidden, REAL *restrict g, const REAL *restrict c,
-                             REAL *restrict c_out, REAL *restrict out) {
-    for (int64_t i = 0; i < n; i++) {
-        REAL *restrict a = g + i * 4 * hidden;
-        SIMD for (int64_t j = 0; j < hidden; j++) {
-            const REAL over_in = NAME(opposite)(a[j]), over_forget = NAME(opposite)(a[hidden + j]);
-            const REAL over_gate = NAME(opposite)(a[3 * hidden + j]);
-            const REAL over_candidate = NAME(opposite)(-2 * a[2 * hidden + j]);
-            const REAL left = over_in * over_forget, right = over_gate * over_candidate, shared = (REAL)1 / (left * right);
-            const REAL in = shared * right * over_forget, forget = shared * right * over_in;
-            const REAL gate = shared * left * over_candidate, candidate = 1 - 2 * shared * left * over_gate;
-            const REAL fresh = forget * c[i * hidden + j] + in * candidate;
-            c_out[i * hidden + j] = fresh;
-            out[i * hidden + j] = gate * NAME(tanh)(fresh);
-            a[j] = in;
-            a[hidden + j] = forget;
-            a[2 * hidden + j] = candidate;
-            a[3 * hidden + j] = gate;
-        }
-    }
-}
-
-/* Gradients of the pre-activations, dg, from activated gates; dc becomes the gradient of the old cell state. */
-INLINE void NAME(lstm_gates_backward)(int64_t n, int64_t hidden, const REAL *restrict g, const REAL *restrict c,
-                                      const REAL *restrict c_out, const REAL *restrict dh, REAL *restrict dc,
-                                      REAL *restrict dg, REAL *restrict bias) {
-    for (int64_t i = 0; i < n; i++) {
-        const REAL *restrict a = g + i * 4 * hidden;
-        REAL *restrict d = dg + i * 4 * hidden;
-        SIMD for (int64_t j = 0; j < hidden; j++) {
-            const REAL in = a[j], forget = a[hidden + j], candidate = a[2 * hidden + j], gate = a[3 * hidden + j];
-            const REAL squashed = NAME(tanh)(c_out[i * hidden + j]);
-            const REAL up = dh[i * hidden + j];
-            const REAL fresh = dc[i * hidden + j] + up * gate * (1 - squashed * squashed);
-            d[j] = fresh * candidate * in * (1 - in);
-            d[hidden + j] = fresh * c[i * hidden + j] * forget * (1 - forget);
-            d[2 * hidden + j] = fresh * in * (1 - candidate * candidate);
-            d[3 * hidden + j] = up * squashed * gate * (1 - gate);
-            dc[i * hidden + j] = fresh * forget;
-        }
-        SIMD for (int64_t j = 0; j < 4 * hidden; j++) bias[j] += d[j];
-    }
-}
-
 /* ---- walks of GRU tiles ----
  * work: rows x 7H numbers for gates and picked rows; backward has 8H, then slots x H for the state, cells x H for old
- * states of one tile, and snapshots pointers. */
+ * states of one tile, and snapshots places of rows. */
 
 /* Projections of n rows: with reset on the state gx ends as activated gates, their candidate not yet squashed, and
  * gh[0:n*H] as r h; else gx and gh are the plain projections of input and state. */
@@ -300,21 +266,21 @@ void NAME(gru_forward)(int64_t first, int64_t last, int64_t snapshots, int64_t t
     REAL *gx = work, *gh = gx + rows * 3 * hidden, *picked = gh + rows * 3 * hidden;
     for (int64_t tile = first; tile < last; tile++) {
         const int64_t origin = edges[tile], slots = edges[tile + 1] - origin;
-        const REAL *now = h_first + origin * hidden;
+        NAME(rows) now = {h_first + origin * hidden, hidden};
         REAL *own = h_last + origin * hidden;
         for (int64_t t = 0; t < snapshots; t++) {
             const int64_t start = bounds[t * (tiles + 1) + tile], n = bounds[t * (tiles + 1) + tile + 1] - start;
             REAL *new = out + start * hidden;
             if (!n) continue;
-            const REAL *h = NAME(before)(n, slots, hidden, slot + start, origin, &now, own, picked);
+            const REAL *h = NAME(before)(n, slots, hidden, slot + start, origin, &now, own, picked).at;
             NAME(gru_project)(n, width, hidden, reset_state, x + start * width, h, w_ih, w_hh, b_ih, b_hh, gx, gh);
             if (reset_state)
                 NAME(gru_update)(n, hidden, gx, h, new);
             else
                 NAME(gru_gates)(n, hidden, gx, gh, h, new);
-            NAME(after)(n, slots, hidden, slot + start, origin, &now, own, new);
+            NAME(after)(n, slots, hidden, slot + start, origin, &now, own, (NAME(rows)){new, hidden});
         }
-        if (now != own) memcpy(own, now, (size_t)(slots * hidden) * sizeof(REAL));
+        if (now.at != own) NAME(gather)(slots, hidden, now, own);
     }
 }
 
@@ -328,17 +294,17 @@ void NAME(gru_backward)(int64_t first, int64_t last, int64_t snapshots, int64_t 
                         const REAL *b_ih, const REAL *b_hh, const REAL *out, const REAL *d_out, REAL *d_state,
                         REAL *d_x, REAL *d_w_ih, REAL *d_w_hh, REAL *d_b_ih, REAL *d_b_hh, REAL *work) {
     const int64_t all = 3 * hidden, two = 2 * hidden;
-    const REAL **olds = (const REAL **)work;
+    NAME(rows) *olds = (NAME(rows) *)work;
     REAL *gx = (REAL *)(olds + snapshots), *gh = gx + rows * all, *picked = gh + rows * all;
     REAL *drh = picked + rows * hidden, *own = drh + rows * hidden, *spill = own + slots_max * hidden;
     for (int64_t tile = first; tile < last; tile++) {
         const int64_t origin = edges[tile], slots = edges[tile + 1] - origin;
         REAL *running = d_state + origin * hidden;
-        NAME(retrace)(snapshots, tiles, tile, slots, hidden, bounds, slot, origin, h_first + origin * hidden, out, own,
-                      olds, spill);
+        NAME(retrace)(snapshots, tiles, tile, slots, hidden, bounds, slot, origin, h_first + origin * hidden,
+                      (NAME(rows)){out, hidden}, own, olds, spill);
         for (int64_t t = snapshots - 1; t >= 0; t--) {
             const int64_t start = bounds[t * (tiles + 1) + tile], n = bounds[t * (tiles + 1) + tile + 1] - start;
-            const REAL *in = x + start * width, *old = olds[t];
+            const REAL *in = x + start * width, *old = olds[t].at;
             REAL *dh = n == slots ? running : picked;
             if (!n) continue;
             if (n < slots) NAME(pick)(n, hidden, slot + start, origin, running, picked);
@@ -358,92 +324,7 @@ void NAME(gru_backward)(int64_t first, int64_t last, int64_t snapshots, int64_t 
             }
             NAME(gemm)(width, all, n, in, 1, width, gx, all, d_w_ih, all, d_w_ih, all);
             if (d_x) NAME(gemm)(n, width, all, gx, all, 1, plain_ih, width, 0, 0, d_x + start * width, width);
-            if (n < slots) NAME(put)(n, hidden, slot + start, origin, dh, running);
-        }
-    }
-}
-
-/* ---- walks of LSTM tiles ----
- * work: rows x 6H for gates and picked rows; backward has rows x 10H, then slots x H, cells x 2H for old states of one
- * tile, and 2 x snapshots pointers. cells [C, H] keeps every cell state; gates [C, 4H] the activated gates, or is NULL
- * where backward is to compute them again. */
-
-INLINE void NAME(lstm_project)(int64_t n, int64_t width, int64_t hidden, const REAL *x, const REAL *h,
-                               const REAL *w_ih, const REAL *w_hh, const REAL *bias, REAL *g) {
-    const int64_t all = 4 * hidden;
-    NAME(gemm)(n, all, width, x, width, 1, w_ih, all, bias, 0, g, all);
-    NAME(gemm)(n, all, hidden, h, hidden, 1, w_hh, all, g, all, g, all);
-}
-
-void NAME(lstm_forward)(int64_t first, int64_t last, int64_t snapshots, int64_t tiles, int64_t rows, int64_t width,
-                        int64_t hidden, const int64_t *edges, const int64_t *bounds, const int64_t *slot,
-                        const REAL *x, const REAL *h_first, const REAL *c_first, const REAL *w_ih, const REAL *w_hh,
-                        const REAL *bias, REAL *out, REAL *cells, REAL *gates, REAL *h_last, REAL *c_last,
-                        REAL *work) {
-    REAL *g = work, *h_rows = g + rows * 4 * hidden, *c_rows = h_rows + rows * hidden;
-    for (int64_t tile = first; tile < last; tile++) {
-        const int64_t origin = edges[tile], slots = edges[tile + 1] - origin;
-        const REAL *h_now = h_first + origin * hidden, *c_now = c_first + origin * hidden;
-        REAL *h_own = h_last + origin * hidden, *c_own = c_last + origin * hidden;
-        for (int64_t t = 0; t < snapshots; t++) {
-            const int64_t start = bounds[t * (tiles + 1) + tile], n = bounds[t * (tiles + 1) + tile + 1] - start;
-            const int64_t *at = slot + start;
-            if (!n) continue;
-            REAL *here = gates ? gates + start * 4 * hidden : g;
-            const REAL *h = NAME(before)(n, slots, hidden, at, origin, &h_now, h_own, h_rows);
-            const REAL *c = NAME(before)(n, slots, hidden, at, origin, &c_now, c_own, c_rows);
-            NAME(lstm_project)(n, width, hidden, x + start * width, h, w_ih, w_hh, bias, here);
-            NAME(lstm_gates)(n, hidden, here, c, cells + start * hidden, out + start * hidden);
-            NAME(after)(n, slots, hidden, at, origin, &h_now, h_own, out + start * hidden);
-            NAME(after)(n, slots, hidden, at, origin, &c_now, c_own, cells + start * hidden);
-        }
-        if (h_now != h_own) memcpy(h_own, h_now, (size_t)(slots * hidden) * sizeof(REAL));
-        if (c_now != c_own) memcpy(c_own, c_now, (size_t)(slots * hidden) * sizeof(REAL));
-    }
-}
-
-void NAME(lstm_backward)(int64_t first, int64_t last, int64_t snapshots, int64_t tiles, int64_t rows,
-                         int64_t slots_max, int64_t width, int64_t hidden, const int64_t *edges,
-                         const int64_t *bounds, const int64_t *slot, const REAL *x, const REAL *h_first,
-                         const REAL *c_first, const REAL *w_ih, const REAL *w_hh, const REAL *plain_ih,
-                         const REAL *plain_hh, const REAL *bias, const REAL *out, const REAL *cells,
-                         const REAL *gates, const REAL *d_out, REAL *d_h, REAL *d_c, REAL *d_x, REAL *d_w_ih,
-                         REAL *d_w_hh, REAL *d_bias, REAL *work) {
-    const int64_t all = 4 * hidden;
-    const REAL **h_olds = (const REAL **)work, **c_olds = h_olds + snapshots;
-    REAL *g = (REAL *)(c_olds + snapshots), *dg = g + rows * all, *h_rows = dg + rows * all;
-    REAL *c_rows = h_rows + rows * hidden, *own = c_rows + rows * hidden, *spill = own + slots_max * hidden;
-    for (int64_t tile = first; tile < last; tile++) {
-        const int64_t origin = edges[tile], slots = edges[tile + 1] - origin;
-        REAL *run_h = d_h + origin * hidden, *run_c = d_c + origin * hidden;
-        REAL *free = NAME(retrace)(snapshots, tiles, tile, slots, hidden, bounds, slot, origin,
-                                   h_first + origin * hidden, out, own, h_olds, spill);
-        NAME(retrace)(snapshots, tiles, tile, slots, hidden, bounds, slot, origin, c_first + origin * hidden, cells,
-                      own, c_olds, free);
-        for (int64_t t = snapshots - 1; t >= 0; t--) {
-            const int64_t start = bounds[t * (tiles + 1) + tile], n = bounds[t * (tiles + 1) + tile + 1] - start;
-            const REAL *in = x + start * width, *h = h_olds[t], *c = c_olds[t];
-            const REAL *here = gates ? gates + start * all : g;
-            REAL *dh = n == slots ? run_h : h_rows, *dc = n == slots ? run_c : c_rows;
-            if (!n) continue;
-            if (!gates) { /* the new states computed again land where dg will be written */
-                NAME(lstm_project)(n, width, hidden, in, h, w_ih, w_hh, bias, g);
-                NAME(lstm_gates)(n, hidden, g, c, dg, dg + n * hidden);
-            }
-            if (n < slots) {
-                NAME(pick)(n, hidden, slot + start, origin, run_h, h_rows);
-                NAME(pick)(n, hidden, slot + start, origin, run_c, c_rows);
-            }
-            SIMD for (int64_t i = 0; i < n * hidden; i++) dh[i] += d_out[start * hidden + i];
-            NAME(lstm_gates_backward)(n, hidden, here, c, cells + start * hidden, dh, dc, dg, d_bias);
-            NAME(gemm)(width, all, n, in, 1, width, dg, all, d_w_ih, all, d_w_ih, all);
-            NAME(gemm)(hidden, all, n, h, 1, hidden, dg, all, d_w_hh, all, d_w_hh, all);
-            NAME(gemm)(n, hidden, all, dg, all, 1, plain_hh, hidden, 0, 0, dh, hidden);
-            if (d_x) NAME(gemm)(n, width, all, dg, all, 1, plain_ih, width, 0, 0, d_x + start * width, width);
-            if (n < slots) {
-                NAME(put)(n, hidden, slot + start, origin, dh, run_h);
-                NAME(put)(n, hidden, slot + start, origin, dc, run_c);
-            }
+            if (n < slots) NAME(put)(n, hidden, slot + start, origin, (NAME(rows)){dh, hidden}, running);
         }
     }
 }

@@ -1,0 +1,95 @@
+"""Rows of each snapshot shifted and scaled by its moments, a chunk that stays in cache at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from strobe.ops import native
+from strobe.ops.memory import empty
+from strobe.ops.segments import segment_standardise
+from strobe.ops.threads import run_parts
+
+CHUNK_ROWS = 1024
+PARTS = 16
+"""Chunks are shared out over the cores in this many parts; sums are of chunks, so it changes no bits."""
+
+
+def standardise(
+    x: Tensor, scale: Tensor, shift: Tensor, eps: float, ptr: Sequence[int]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The same as ``segment_standardise``, which is its reference: rows, then means and variances of snapshots."""
+    if not native.usable(x, scale, shift):
+        return segment_standardise(x, scale, shift, eps, ptr)
+    found: tuple[Tensor, Tensor, Tensor]
+    found = _Standardise.apply(x, scale, shift, eps, _Chunks.of(tuple(ptr), CHUNK_ROWS))  # type: ignore[no-untyped-call]
+    return found
+
+
+class _Chunks:
+    """Where chunks of rows begin [K + 1], of which snapshot each is [K], and how many rows snapshots have [T, 1]."""
+
+    def __init__(self, ptr: tuple[int, ...], rows: int) -> None:
+        cuts = [(start, t) for t, (a, b) in enumerate(pairwise(ptr)) for start in range(a, b, rows)]
+        self.starts = torch.tensor([*(start for start, _ in cuts), ptr[-1]])
+        self.which = torch.tensor([t for _, t in cuts], dtype=torch.int64)
+        self.num_rows = torch.tensor(ptr).diff()[:, None]
+        self.rows_of = self.starts.diff()[:, None]
+
+    @staticmethod
+    @lru_cache(maxsize=8)
+    def of(ptr: tuple[int, ...], rows: int) -> _Chunks:
+        """The chunks of these snapshots; every layer and epoch asks for the same."""
+        return _Chunks(ptr, rows)
+
+    def run(self, kernel: str, width: int, *args: Any) -> None:
+        """Calls a kernel on ranges of chunks."""
+        cuts = torch.linspace(0, len(self.which), PARTS + 1, dtype=torch.float64).long().tolist()
+        run_parts(lambda part: native.call(kernel, cuts[part], cuts[part + 1], width, *args), PARTS)
+
+    def total(self, sums: Tensor) -> Tensor:
+        """Sums of snapshots [T, F] from those of chunks, in double precision."""
+        zeros = torch.zeros(len(self.num_rows), sums.shape[1], dtype=torch.float64)
+        return zeros.index_add_(0, self.which, sums.double())
+
+
+class _Standardise(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, scale: Tensor, shift: Tensor, eps: float, chunks: _Chunks) -> Any:
+        x, width = x.contiguous(), x.shape[1]
+        means, squares = x.new_empty(2, len(chunks.which), width)
+        chunks.run("chunk_moments", width, chunks.starts, x, means, squares)
+        some = chunks.num_rows.clamp(min=1)
+        mean = chunks.total(means.double() * chunks.rows_of) / some
+        apart = means - mean[chunks.which]
+        spread = chunks.total(squares + chunks.rows_of * apart * apart)
+        inverse = (spread / some + eps).rsqrt()
+        variance = (spread / torch.where(chunks.num_rows == 0, 1, chunks.num_rows - 1)).to(x.dtype)
+        kept = mean.to(x.dtype)
+        out, factor = empty(x, *x.shape), (inverse * scale).to(x.dtype)
+        chunks.run("chunk_standardise", width, chunks.starts, chunks.which, x, kept, factor, shift.contiguous(), out)
+        ctx.chunks = chunks
+        ctx.save_for_backward(x, kept, factor, inverse)
+        ctx.mark_non_differentiable(kept, variance)
+        return out, kept, variance
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        x, mean, factor, inverse = ctx.saved_tensors
+        chunks, width, grad = ctx.chunks, x.shape[1], grads[0].contiguous()
+        sums, products = x.new_empty(2, len(chunks.which), width)
+        chunks.run("chunk_products", width, chunks.starts, chunks.which, x, mean, grad, sums, products)
+        total, product = chunks.total(sums), chunks.total(products)
+        some = chunks.num_rows.clamp(min=1)
+        mean_grad, slope = (total / some).to(x.dtype), (product * inverse.square() / some).to(x.dtype)
+        d_x = empty(x, *x.shape)
+        factors = (mean, factor, mean_grad, slope)
+        chunks.run("chunk_standardise_backward", width, chunks.starts, chunks.which, x, *factors, grad, d_x)
+        return d_x, (product * inverse).sum(0).to(x.dtype), total.sum(0).to(x.dtype), None, None
