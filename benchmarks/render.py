@@ -98,9 +98,9 @@ def epoch() -> list[str]:
     ]
 
 
-def scaling() -> list[str]:
-    """The table of benchmarks/scaling.py."""
-    record = _record("scaling")
+def linear() -> list[str]:
+    """The table of benchmarks/linear.py."""
+    record = _record("linear")
     rows = [
         f"| {row['model']} | {row['nodes']:,} | {row['cells']:,} | {row['arcs']:,} | {row['ns_per_touch']:.1f} "
         f"| {row['bytes_per_cell']:,.0f} |"
@@ -149,7 +149,7 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "quality": quality,
     "peers": peers,
     "epoch": epoch,
-    "scaling": scaling,
+    "linear": linear,
     "ingest": ingest,
     "datasets": datasets,
 }

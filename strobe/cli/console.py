@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +20,11 @@ out = Console()
 
 err = Console(stderr=True)
 """Progress, hints and errors."""
+
+
+def is_first_rank() -> bool:
+    """Whether this process may print results: of all ranks that torchrun has started only one does."""
+    return os.environ.get("RANK", "0") == "0"
 
 
 @contextmanager

@@ -1,7 +1,9 @@
-"""``strobe``: the program. Errors a user can mend end it with exit code 2 and a sentence, not a traceback."""
+"""``strobe``: the program. Errors a user can mend end it with exit code 2 and a sentence, not a traceback; a rank that
+failed ends it with 3, Ctrl-C with 130."""
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
 
@@ -9,8 +11,8 @@ import typer
 from rich.text import Text
 
 import strobe
-from strobe.cli import data, evaluate, ingest, inspect, models, predict, train
-from strobe.cli.console import err, out
+from strobe.cli import compare, data, evaluate, ingest, inspect, models, plans, predict, train
+from strobe.cli.console import err, is_first_rank, out
 from strobe.errors import StrobeError
 
 app = typer.Typer(
@@ -20,8 +22,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-
-_INTERRUPTED = 130
+_REFUSED, _FAILED, _INTERRUPTED = 2, 3, 130
 
 
 def _version(wanted: bool) -> None:
@@ -46,6 +47,8 @@ app.command("train")(train.train)
 app.command("evaluate")(evaluate.evaluate)
 app.command("predict")(predict.predict)
 app.command("models")(models.models)
+app.command("plans")(plans.plans)
+app.command("compare")(compare.compare)
 
 
 def run() -> None:
@@ -53,24 +56,30 @@ def run() -> None:
     try:
         app()
     except train.RunInterruptedError as stopped:
-        err.print(Text(str(stopped)), soft_wrap=True)
+        if is_first_rank():
+            err.print(Text(str(stopped)), soft_wrap=True)
         sys.exit(_INTERRUPTED)
-    except StrobeError as error:
-        err.print("[bold red]error:[/]", Text(str(error)), highlight=False, soft_wrap=True)
-        sys.exit(2)
-    except OSError as error:
-        err.print("[bold red]error:[/]", Text(str(error)), highlight=False, soft_wrap=True)
-        sys.exit(2)
+    except train.RunFailedError as error:
+        _tell(str(error))
+        sys.exit(_FAILED)
+    except (StrobeError, OSError) as error:
+        _tell(str(error))
+        sys.exit(_REFUSED)
     except (MemoryError, RuntimeError) as error:
         if not _is_lack_of_memory(error):
             raise
         advice = "take fewer snapshots a step (--window), compute more again (--recompute), or a smaller --hidden"
-        err.print("[bold red]error:[/]", Text(f"not enough memory: {advice}"), highlight=False, soft_wrap=True)
-        sys.exit(2)
+        _tell(f"not enough memory: {advice}")
+        sys.exit(_REFUSED)
     except SystemExit as left:
         if left.code == _INTERRUPTED:
             err.print("stopped: what was being written is gone, what was there before is as it was")
         raise
+
+
+def _tell(text: str) -> None:
+    who = "error:" if is_first_rank() else f"error in rank {os.environ['RANK']}:"
+    err.print(f"[bold red]{who}[/]", Text(text), highlight=False, soft_wrap=True)
 
 
 def _is_lack_of_memory(error: Exception) -> bool:

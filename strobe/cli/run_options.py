@@ -38,6 +38,9 @@ DeviceOption = Annotated[
     ),
 ]
 AsJsonOption = Annotated[bool, typer.Option("--json", help="Print one line of JSON, and nothing else on stdout.")]
+QuietOption = Annotated[
+    bool, typer.Option("--quiet", "-q", help="No progress, curve or hints; only the result.", show_default=False)
+]
 
 
 def read_options(pairs: Sequence[str], hints: Mapping[str, Any], whose: str) -> dict[str, Any]:

@@ -12,22 +12,33 @@ from rich.progress import BarColumn, SpinnerColumn, TaskID, TextColumn, TimeRema
 from rich.progress import Progress as Bar
 from rich.text import Text
 
-from strobe.cli.console import err
+from strobe.cli.console import err, is_first_rank
+from strobe.engine.ledger_table import spent
 from strobe.engine.progress import Progress
 from strobe.engine.summary import duration, figure
-from strobe.numbers import file_size
+from strobe.numbers import file_size, number_of, percent
 
 _LOG_EVERY_S = 10.0
 _DRAW_EVERY_S = 0.1
 
 
+class Titled(Progress):
+    """Somebody who is told how a run of so many ranks goes. ``title`` says which run, where there are several."""
+
+    def __init__(self, ranks: int = 1) -> None:
+        self.title, self.ranks = "", ranks
+
+    def of(self, text: str) -> str:
+        return f"{self.title}: {text}" if self.title else text
+
+
 @contextmanager
-def watched(quiet: bool) -> Iterator[Progress]:
-    """Somebody to tell how a run goes."""
-    if quiet:
-        yield Progress()
+def watched(quiet: bool, ranks: int = 1) -> Iterator[Titled]:
+    """Somebody to tell how a run goes; nobody speaks but the first of the ranks that torchrun has started."""
+    if quiet or not is_first_rank():
+        yield Titled(ranks)
     elif not err.is_terminal:
-        yield LogLines(err)
+        yield LogLines(err, ranks)
     else:
         columns = (
             SpinnerColumn(),
@@ -37,13 +48,14 @@ def watched(quiet: bool) -> Iterator[Progress]:
             TimeRemainingColumn(compact=True),
         )
         with Bar(*columns, console=err, transient=True, refresh_per_second=4, expand=True) as bar:
-            yield EpochBar(bar)
+            yield EpochBar(bar, ranks)
 
 
-class EpochBar(Progress):
-    """One bar for what comes before, then one for the epochs."""
+class EpochBar(Titled):
+    """One bar for what comes before, then one for the epochs, of all ranks together."""
 
-    def __init__(self, bar: Bar) -> None:
+    def __init__(self, bar: Bar, ranks: int = 1) -> None:
+        super().__init__(ranks)
         self._bar = bar
         self._task: TaskID = bar.add_task("", total=None, said="")
         self._what = ""
@@ -51,6 +63,7 @@ class EpochBar(Progress):
         self._drawn = 0.0
 
     def stage(self, what: str, done: int, total: int | None) -> None:
+        what = self.of(what)
         if what != self._what:
             self._bar.reset(self._task, description=what, total=total, said="")
             self._what = what
@@ -75,19 +88,21 @@ class EpochBar(Progress):
             said += f" {self._metric} {figure(value)}"
         if line["best"] is not None:
             said += f" best {figure(line['best'])}"
-        self._bar.update(self._task, said=f"{said} {file_size(line['memory_bytes'])}")
+        most = max(spent(rank, 1).memory_bytes for rank in line["ranks"]) if "ranks" in line else line["memory_bytes"]
+        self._bar.update(self._task, said=f"{said} {file_size(most)}")
 
     def note(self, text: str) -> None:
-        self._bar.console.print(Text(text), style="yellow", soft_wrap=True)
+        self._bar.console.print(Text(self.of(text)), style="yellow", soft_wrap=True)
 
     def _at(self, epoch: int) -> str:
-        return f"epoch {epoch}/{self._epochs}"
+        return self.of(f"epoch {epoch}/{self._epochs}" + (f", {self.ranks} ranks" if self.ranks > 1 else ""))
 
 
-class LogLines(Progress):
+class LogLines(Titled):
     """A line at the beginning, then one every few seconds: enough to see in a log that a run is alive."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, ranks: int = 1) -> None:
+        super().__init__(ranks)
         self._console = console
         self._said, self._begun, self._first = 0.0, 0.0, 0
         self._epochs, self._metric = 1, ""
@@ -95,9 +110,10 @@ class LogLines(Progress):
     def begin(self, info: dict[str, Any]) -> None:
         self._epochs, self._metric, self._first = info["epochs"], info["metric"], info["epoch"]
         self._said = self._begun = monotonic()
-        steps = "1 step" if info["steps"] == 1 else f"{info['steps']} steps"
+        length = f"{number_of(info['epochs'], 'epoch')} of {number_of(info['steps'], 'step')}"
         went = f", of which {info['epoch']} are done" if info["epoch"] else ""
-        self.note(f"training {info['epochs']} epochs of {steps}{went}")
+        who = f" on {self.ranks} ranks" if self.ranks > 1 else ""
+        self.note(f"training {length}{who}{went}")
 
     def epoch(self, line: dict[str, Any]) -> None:
         now = monotonic()
@@ -110,7 +126,14 @@ class LogLines(Progress):
         pace = (now - self._begun) / max(line["epoch"] - self._first, 1)
         more = self._epochs - line["epoch"]
         left = f", at most {duration(pace * more)} left" if more else ""
-        self.note(f"epoch {line['epoch']}/{self._epochs}: loss {figure(line['loss'])}{judged}{best}{left}")
+        self.note(f"epoch {line['epoch']}/{self._epochs}: loss {figure(line['loss'])}{judged}{best}{_idle(line)}{left}")
 
     def note(self, text: str) -> None:
-        self._console.print(Text(text), soft_wrap=True)
+        self._console.print(Text(self.of(text)), soft_wrap=True)
+
+
+def _idle(line: dict[str, Any]) -> str:
+    """Which part of their time ranks wait for each other."""
+    ranks = [spent(rank, 1) for rank in line.get("ranks", [])]
+    whole = sum(rank.seconds for rank in ranks)
+    return f", ranks wait {percent(1 - sum(rank.computing_s for rank in ranks) / whole)} of the time" if whole else ""

@@ -70,11 +70,17 @@ class Comm(ABC):
 
     def swap(self, sends: Mapping[int, Tensor], counts: Mapping[int, int], like: Tensor, *, kind: str) -> list[Tensor]:
         """Sends rows to some ranks and gives those of others, in order of rank; empty ones are not sent at all."""
+        return [arrival.wait() for arrival in self.swap_later(sends, counts, like, kind=kind)]
+
+    def swap_later(
+        self, sends: Mapping[int, Tensor], counts: Mapping[int, int], like: Tensor, *, kind: str
+    ) -> list[Arrival]:
+        """The same while this rank does something else."""
         arrivals = [self.receive(source, like, rows, kind=kind) for source, rows in sorted(counts.items()) if rows]
         for to, rows in sorted(sends.items()):
             if len(rows):
                 self.send(to, rows, kind=kind)
-        return [arrival.wait() for arrival in arrivals]
+        return arrivals
 
     def agree(self, values: list[float], *, kind: str = "agree") -> list[float]:
         """Sums of a few numbers over all ranks."""
@@ -97,7 +103,7 @@ class Alone(Comm):
         pass
 
     def sum(self, values: Tensor, *, kind: str) -> Tensor:
-        return values
+        return values.detach().clone()
 
     def sum_later(self, values: Tensor, *, kind: str) -> Arrival:
         return Here(values)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -28,9 +29,10 @@ class Group(Comm):
         self.ledger = Ledger()
         self.device = device
         self.deadline = timedelta(seconds=deadline_s)
-        # Sums in the background have a group of their own: on one group all must come in the same order.
-        self._later = dist.new_group(timeout=self.deadline)
         self._leaving: list[tuple[Any, Tensor, str, int]] = []
+        # Sums in the background have a group of their own: on one group all must come in the same order.
+        with self._named("joining", "all ranks"):
+            self._later = dist.new_group(timeout=self.deadline)
 
     def send(self, to: int, rows: Tensor, *, kind: str, tag: int = 0) -> None:
         rows = rows.detach().contiguous()
@@ -74,8 +76,8 @@ class Group(Comm):
         sizes = self.sum(sizes, kind=kind)
         everyone = torch.zeros(self.num_ranks, int(sizes.max()), dtype=torch.uint8, device=self.device)
         mine = torch.cat([mine, mine.new_zeros(everyone.shape[1] - len(mine))])
-        self.ledger.count_sent(kind, len(mine), 0)
-        self.ledger.count_received(kind, everyone.numel() - len(mine))
+        self.ledger.count_sent(kind, (self.num_ranks - 1) * len(mine), 0)
+        self.ledger.count_received(kind, (self.num_ranks - 1) * len(mine))
         parts = list(everyone.unbind())
         with self._named(kind, "of all ranks"):
             work = dist.all_gather(parts, mine, async_op=True)
@@ -104,7 +106,7 @@ class Group(Comm):
         told = torch.from_numpy(mine).to(self.device) if self.rank == 0 else torch.empty(size, dtype=torch.uint8)
         told = told.to(self.device)
         if self.rank == 0:
-            self.ledger.count_sent(kind, size, 0)
+            self.ledger.count_sent(kind, (self.num_ranks - 1) * size, 0)
         else:
             self.ledger.count_received(kind, size)
         with self._named(kind, "from rank 0"):
@@ -137,7 +139,8 @@ class Group(Comm):
             yield
         except RuntimeError as error:
             at = self.ledger
-            cause = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            said = re.sub(r"^\[[^\]]*\] ?", "", str(error).strip())  # where in the library below is nobody's concern
+            cause = said.splitlines()[0] if said else type(error).__name__
             raise CommError(
                 f"rank {self.rank} stopped in epoch {at.epoch_now}, step {at.step_now}, {at.phase_now}: "
                 f"{kind} {whom} failed: {cause}"
@@ -152,8 +155,10 @@ class _Message(Arrival):
         self._asked = perf_counter()
 
     def wait(self) -> Tensor:
-        self._group.ledger.seconds["hidden"] += perf_counter() - self._asked
+        ledger = self._group.ledger
+        ledger.count_hidden(self._asked)
         self._group.finished(self._work, self._kind, self._whom)
+        ledger.waited()
         return self._rows
 
 

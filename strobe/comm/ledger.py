@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 PHASES = ("prepare", "forward", "backward", "sync", "evaluate", "save")
@@ -26,7 +26,6 @@ class Ledger:
         self.step_now = 0
         self.epoch_now = 0
         self.watch: Callable[[int, int, str], None] | None = None
-        self._began = perf_counter()
         self.clear()
 
     def clear(self) -> None:
@@ -39,7 +38,8 @@ class Ledger:
         self.counts: dict[str, int] = defaultdict(int)
         self.slots: list[tuple[int, int, float, float]] = []
         self._stages = 0
-        self._began = perf_counter()
+        self._hidden_until = 0.0
+        self._began, self._cpu_began = perf_counter(), process_time()
 
     def at(self, epoch: int, step: int) -> None:
         """A step begins."""
@@ -73,6 +73,16 @@ class Ledger:
     def count_received(self, kind: str, num_bytes: int) -> None:
         self.received[(self.phase_now, kind)] += num_bytes
 
+    def count_hidden(self, since: float) -> None:
+        """A message has been on its way since then, until now; what several share counts once."""
+        now = perf_counter()
+        self.seconds["hidden"] += now - min(max(since, self._hidden_until), now)
+        self._hidden_until = now
+
+    def waited(self) -> None:
+        """A wait is over: what it took was not hidden."""
+        self._hidden_until = perf_counter()
+
     def count(self, **counts: int) -> None:
         """Cells, arcs, rows: what was computed or loaded."""
         for name, number in counts.items():
@@ -92,6 +102,7 @@ class Ledger:
             "messages": _named(self.messages),
             "seconds": {name: round(value, 6) for name, value in self.seconds.items()},
             "total_s": round(perf_counter() - self._began, 6),
+            "cpu_s": round(process_time() - self._cpu_began, 6),
             **dict(self.counts),
         }
         self.clear()

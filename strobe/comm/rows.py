@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from strobe.comm.base import Comm
+from strobe.ops.picked import add_rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +68,7 @@ class _Exchange(torch.autograd.Function):
         total = gradient.new_zeros(ctx.shape)
         senders = [to for to, rows in sorted(route.send.items()) if len(rows)]
         for to, rows in zip(senders, back, strict=True):
-            total.index_add_(0, route.send[to], rows)
+            add_rows(total, route.send[to], rows)
         return None, None, None, None, total
 
 

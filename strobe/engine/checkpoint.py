@@ -1,28 +1,43 @@
 """All that changes while a run trains, and how it is kept so that a killed run goes on to the same weights.
 
-``last.pt`` holds everything, the best weights so far included, in one file that is replaced in one step: there is no
-moment at which its parts could disagree. ``best.pt`` repeats the best weights for those who only want to use them.
-Both hold tensors and plain values, and are read as such.
+A checkpoint, ``checkpoints/epoch-000012``, holds everything, the best weights so far included. It is written under
+another name and gets its own in one step, before older ones are removed: from the first on there is always a whole one,
+and no moment at which its parts could disagree. ``best.pt`` repeats the best weights for those who only want to use
+them. Both hold tensors and plain values, and are read as such.
+
+Weights are the same on all ranks, so rank 0 writes for all, and hosts need not share a disk.
 """
 
 from __future__ import annotations
 
 import math
+import os
+import re
 import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from strobe.atomic import write_whole
+from strobe.atomic import UNFINISHED, write_whole
 from strobe.engine.machine import restore_random_state
+from strobe.engine.nest import copied
 from strobe.errors import FormatError, OptionError
 
-LAST, BEST = "last.pt", "best.pt"
+LAST, BEST = "checkpoints", "best.pt"
+KEPT = 2
+"""The newest, and one more in case the disk damages that."""
 SAVE_EVERY_S = 2.0
 """Epochs shorter than this are not all saved: a run that goes on repeats the few after the last checkpoint."""
+
+_VALUES = ("epoch", "best", "best_epoch", "best_weights", "stale", "random")
+_NAME = re.compile(r"epoch-(\d+)")
+_NEVER_SAVED = "the run was stopped before its first was saved"
 
 Weights = dict[str, dict[str, Any]]
 
@@ -44,25 +59,20 @@ class State:
     """Where random numbers stand on every rank, when it was last gathered."""
 
     def captured(self) -> dict[str, Any]:
-        """All of it as tensors and plain values."""
-        return {
-            **self.weights(),
-            "optimiser": self.optimiser.state_dict(),
-            "epoch": self.epoch,
-            "best": self.best,
-            "best_epoch": self.best_epoch,
-            "best_weights": self.best_weights,
-            "stale": self.stale,
-            "history": len(self.history),
-            "random": self.random,
-        }
+        """All of it as tensors and plain values, copied to the CPU: training may go on."""
+        values = {name: getattr(self, name) for name in _VALUES}
+        kept = copied({**self.weights(), "optimiser": self.optimiser.state_dict(), **values}, "cpu")
+        history = [{name: value for name, value in line.items() if name != "ranks"} for line in self.history]
+        return {**kept, "history": history}
 
     def adopt(self, found: dict[str, Any], rank: int) -> None:
         """Goes on from what was captured, on this or another number of ranks."""
         load_weights(self.model, self.head, found)
         self.optimiser.load_state_dict(found["optimiser"])
-        for name in ("epoch", "best", "best_epoch", "best_weights", "stale", "random"):
+        for name in _VALUES:
             setattr(self, name, found[name])
+        if rank:  # the first reads it from the record, with the ledgers of all
+            self.history = found["history"]
         if rank < len(self.random):
             restore_random_state(self.random[rank])
 
@@ -83,7 +93,7 @@ class State:
             self.stale += 1
             return
         self.best, self.best_epoch, self.stale = value, self.epoch, 0
-        self.best_weights = {part: _copied(values) for part, values in self.weights().items()}
+        self.best_weights = copied(self.weights())
 
     def use_best(self) -> None:
         """Goes back to the best weights; the latest are the best where none were ever judged."""
@@ -97,41 +107,153 @@ class State:
 
 
 class Checkpoints:
-    """Saves a state into a directory at the end of epochs, though not more often than is useful."""
+    """Saves a state into a run's directory at the end of epochs, though not more often than is useful.
+
+    Training waits only while the state is copied; a thread writes the copy. What goes wrong there is raised by the
+    next ``save``, by ``wait`` or by ``close``.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._saved_at = -float("inf")
         self._best_saved = 0
+        self._thread = ThreadPoolExecutor(1, "checkpoint")
+        self._under_way: Future[None] | None = None
 
     def is_due(self) -> bool:
-        return time.monotonic() - self._saved_at >= SAVE_EVERY_S
+        """Not while one is still being written: a slow disk means fewer checkpoints, not slower training."""
+        busy = self._under_way is not None and not self._under_way.done()
+        return not busy and time.monotonic() - self._saved_at >= SAVE_EVERY_S
 
-    def save(self, state: State) -> None:
-        if state.best_weights is not None and state.best_epoch != self._best_saved:
-            kept = {**state.best_weights, "epoch": state.best_epoch, "metric": state.best}
-            write_whole(self.folder / BEST, lambda file: torch.save(kept, file))
-            self._best_saved = state.best_epoch
-        write_whole(self.folder / LAST, lambda file: torch.save(state.captured(), file))
+    def save(self, state: State, *, first: Callable[[], object] | None = None) -> None:
+        """Copies the state and has it written, after ``first``, which puts on the disk what belongs to it."""
+        self.wait()
+        self._under_way = self._thread.submit(self._write, state.captured(), first)
         self._saved_at = time.monotonic()
 
+    def wait(self) -> None:
+        """Until the last checkpoint is written."""
+        if self._under_way is not None:
+            writing, self._under_way = self._under_way, None
+            writing.result()
+
+    def close(self) -> None:
+        """Waits, and writes no more."""
+        try:
+            self.wait()
+        finally:
+            self._thread.shutdown()
+
     def restore(self, state: State) -> bool:
-        """Puts the last checkpoint into a fresh state; says whether there was one."""
-        if not (self.folder / LAST).exists():
+        """Puts the newest checkpoint, which has no history, into a fresh state; says whether there was one."""
+        if not has_checkpoint(self.folder):
             return False
         state.adopt(read(self.folder / LAST), 0)
         return True
 
+    def sweep(self) -> None:
+        """Removes what a killed process has left unfinished."""
+        for half in (self.folder / LAST).glob(UNFINISHED):
+            rmtree(half, ignore_errors=True)
+
+    def clear(self) -> None:
+        """Removes all, the oldest first: what is left at any moment belongs together."""
+        self.sweep()
+        for old in _in(self.folder / LAST):
+            _remove(old)
+        (self.folder / BEST).unlink(missing_ok=True)
+
+    def _write(self, kept: dict[str, Any], first: Callable[[], object] | None) -> None:
+        del kept["history"]  # the record has it, a line an epoch
+        if first is not None:
+            first()
+        if kept["best_weights"] is not None and kept["best_epoch"] != self._best_saved:
+            best = {**kept["best_weights"], "epoch": kept["best_epoch"], "metric": kept["best"]}
+            write_whole(self.folder / BEST, lambda file: torch.save(best, file))
+            self._best_saved = kept["best_epoch"]
+        target = self.folder / LAST / f"epoch-{kept['epoch']:06d}"
+        if not target.exists():  # a run that ends has often just saved its last epoch
+            _write_whole(target, kept)
+        for old in _in(self.folder / LAST)[:-KEPT]:
+            _remove(old)
+
+
+def has_checkpoint(path: Path) -> bool:
+    """Whether a run's directory has a checkpoint to go on from."""
+    return bool(_in(path / LAST))
+
 
 def read(path: Path) -> dict[str, Any]:
-    """A checkpoint's tensors and plain values; nothing in the file is ever run."""
+    """The tensors and plain values of ``best.pt``, or of the newest of a run's checkpoints; nothing is ever run."""
+    if path.name == LAST:
+        return _read_newest(path)
     try:
         found: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
-        raise FormatError(f"there is no checkpoint at {path}: the run was stopped before its first was saved") from None
+        raise FormatError(f"there is no checkpoint at {path}: {_NEVER_SAVED}") from None
     except Exception as error:  # torch says in many ways that it cannot read a file
         raise FormatError(f"{path} is damaged: {str(error).splitlines()[0]}") from error
     return found
+
+
+def _read_newest(path: Path) -> dict[str, Any]:
+    """One that is damaged is not passed over: whether to go on from the one before is for people to say."""
+    from strobe.engine.checkpoint_folder import is_whole, read_folder
+
+    there = _in(path)
+    if not there:
+        raise FormatError(f"there is no checkpoint in {path}: {_NEVER_SAVED}")
+    *before, newest = there
+    try:
+        found: dict[str, Any] = read_folder(newest)
+    except FormatError as error:
+        if not before or not is_whole(before[-1]):
+            raise
+        raise FormatError(
+            f"{error}. The checkpoint before it, {before[-1].name}, is whole: remove {newest} to go on from that one"
+        ) from error
+    return found
+
+
+def _in(path: Path) -> list[Path]:
+    """The checkpoints of a folder, the newest last. They get their names when they are whole."""
+    named = {int(match[1]): found for found in path.glob("epoch-*") if (match := _NAME.fullmatch(found.name))}
+    return [named[epoch] for epoch in sorted(named)]
+
+
+def _write_whole(target: Path, kept: dict[str, Any]) -> None:
+    """Writes a checkpoint beside its place, waits for the disk, then gives it its name."""
+    from strobe.engine.checkpoint_folder import write_folder  # loads much of torch: only here
+
+    target.parent.mkdir(exist_ok=True)
+    unfinished = target.with_name(_unfinished(target))
+    try:
+        write_folder(unfinished, kept)
+        unfinished.rename(target)
+    except BaseException:
+        rmtree(unfinished, ignore_errors=True)
+        raise
+    for folder in (target.parent, target.parent.parent):
+        _sync(folder)  # the new names, too
+
+
+def _remove(target: Path) -> None:
+    """Takes a checkpoint's name away before its files: it is never there in part."""
+    unfinished = target.with_name(_unfinished(target))
+    target.rename(unfinished)
+    rmtree(unfinished)
+
+
+def _unfinished(target: Path) -> str:
+    return f".{target.name}.writing-{os.getpid()}"
+
+
+def _sync(folder: Path) -> None:
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
 
 
 def load_weights(model: nn.Module, head: nn.Module, weights: Weights) -> None:
@@ -141,7 +263,3 @@ def load_weights(model: nn.Module, head: nn.Module, weights: Weights) -> None:
         head.load_state_dict(weights["head"])
     except RuntimeError as error:
         raise OptionError(f"the saved weights do not fit this model: {error}") from error
-
-
-def _copied(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: value.detach().clone() if isinstance(value, Tensor) else value for name, value in values.items()}

@@ -1,7 +1,8 @@
 """The run directory: what a run was made of, how it went, what came out, and what it needs to go on.
 
-``config.json`` says what was trained on what, ``record.jsonl`` has a line per epoch, ``last.pt`` and ``best.pt`` are
-checkpoints, ``result.json`` and ``learning_curve.svg`` come at the end; TensorBoard finds its events here.
+``config.json`` says what was trained on what, ``record.jsonl`` has a line per epoch, ``checkpoints`` all that a run
+needs to go on, ``best.pt`` the best weights, ``result.json`` and ``learning_curve.svg`` come at the end; TensorBoard
+finds its events here.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from types import TracebackType
 from typing import Any, Self
 
 from strobe.atomic import UNFINISHED, without_nan, write_json, write_whole
-from strobe.engine.checkpoint import BEST, LAST, Checkpoints, State
+from strobe.engine.checkpoint import Checkpoints, State
 from strobe.engine.tensorboard import EVENTS, Events
 from strobe.errors import FormatError, OptionError
 from strobe.graph.lock import WriteLock
 
-FORMAT, VERSION = "strobe-run", 1
+FORMAT, VERSION = "strobe-run", 2
 CONFIG, LINES, RESULT, CURVE = "config.json", "record.jsonl", "result.json", "learning_curve.svg"
+_OF_VERSION_1 = "last.pt"
 
 
 class Record:
@@ -56,7 +58,12 @@ class Record:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        self.close()
+        try:
+            self.close()
+        except Exception as failed:
+            if error is None:
+                raise
+            error.add_note(f"its last checkpoint could not be written, either: {failed}")  # what ended it goes first
 
 
 class RunDirectory(Record):
@@ -79,13 +86,15 @@ class RunDirectory(Record):
     def start(self, config: dict[str, Any], state: State) -> str | None:
         self.path.mkdir(exist_ok=True)
         if self.earlier is None:
-            for name in (LAST, BEST, RESULT, CURVE, LINES):
+            self._checkpoints.clear()
+            for name in (RESULT, CURVE, LINES, _OF_VERSION_1):
                 (self.path / name).unlink(missing_ok=True)
             for old in self.path.glob(EVENTS):
                 old.unlink()
         else:
+            self._checkpoints.sweep()
             self._checkpoints.restore(state)
-            state.history = [line for line in self._kept_lines(state.epoch) if line["event"] == "epoch"]
+            state.history = self._kept_epochs(state.epoch)
         for half in self.path.glob(UNFINISHED):
             half.unlink()
         write_json(self.path / CONFIG, {"format": FORMAT, "version": VERSION, **config})
@@ -109,30 +118,37 @@ class RunDirectory(Record):
         return now or self._checkpoints.is_due()
 
     def save(self, state: State) -> None:
-        self._checkpoints.save(state)
-        os.fsync(self._file.fileno())
+        # The lines of its epochs go to the disk before it.
+        self._checkpoints.save(state, first=lambda: os.fsync(self._file.fileno()))
 
     def finish(self, result: dict[str, Any], curve: str) -> None:
+        self._checkpoints.wait()  # a run with a result has all its checkpoints
         write_json(self.path / RESULT, result)
         write_whole(self.path / CURVE, lambda file: file.write(curve.encode()))
         scores = {name: result[name] for name in ("best_epoch", "validation", "test")}
         self.event("finish", epoch=result["epochs"], **scores)
 
     def close(self) -> None:
-        if self._events is not None:
-            self._events.close()
-        if self._file is not None:
-            self._file.close()
-        self._lock.release()
+        try:
+            self._checkpoints.close()
+        finally:
+            if self._events is not None:
+                self._events.close()
+            if self._file is not None:
+                self._file.close()
+            self._lock.release()
 
-    def _kept_lines(self, epoch: int) -> list[dict[str, Any]]:
-        """The lines up to an epoch; those of epochs that the checkpoint does not know are cut off the file."""
+    def _kept_epochs(self, epoch: int) -> list[dict[str, Any]]:
+        """The lines of all epochs up to one; those that the checkpoint does not know are cut off the file."""
         lines = read_lines(self.path)
         later = [k for k, line in enumerate(lines) if line["event"] == "epoch" and line["epoch"] > epoch]
         kept = lines[: later[0]] if later else lines
+        epochs = [line for line in kept if line["event"] == "epoch"]
+        if [line["epoch"] for line in epochs] != list(range(1, epoch + 1)):
+            raise FormatError(f"{self.path / LINES} is damaged: it does not have all {epoch} epochs of the checkpoint")
         text = "".join(json.dumps(line) + "\n" for line in kept)
         write_whole(self.path / LINES, lambda file: file.write(text.encode()))
-        return kept
+        return epochs
 
 
 def open_record(out: str | os.PathLike[str] | None, *, resume: bool, overwrite: bool) -> Record:
@@ -154,8 +170,14 @@ def read_config(path: Path) -> dict[str, Any]:
         raise FormatError(f"{path / CONFIG} is damaged: {error}") from error
     if not isinstance(config, dict) or config.get("format") != FORMAT:
         raise FormatError(f"{path} is not the directory of a run")
-    if config["version"] > VERSION:
-        raise FormatError(f"{path} was written by a newer Strobe (version {config['version']} of the format)")
+    version = config.get("version", 0)
+    if version > VERSION:
+        raise FormatError(f"{path} was written by a newer Strobe (version {version} of the format, not {VERSION})")
+    if version < VERSION:
+        raise FormatError(
+            f"{path} was written by an older Strobe (version {version} of the format, not {VERSION}): use that one, or "
+            "train again (--overwrite)"
+        )
     return config
 
 

@@ -27,8 +27,8 @@ class Settings:
     states are carried from window to window, gradients are not. ``recompute`` cuts a window into segments of so many
     snapshots whose insides are computed again in backward: memory for one segment instead of all, for one
     more forward pass, and the same gradients. ``clip`` limits the norm of the gradient of a step; 0 does not.
-    ``optimiser``: Adam, or plain
-    gradient descent. ``patience`` stops a run whose validation metric has not improved for so many evaluations; 0 never does.
+    ``optimiser`` is Adam or plain gradient descent. ``patience`` stops a run whose validation metric has not improved
+    for so many evaluations; 0 never does.
     """
 
     epochs: int = 100

@@ -1,14 +1,20 @@
-"""What came out of a run, in words: metrics next to those of trivial answers, time and memory."""
+"""What came out of a run, in words: metrics next to those of trivial answers, time, memory, and what its ranks did."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import re
+import textwrap
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from strobe.numbers import file_size, number_of
+from strobe.engine.ledger_table import LedgerLine, Spent, load, matters, sent_by_kind, spent
+from strobe.numbers import file_size, number_of, short, times
+from strobe.registry import AXES
 
 Scores = Mapping[str, Mapping[str, float | None]]
+
+_MOST_RANKS = 16
 
 
 def run_summary(result: Mapping[str, Any]) -> str:
@@ -20,7 +26,7 @@ def run_summary(result: Mapping[str, Any]) -> str:
         f"{result['model']} on {result['graph']}, {result['task']}: {number_of(result['parameters'], 'parameter')}",
         f"{number_of(result['epochs'], 'epoch')} in {duration(result['seconds'])}{speed}; "
         f"best at epoch {result['best_epoch']}{early}",
-        _memory(result),
+        *_machine(result),
         "",
         *score_table("test", result["model"], result["test"], result["baselines"].get("test", {})),
     ]
@@ -86,6 +92,93 @@ def duration(seconds: float) -> str:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes}:{rest:02d} min" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02d} h"
+
+
+def choice_in_short(axis: str, choice: Mapping[str, Any]) -> str:
+    """A choice as the command line takes it, with the options that are not as usual: relay:groups=4."""
+    name = str(choice["name"])
+    usual = AXES[axis][name]().to_json() if name in AXES[axis] else {}
+    told = [f"{option}={word(value)}" for option, value in choice.items() if usual.get(option, name) != value]
+    return f"{name}:{','.join(told)}" if told else name
+
+
+def choices(plan: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The choices of a plan by axis; the exchange has two, one for each stage."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for axis, choice in plan.items():
+        found |= choice if axis == "exchange" else {axis: choice}
+    return found
+
+
+def plan_in_short(plan: Mapping[str, Any]) -> str:
+    """All choices of a plan."""
+    return ", ".join(f"{axis} {choice_in_short(axis, choice)}" for axis, choice in choices(plan).items())
+
+
+def word(value: Any) -> str:
+    """The value of an option, as the command line takes it."""
+    if isinstance(value, list | tuple):
+        return ",".join(map(word, value))
+    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def rank_table(ledgers: Sequence[LedgerLine], epochs: int) -> list[str]:
+    """A row per rank for a mean epoch, then what travelled and how even the work was; under 80 columns wide."""
+    ranks = [spent(ledger, epochs) for ledger in ledgers]
+    rows = [["rank", "cells", "arcs", "computing", "exposed", "waiting", "hidden", "sent", "memory"]]
+    rows += [[str(rank), *_told(each)] for rank, each in enumerate(ranks)]
+    if len(ranks) > _MOST_RANKS:
+        rows[_MOST_RANKS:-1] = [["…"] * len(rows[0])]
+    caption = "each rank in a mean epoch, evaluation included; memory is the peak"
+    return [caption, *aligned(rows), *folded(_travelled(ledgers, epochs)), _evenness(ranks)]
+
+
+def folded(text: str) -> list[str]:
+    """A long line as several of at most 80 columns, broken between its parts only."""
+    parts = re.sub(r"(?<![,:;]) ", "\u00a0", text)
+    lines = textwrap.wrap(parts, 80, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    return [line.replace("\u00a0", " ") for line in lines]
+
+
+def aligned(rows: Sequence[Sequence[str]], *, words: int = 0, gap: int = 1) -> list[str]:
+    """Rows as lines: the first so many columns are words, the others numbers."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    sides = ["<" if k < words else ">" for k in range(len(widths))]
+    return [
+        (" " * gap).join(f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+
+
+def _told(rank: Spent) -> list[str]:
+    seconds = (rank.computing_s, rank.exposed_s, rank.waiting_s, rank.hidden_s)
+    memory = file_size(rank.peak_bytes) if rank.peak_bytes else "–"
+    return [short(rank.cells), short(rank.arcs), *map(duration, seconds), file_size(rank.sent_bytes), memory]
+
+
+def _travelled(ledgers: Sequence[LedgerLine], epochs: int) -> str:
+    kinds = sent_by_kind(ledgers, epochs)
+    told = {kind: kinds[kind] for kind in matters(kinds)}
+    told["the rest"] = sum(kinds.values()) - sum(told.values())
+    judging = sum(sent_by_kind(ledgers, epochs, "evaluate").values())
+    line = ", ".join(f"{kind} {file_size(num_bytes)}" for kind, num_bytes in told.items())
+    return f"sent in an epoch: {line}" + (f"; {file_size(judging)} of it to evaluate" if judging else "")
+
+
+def _evenness(ranks: Sequence[Spent]) -> str:
+    work, seconds = load([rank.work for rank in ranks]), load([rank.computing_s for rank in ranks])
+    if work is None or seconds is None:
+        return "load: some ranks have nothing to compute"
+    return f"fullest rank to emptiest: cells and arcs {times(work)}, computing {times(seconds)}"
+
+
+def _machine(result: Mapping[str, Any]) -> list[str]:
+    """Where it ran and what that took, of every rank if there were several."""
+    ranks = result.get("ranks") or []
+    if len(ranks) < 2:
+        return [_memory(result)]
+    where = f"{len(ranks)} ranks on {result['device'].partition(':')[0]}"
+    return [*folded(f"{where}: {plan_in_short(result['plan'])}"), "", *rank_table(ranks, result["epochs"])]
 
 
 def _memory(result: Mapping[str, Any]) -> str:

@@ -201,8 +201,9 @@ def train_step(
     """Forward and backward over this rank's windows of a step, one agreed step of the optimiser; the summed loss of
     all ranks' examples, their number, and the state for the next step."""
     comm, ledger = job.comm, job.comm.ledger
-    questions = [ask(job.problem, window, epoch) for window in mine]
-    (number,) = comm.agree([sum(count(each) for each in questions)])
+    with ledger.phase("prepare"):
+        questions = [ask(job.problem, window, epoch) for window in mine]
+        (number,) = comm.agree([sum(count(each) for each in questions)])
     value = torch.zeros(())
     for k, (window, question) in enumerate(zip(mine, questions, strict=True), 1):
         with ledger.phase("forward"):

@@ -26,7 +26,8 @@ class Legs:
 
     Rank ``source`` had the cell before the leg, NOBODY where the leg is the sequence's first in the window; rank
     ``target`` has the next, NOBODY where it is the last. Legs of ``wave`` w wait for those of earlier waves;
-    ``group`` cuts nodes into stretches that follow each other through the waves.
+    ``group`` cuts nodes into stretches that follow each other through the waves. ``in_turn``: sequences visit ranks
+    in one order, so that a rank has one leg of a node at most and all its legs are of one wave.
     """
 
     node: IntArray  # [L]
@@ -38,6 +39,7 @@ class Legs:
     leg_of: list[IntArray]  # for each snapshot, the leg of each of the rank's cells
     num_waves: int
     num_groups: int
+    in_turn: bool
     moves: Moves
 
     @property
@@ -133,6 +135,7 @@ def find_legs(
         leg_of=[place[legs] for legs in leg_of],
         num_waves=num_waves,
         num_groups=len(cuts) + 1,
+        in_turn=levels is not None,
         moves=_moves(rank, node, source, target, home, begin, after),
     )
     return legs, after.astype(np.int16)

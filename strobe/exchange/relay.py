@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, ClassVar
@@ -17,9 +18,10 @@ from strobe.comm.rows import Route, anchor, exchange
 from strobe.errors import OptionError
 from strobe.exchange.base import Columns, TimeEncoder, TimeExchange, Timing, apart, encode, side_by_side
 from strobe.exchange.legs import NOBODY, Legs
+from strobe.ops import native
 from strobe.ops.csr import IntArray
 from strobe.ops.picked import joined, parted
-from strobe.ops.sequences import Sequences
+from strobe.ops.sequences import Errand, Hand, Sequences
 
 KIND = "relay"
 
@@ -67,7 +69,7 @@ class Relaying(Timing):
         self.legs = legs
         self.tasks = _tasks(legs, device)
         moves = legs.moves
-        self._route = Route(
+        self.route = Route(
             {to: torch.from_numpy(rows).to(device) for to, rows in moves.send.items()},
             {sender: len(rows) for sender, rows in moves.arrive.items()},
         )
@@ -75,6 +77,13 @@ class Relaying(Timing):
         self._local = tuple(torch.from_numpy(rows).to(device) for rows in moves.local)
         self._kept = torch.from_numpy(moves.kept).to(device)
         self._device = device
+        self._in_place = self._whole() if self.tasks and legs.in_turn else None
+
+    def _whole(self) -> Sequences:
+        """All legs at once, for kernels that hand states over by themselves: groups are then stretches of legs."""
+        hand = _Runner(self.comm, self.tasks)
+        ptr = np.cumsum([0, *map(len, self.legs.leg_of)])
+        return Sequences(tuple(ptr.tolist()), np.concatenate(self.legs.leg_of), len(self.legs.node), self._device, hand)
 
     def run(self, encoder: TimeEncoder, x: Columns, state: Any | None) -> tuple[Tensor, Any, list[Tensor]]:
         tokens: list[Tensor] = []
@@ -84,15 +93,24 @@ class Relaying(Timing):
         held = first.new_zeros(0, first.shape[1])
         if state is not None:
             held = state["rows"]
-            first, token = self._brought(held, first)
+            first, token = self._brought(held, first, learns=state["live"].requires_grad)
             tokens.append(token)
-        out, last = self._through(encoder, x, first, shape, tokens)
+        if self._in_place is not None and getattr(encoder, "hands_over", False) and native.usable(*x, first):
+            out, final = encode(encoder, x, shape.unpack(first), self._in_place)
+            last = shape.pack(final)
+        else:
+            out, last = self._through(encoder, x, first, shape, tokens)
         assert len(held) == self.legs.moves.num_held
-        return out, {"rows": torch.cat([held, last])[self._kept]}, tokens
+        return out, {"rows": torch.cat([held, last])[self._kept], "live": anchor(first)}, tokens
 
-    def _brought(self, held: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
-        """The first states of legs whose nodes were seen in earlier windows, wherever their states were."""
-        moved, token = exchange(self.comm, self._route, held, kind="carry")
+    def _brought(self, held: Tensor, first: Tensor, *, learns: bool) -> tuple[Tensor, Tensor]:
+        """The first states of legs whose nodes were seen in earlier windows, wherever their states were.
+
+        ``learns``: whether gradients go back to earlier windows. All ranks know, from a tensor that is there for
+        nothing else: rows of a rank that has none tell nothing.
+        """
+        with torch.set_grad_enabled(learns and torch.is_grad_enabled()):
+            moved, token = exchange(self.comm, self.route, held, kind="carry")
         from_here, to_here = self._local
         first = first.index_copy(0, to_here, held[from_here])
         if self._arriving:
@@ -139,11 +157,21 @@ class Post:
         """The way back begins: gradients are expected."""
         self._back = [self._expect(task.tells, dict.fromkeys(task.tells, task.tag)) for task in self.tasks]
 
+    def coming(self, number: int) -> Iterator[tuple[Tensor, Arrival]]:
+        """Where states of a task that come from elsewhere belong among its legs, and the states."""
+        hears = self.tasks[number].hears
+        return ((hears[source], arrival) for source, arrival in self._coming[number].items())
+
+    def coming_back(self, number: int) -> Iterator[tuple[Tensor, Arrival]]:
+        """The same of gradients of states that went elsewhere."""
+        tells = self.tasks[number].tells
+        return ((tells[to], arrival) for to, arrival in self._back[number].items())
+
     def arrive(self, number: int, first: Tensor) -> Tensor:
         """First states with those that come from elsewhere."""
         out = first.clone()
-        for source, arrival in self._coming[number].items():
-            out[self.tasks[number].hears[source]] = arrival.wait()
+        for places, arrival in self.coming(number):
+            out[places] = arrival.wait()
         return out
 
     def leave(self, number: int, last: Tensor) -> None:
@@ -162,8 +190,8 @@ class Post:
 
     def come_back(self, number: int, like: Tensor) -> Tensor:
         total = torch.zeros_like(like)
-        for to, arrival in self._back[number].items():
-            total[self.tasks[number].tells[to]] = arrival.wait()
+        for places, arrival in self.coming_back(number):
+            total[places] = arrival.wait()
         return total
 
     def _expect(self, rows: dict[int, Tensor], tags: dict[int, int]) -> dict[int, Arrival]:
@@ -171,6 +199,60 @@ class Post:
             rank: self.comm.receive(rank, self._like, len(places), kind=KIND, tag=tags[rank])
             for rank, places in rows.items()
         }
+
+
+class _Runner(Hand):
+    """Carries states for kernels, group by group."""
+
+    def __init__(self, comm: Comm, tasks: list[Task]) -> None:
+        self._comm, self._tasks = comm, tasks
+        self.cuts = (0, *np.cumsum([len(task.legs) for task in tasks]).tolist())
+
+    def send_out(self, states: Sequence[Tensor]) -> Errand:
+        rows = states[0].new_empty(0, sum(state.shape[1] for state in states))
+        return _Errand(Post(self._comm, self._tasks, rows), self.cuts)
+
+
+class _Errand(Errand):
+    def __init__(self, post: Post, cuts: tuple[int, ...]) -> None:
+        self._post, self._cuts, self._began = post, cuts, 0.0
+
+    def take(self, stage: int, first: Sequence[Tensor]) -> None:
+        for places, arrival in self._post.coming(stage):
+            _put(first, places + self._cuts[stage], arrival.wait())
+        self._began = perf_counter()
+
+    def give(self, stage: int, last: Sequence[Tensor]) -> None:
+        task = self._post.tasks[stage]
+        self._post.comm.ledger.slots.append((self._post.number, task.slot, self._began, perf_counter()))
+        for to, places in task.tells.items():
+            self._post.comm.send(to, _rows(last, places + self._cuts[stage]), kind=KIND, tag=task.tag)
+
+    def turn(self) -> None:
+        self._post.turn()
+
+    def take_back(self, stage: int, d_last: Sequence[Tensor]) -> None:
+        for places, arrival in self._post.coming_back(stage):
+            _put(d_last, places + self._cuts[stage], arrival.wait(), add=True)
+
+    def give_back(self, stage: int, d_first: Sequence[Tensor]) -> None:
+        task = self._post.tasks[stage]
+        for source, places in task.hears.items():
+            at = places + self._cuts[stage]
+            self._post.comm.send(source, _rows(d_first, at), kind=KIND, tag=task.heard_tags[source])
+            for state in d_first:
+                state[at] = 0
+
+
+def _rows(states: Sequence[Tensor], at: Tensor) -> Tensor:
+    """Rows of all states, side by side."""
+    return torch.cat([state[at] for state in states], 1)
+
+
+def _put(states: Sequence[Tensor], at: Tensor, rows: Tensor, *, add: bool = False) -> None:
+    parts = rows.split([state.shape[1] for state in states], 1)
+    for state, part in zip(states, parts, strict=True):
+        state[at] = state[at] + part if add else part
 
 
 class _Arrive(torch.autograd.Function):

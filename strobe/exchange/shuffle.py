@@ -53,15 +53,15 @@ class Shuffling(Timing):
         )
         to = np.concatenate([np.empty(0, np.int64), *(at[own] for at, own in zip(held, mine, strict=True))])
         source = np.concatenate([np.empty(0, np.int64), *(who[here] for who, here in zip(owners, theirs, strict=True))])
-        self._there, self._in = _route(comm.rank, to, source, device)
-        self._back, self._out = _route(comm.rank, source, to, device)
+        self.there, self._in = _route(comm.rank, to, source, device)
+        self.back, self._out = _route(comm.rank, source, to, device)
 
     def run(self, encoder: TimeEncoder, x: Columns, state: Any | None) -> tuple[Tensor, Any, list[Tensor]]:
         rows = side_by_side(x)
-        arrived, token = exchange(self.comm, self._there, rows, kind=KIND)
+        arrived, token = exchange(self.comm, self.there, rows, kind=KIND)
         whole = apart(picked(torch.cat([rows, arrived]), self._in), x)
         out, state = encode(encoder, whole, state, self.sequences)
-        returned, token_back = exchange(self.comm, self._back, out, kind=KIND)
+        returned, token_back = exchange(self.comm, self.back, out, kind=KIND)
         return picked(torch.cat([out, returned]), self._out), state, [token, token_back]
 
 

@@ -61,6 +61,7 @@ class _Gates(Time):
     """The recurrence, over aggregated inputs that the gates share or that stand side by side."""
 
     relays: ClassVar[bool] = True
+    hands_over: ClassVar[bool] = True
 
     def __init__(self, gates: list[GraphGate], *, shared: bool) -> None:
         super().__init__()

@@ -26,10 +26,12 @@ class Time(nn.Module, ABC):
     """Reads cells of the same node in order of time; a node that appears starts fresh, one that pauses waits.
 
     ``relays``: the state is a nest of tensors with one row per slot, and all that goes on; then a sequence may be cut
-    anywhere and go on elsewhere from its row.
+    anywhere and go on elsewhere from its row. ``hands_over``: it runs through ``ops.gru`` or ``ops.lstm`` alone, which
+    can hand such rows over by themselves.
     """
 
     relays: ClassVar[bool] = False
+    hands_over: ClassVar[bool] = False
 
     @abstractmethod
     def encode(self, x: Tensor, state: Any | None, sequences: Sequences) -> tuple[Tensor, Any]:
@@ -43,6 +45,7 @@ class Recurrent(Time):
     """
 
     relays: ClassVar[bool] = True
+    hands_over: ClassVar[bool] = True
 
     def __init__(self, module: nn.GRU | nn.LSTM | nn.GRUCell | nn.LSTMCell) -> None:
         super().__init__()
@@ -86,6 +89,7 @@ class Stack:
 
     modules: Sequence[nn.Module]
     relays: ClassVar[bool] = True
+    hands_over: ClassVar[bool] = True
 
     def encode(self, x: Sequence[Tensor], state: Any | None, sequences: Sequences) -> tuple[Tensor, Any]:
         names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")

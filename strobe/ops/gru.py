@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 
 from strobe.ops import native
 from strobe.ops.memory import empty
-from strobe.ops.recurrent import TILE_ROWS, State, each_group, reference, sums_like
+from strobe.ops.recurrent import TILE_ROWS, State, go_back, go_through, reference, sums_like
 from strobe.ops.sequences import Sequences
 
 
@@ -77,6 +77,8 @@ class _Gru(torch.autograd.Function):
     ) -> Any:
         grid, slot = sequences.grid(tile_rows), None if sequences.slot is None else sequences.slots
         x, h = x.contiguous(), h.contiguous()
+        ctx.errand = None if sequences.hand is None else sequences.hand.send_out([h])
+        h = h if ctx.errand is None else h.clone()  # what comes from elsewhere is written into it
         hidden = h.shape[1]
         bound = _bound(weights, reset_state)
         out, last = empty(x, sequences.num_cells, hidden), torch.empty_like(h)
@@ -89,7 +91,7 @@ class _Gru(torch.autograd.Function):
             arrays = (grid.edges, grid.bounds, slot, x, h, *bound)
             native.call("gru_forward", first, end, *sizes, *flags, *arrays, out, last, work)
 
-        each_group(grid, walk)
+        go_through(grid, walk, ctx.errand, [h], [last])
         ctx.sequences, ctx.grid, ctx.reset_state = sequences, grid, reset_state
         ctx.save_for_backward(x, h, out, *weights)
         return out, last
@@ -115,7 +117,7 @@ class _Gru(torch.autograd.Function):
             arrays = (grid.edges, grid.bounds, slot, x, h, w_ih, w_hh, *plain, b_ih, b_hh, out, d_out, d_state, d_x)
             native.call("gru_backward", first, end, *sizes, *flags, *arrays, *(total[group] for total in sums), work)
 
-        each_group(grid, walk)
+        go_back(grid, walk, ctx.errand, [d_state])
         d_w_ih, d_w_hh, d_b_ih, d_b_hh = (total.sum(0) for total in sums)
         if reset_state:
             d_b_hh = d_b_ih

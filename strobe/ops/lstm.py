@@ -12,7 +12,7 @@ from torch.autograd.function import once_differentiable
 
 from strobe.ops import native
 from strobe.ops.memory import empty
-from strobe.ops.recurrent import TILE_ROWS, State, each_group, reference, sums_like
+from strobe.ops.recurrent import TILE_ROWS, State, go_back, go_through, reference, sums_like
 from strobe.ops.sequences import Grid, Sequences
 
 Weights = tuple[Tensor, Tensor, Tensor]
@@ -132,6 +132,10 @@ class _Lstm(torch.autograd.Function):
         *given: Tensor,
     ) -> Any:
         grid, parts = sequences.grid(tile_rows), [part.contiguous() for part in given]
+        ctx.errand = None if sequences.hand is None else sequences.hand.send_out([*h, *c])
+        h, c = (
+            (h, c) if ctx.errand is None else (h.clone(), c.clone())
+        )  # what comes from elsewhere is written into them
         (layers, _, hidden), cells = h.shape, sequences.num_cells
         beside = None if beside is None else beside.contiguous()
         extra = 0 if beside is None else beside.shape[1]
@@ -145,7 +149,7 @@ class _Lstm(torch.autograd.Function):
             work = h.new_empty(grid.most_rows * 2 * hidden)
             native.call("lstm_forward", first, end, *arrays, out, states, gates, h_last, c_last, work)
 
-        each_group(grid, walk)
+        go_through(grid, walk, ctx.errand, [*h, *c], [*h_last, *c_last])
         ctx.sequences, ctx.grid, ctx.extra = sequences, grid, extra
         ctx.save_for_backward(h, c, weights, bias, out, states, gates, *parts)
         return out, h_last, c_last
@@ -171,7 +175,7 @@ class _Lstm(torch.autograd.Function):
             work = h.new_empty(rows * hidden)
             native.call("lstm_backward", first, end, *arrays, d_weights[group], d_bias[group], olds, work)
 
-        each_group(grid, walk)
+        go_back(grid, walk, ctx.errand, [*d_h, *d_c])
         d_beside = d_out[:, layers * hidden :].clone() if ctx.needs_input_grad[3] else None
         return None, None, None, d_beside, d_h, d_c, d_weights.sum(0), d_bias.sum(0), *d_parts
 

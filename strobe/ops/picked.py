@@ -9,6 +9,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from strobe.ops import native
+from strobe.ops.threads import run_parts
+
 
 def parted(x: Tensor, rows: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """The parts of x that the lists of row numbers name; together they name every row once."""
@@ -24,6 +27,20 @@ def joined(parts: Sequence[Tensor], rows: Sequence[Tensor]) -> Tensor:
         return parts[0]
     whole: Tensor = _Joined.apply(len(parts), *parts, *rows)  # type: ignore[no-untyped-call]
     return whole
+
+
+def add_rows(out: Tensor, rows: Tensor, x: Tensor) -> None:
+    """out[rows] += x, in place, for rows that come once each. (torch's ``index_add_`` was several times slower.)"""
+    if not native.usable(out, x):
+        out.index_add_(0, rows, x)
+        return
+    x = x.contiguous()
+    parts = torch.linspace(0, len(rows), torch.get_num_threads() + 1, dtype=torch.float64).long().tolist()
+
+    def work(part: int) -> None:
+        native.call("add_rows", parts[part], parts[part + 1], x[:1].numel(), rows, x, out)
+
+    run_parts(work, len(parts) - 1)
 
 
 def picked(x: Tensor, rows: Tensor) -> Tensor:

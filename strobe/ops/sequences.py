@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +15,44 @@ from torch import Tensor
 from strobe.ops.csr import IntArray
 
 MAX_TILE_SLOTS = 65_536
+
+
+class Errand(ABC):
+    """States on their way while one kernel runs. ``stage`` counts the hand's stretches of slots.
+
+    States are matrices with a row per slot; a kernel may have several.
+    """
+
+    @abstractmethod
+    def take(self, stage: int, first: Sequence[Tensor]) -> None:
+        """Puts states that come from elsewhere into the first ones."""
+
+    @abstractmethod
+    def give(self, stage: int, last: Sequence[Tensor]) -> None:
+        """Sends last states that go on elsewhere."""
+
+    @abstractmethod
+    def turn(self) -> None:
+        """The way back begins, from the last stage to the first."""
+
+    @abstractmethod
+    def take_back(self, stage: int, d_last: Sequence[Tensor]) -> None:
+        """Adds gradients of states that went elsewhere to those of the last states."""
+
+    @abstractmethod
+    def give_back(self, stage: int, d_first: Sequence[Tensor]) -> None:
+        """Sends gradients of first states that came from elsewhere; here they are nobody's any more."""
+
+
+class Hand(ABC):
+    """Who carries states between parts of a time stage that run in different places."""
+
+    cuts: tuple[int, ...]
+    """Slots at which stretches begin, and the end."""
+
+    @abstractmethod
+    def send_out(self, states: Sequence[Tensor]) -> Errand:
+        """For one run of a kernel with states like these."""
 
 
 @dataclass(frozen=True)
@@ -44,10 +83,14 @@ class Tile:
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """Tiles as arrays: tile i has slots ``edges[i:i + 2]`` and in snapshot t the cells ``bounds[t, i:i + 2]``."""
+    """Tiles as arrays: tile i has slots ``edges[i:i + 2]`` and in snapshot t the cells ``bounds[t, i:i + 2]``.
+
+    ``stages`` are the tiles (first, end) that are computed together: all, unless states are handed over in between.
+    """
 
     edges: Tensor  # [tiles + 1]
     bounds: Tensor  # [T, tiles + 1]
+    stages: tuple[tuple[int, int], ...]
 
     @property
     def num_tiles(self) -> int:
@@ -75,12 +118,15 @@ class Sequences:
     ``slot`` is None where all ``num_slots`` nodes are present in every snapshot. Because slots ascend, the cells of
     a range of slots are one stretch of rows in every snapshot: a tile of nodes reads and writes slices, whoever is
     missing, and only its small state needs an index.
+
+    ``hand`` is where sequences go on elsewhere: kernels then go through its stretches of slots one after the other.
     """
 
     cell_ptr: tuple[int, ...]  # [T + 1]
     slot: IntArray | None  # [C]
     num_slots: int
     device: torch.device
+    hand: Hand | None = None
 
     @classmethod
     def of(cls, slots: Sequence[IntArray], num_slots: int, device: torch.device | str = "cpu") -> Sequences:
@@ -124,10 +170,13 @@ class Sequences:
         if grid is None:
             mean = max(self.num_cells / max(self.num_snapshots, 1), 1.0)
             width = max(1, min(MAX_TILE_SLOTS, round(rows * self.num_slots / mean)))
-            edges = np.append(np.arange(0, self.num_slots, width), self.num_slots)
+            cuts = (0, self.num_slots) if self.hand is None else self.hand.cuts
+            starts = [np.arange(first, end, width) for first, end in pairwise(cuts)]
+            edges = np.concatenate([*starts, [self.num_slots]])
+            tiles = np.cumsum([0, *map(len, starts)]).tolist()
             bounds = np.array([self._places(t, edges) for t in range(self.num_snapshots)], np.int64)
             bounds = bounds.reshape(self.num_snapshots, len(edges))
-            grid = self._grids[rows] = Grid(torch.from_numpy(edges), torch.from_numpy(bounds))
+            grid = self._grids[rows] = Grid(torch.from_numpy(edges), torch.from_numpy(bounds), tuple(pairwise(tiles)))
         return grid
 
     @cached_property

@@ -157,14 +157,15 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, matrix: Sparse, x: Tensor) -> Tensor:
         ctx.matrix = matrix
-        return _multiply(matrix, x)
+        return multiply(matrix, x)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
         return None, spmm(ctx.matrix.transposed, grads[0])
 
 
-def _multiply(matrix: Sparse, x: Tensor) -> Tensor:
+def multiply(matrix: Sparse, x: Tensor) -> Tensor:
+    """matrix @ x, without a gradient."""
     x = x.detach().contiguous()
     if not native.usable(x, *([] if matrix.weight is None else [matrix.weight])):
         product: Tensor = torch.sparse.mm(matrix.torch_csr(x.dtype), x)

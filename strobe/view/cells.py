@@ -12,6 +12,7 @@ from strobe.comm.rows import Route
 from strobe.errors import InputError
 from strobe.exchange import TimeEncoder, Timing
 from strobe.exchange.halo import Neighbours
+from strobe.exchange.halo_product import HaloMatrix, split_columns
 from strobe.exchange.none import Staying
 from strobe.graph import DynamicGraph
 from strobe.ops.csr import IntArray, select_rows
@@ -49,6 +50,7 @@ class Cells:
         sizes = np.diff(graph.cell_ptr) if share is None else [len(own) for own in share.own]
         self.cell_ptr: tuple[int, ...] = (0, *np.cumsum(sizes, dtype=np.int64).tolist())
         self._matrices: dict[Norm, Sparse] = {}
+        self._halos: dict[Norm, HaloMatrix] = {}
         self._neighbours: dict[Reads, Neighbours] = {}
         self._inputs: dict[int, tuple[Norm, ...]] = {}  # which aggregates of the inputs a tensor is, by its identity
         self._aggregates: dict[tuple[Norm, ...], Tensor] = {}
@@ -148,6 +150,14 @@ class Cells:
             alone = self.share is None or self.share.has_whole_snapshots
             self._matrices[norm] = self._whole(norm) if alone else self._shared(norm)
         return self._matrices[norm]
+
+    def halo_matrix(self, norm: Norm) -> HaloMatrix:
+        """The same matrix in two: own cells among each other, and what they read of others."""
+        if norm not in self._halos:
+            around = self.neighbours("out" if norm == "mean_out" else "in")
+            symmetric = not self.graph.directed and norm in ("gcn", "sum", "loops")
+            self._halos[norm] = split_columns(self._shared(norm), self.num_cells, around.route, symmetric=symmetric)
+        return self._halos[norm]
 
     def is_input(self, x: Tensor) -> bool:
         """Whether x is the features or an aggregate of them."""

@@ -13,6 +13,7 @@ from torch import Tensor
 from strobe.comm.rows import exchange, tied
 from strobe.exchange import TimeEncoder
 from strobe.exchange.halo import Neighbours
+from strobe.exchange.halo_product import halo_product
 from strobe.ops.normalise import Norm
 from strobe.ops.segments import highest, pick
 from strobe.ops.sparse import Sparse, spmm
@@ -81,7 +82,12 @@ class View:
         if self.cells.is_input(x):
             return self.cells.aggregated_input(x, norm)
         around = self.cells.neighbours("out" if norm == "mean_out" else "in")
-        return spmm(self.cells.matrix(norm), self.pull_from(around, x, kind="halo"))
+        if around.route.silent:
+            return spmm(self.cells.matrix(norm), x)
+        assert self.cells.share is not None
+        out, token = halo_product(self.cells.share.comm, self.cells.halo_matrix(norm), x, kind="halo")
+        self._tokens.append(token)
+        return out
 
     @property
     def splits_snapshots(self) -> bool:

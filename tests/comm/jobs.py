@@ -96,8 +96,8 @@ def values(comm: Comm) -> dict[str, Any]:
     }
 
 
-def wire(comm: Comm) -> dict[str, dict[str, tuple[int, int]]]:
-    """Bytes this rank sent and received, by operation: as the ledger has them, and as the system counts them."""
+def wire(comm: Comm) -> dict[str, dict[str, int]]:
+    """Bytes this rank sent and received, by operation, and those it received as the system counts them."""
     number = 100_000
     block = torch.ones(number, 1, dtype=torch.float64)
     others = [rank for rank in range(NUM_RANKS) if rank != comm.rank]
@@ -112,25 +112,22 @@ def wire(comm: Comm) -> dict[str, dict[str, tuple[int, int]]]:
     for name, do in does.items():
         comm.agree([0.0])  # everyone has all there was
         comm.ledger.clear()
-        sent, received = _bytes_on_links()
+        before = _bytes_received()
         do()
         comm.settle()
-        counted = sum(comm.ledger.sent.values()), sum(comm.ledger.received.values())
+        sent, received = sum(comm.ledger.sent.values()), sum(comm.ledger.received.values())
         comm.agree([0.0])
-        sent_now, received_now = _bytes_on_links()
-        found[name] = {"sent": (counted[0], sent_now - sent), "received": (counted[1], received_now - received)}
+        found[name] = {"sent": sent, "received": received, "seen": _bytes_received() - before}
     return found
 
 
-def _bytes_on_links() -> tuple[int, int]:
-    """Sent and received since the links are there, as Linux counts them (bytes 200 and 128 of its tcp_info)."""
-    sent = received = 0
+def _bytes_received() -> int:
+    """Since the links are there, each byte once, as Linux counts them (from byte 128 of its tcp_info on)."""
+    total = 0
     for each in _links():
         with each:
-            info = each.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 208)
-            sent += int.from_bytes(info[200:208], "little")
-            received += int.from_bytes(info[128:136], "little")
-    return sent, received
+            total += int.from_bytes(each.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 136)[128:], "little")
+    return total
 
 
 def _links() -> list[socket.socket]:

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -13,10 +17,11 @@ from torch import nn
 
 import strobe
 from strobe.engine import checkpoint
-from strobe.engine.checkpoint import Checkpoints, State, read
+from strobe.engine.checkpoint import BEST, LAST, Checkpoints, State, has_checkpoint, read
+from strobe.engine.machine import random_state
 from strobe.engine.settings import Settings
 from strobe.errors import FormatError, OptionError
-from tests.engine.runs import CtrlC, Noisy, same_checkpoints, small_graph
+from tests.engine.runs import CtrlC, Noisy, same_tensors, small_graph
 
 CHOSEN: dict[str, Any] = {"window": 2, "clip": 1.0, "patience": 0}
 
@@ -26,11 +31,21 @@ def every_epoch_is_saved(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint, "SAVE_EVERY_S", 0.0)
 
 
+@pytest.fixture(autouse=True)
+def few_threads(one_thread: None) -> None:
+    """The graphs are tiny."""
+
+
 @pytest.fixture(scope="module")
 def unstopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("runs") / "unstopped"
     strobe.train(small_graph(), Noisy, "regression", out=path, epochs=6, **CHOSEN)
     return path
+
+
+def same_checkpoints(first: Path, second: Path) -> bool:
+    """Whether two runs ended with the same weights, optimiser, random numbers and best weights."""
+    return same_tensors(read(first / LAST), read(second / LAST))
 
 
 def epochs_of(path: Path) -> list[int]:
@@ -62,7 +77,7 @@ def test_epochs_after_the_last_checkpoint_are_repeated(
     with pytest.raises(KeyboardInterrupt):
         strobe.train(small_graph(), Noisy, "regression", out=tmp_path / "run", epochs=6, progress=CtrlC(5, 1), **CHOSEN)
     assert epochs_of(tmp_path / "run") == [1, 2, 3, 4]
-    assert read(tmp_path / "run" / "last.pt")["epoch"] == 1
+    assert read(tmp_path / "run" / LAST)["epoch"] == 1
     strobe.train(small_graph(), Noisy, out=tmp_path / "run", resume=True)
     assert epochs_of(tmp_path / "run") == [1, 2, 3, 4, 5, 6]
     assert same_checkpoints(tmp_path / "run", unstopped)
@@ -92,9 +107,254 @@ def test_a_killed_process_is_gone_on_with(unstopped: Path, tmp_path: Path) -> No
     assert same_checkpoints(tmp_path / "run", unstopped)
 
 
-def a_state() -> State:
+@pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 3)])
+def test_a_run_goes_on_with_another_number_of_ranks(tmp_path: Path, before: int, after: int) -> None:
+    chosen: dict[str, Any] = {"task": "regression", "window": 2, "precision": "float64", "threads": 1}
+    small_graph().save(tmp_path / "graph")
+    unstopped = strobe.train(tmp_path / "graph", "tgcn", epochs=4, **chosen)
+    strobe.train(tmp_path / "graph", "tgcn", epochs=2, out=tmp_path / "run", ranks=before, **chosen)
+    resumed = strobe.train(None, None, epochs=4, out=tmp_path / "run", resume=True, ranks=after)
+    assert [line["epoch"] for line in resumed.history] == [1, 2, 3, 4]
+    for line, wanted in zip(resumed.history, unstopped.history, strict=True):
+        assert line["loss"] == pytest.approx(wanted["loss"], rel=1e-9)
+        assert line["validation"]["mse"] == pytest.approx(wanted["validation"]["mse"], rel=1e-9)
+    assert resumed.test["mse"] == pytest.approx(unstopped.test["mse"], rel=1e-9)
+
+
+def a_state(epoch: int = 0) -> State:
+    """A state in the middle of a run."""
+    torch.manual_seed(epoch)
     model, head = nn.Linear(2, 2), nn.Linear(2, 1)
-    return State(model, head, torch.optim.Adam([*model.parameters(), *head.parameters()]))
+    state = State(model, head, torch.optim.Adam([*model.parameters(), *head.parameters()]))
+    for value in range(epoch):
+        head(model(torch.rand(3, 2))).sum().backward()
+        state.optimiser.step()
+        state.epoch = value + 1
+        state.judge(float(value), higher_is_better=True)
+        state.history.append({"epoch": state.epoch, "loss": float(value)})
+    state.random = [random_state() for _ in range(2)]
+    return state
+
+
+def saved(kept: Checkpoints, state: State) -> dict[str, Any]:
+    """What a checkpoint must give back."""
+    kept.save(state)
+    kept.wait()
+    return without_history(state)
+
+
+def without_history(state: State) -> dict[str, Any]:
+    return {name: value for name, value in state.captured().items() if name != "history"}
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Iterator[Checkpoints]:
+    found = Checkpoints(tmp_path)
+    yield found
+    found.close()
+
+
+def test_a_checkpoint_gives_back_all_that_was_saved(kept: Checkpoints) -> None:
+    wanted = saved(kept, a_state(3))
+    assert same_tensors(read(kept.folder / LAST), wanted)
+    fresh = a_state()
+    assert kept.restore(fresh)
+    assert same_tensors(without_history(fresh), wanted)
+    assert (fresh.epoch, fresh.best, fresh.best_epoch, fresh.stale) == (3, 2.0, 3, 0)
+
+
+def test_other_ranks_adopt_all_that_the_first_has_read() -> None:
+    first, other = a_state(3), a_state()
+    first.history[-1]["ranks"] = [{"bytes": 1}, {"bytes": 2}]  # what only the first rank tells of
+    first.random[1] = random_state()
+    here = torch.rand(4)
+    other.adopt(first.captured(), rank=1)
+    assert torch.equal(torch.rand(4), here)
+    assert same_tensors(other.captured(), first.captured())
+    assert [line["loss"] for line in other.history] == [0.0, 1.0, 2.0]
+    assert not any("ranks" in line for line in other.history)
+    first.adopt(first.captured(), rank=0)
+    assert "ranks" in first.history[-1]
+
+
+def test_a_rank_that_was_not_there_before_keeps_its_own_random_numbers() -> None:
+    state = a_state(1)  # of two ranks
+    torch.manual_seed(7)
+    wanted = torch.rand(4)
+    torch.manual_seed(7)
+    state.adopt(state.captured(), rank=2)
+    assert torch.equal(torch.rand(4), wanted)
+
+
+def test_a_folder_without_a_checkpoint_leaves_a_state_alone(kept: Checkpoints) -> None:
+    state = a_state(2)
+    wanted = state.captured()
+    assert not has_checkpoint(kept.folder)
+    assert not kept.restore(state)
+    assert same_tensors(state.captured(), wanted)
+    with pytest.raises(FormatError, match="no checkpoint"):
+        read(kept.folder / LAST)
+
+
+def test_training_goes_on_while_its_copy_is_written(kept: Checkpoints) -> None:
+    state, go = a_state(2), Event()
+    wanted = without_history(state)
+    kept.save(state, first=go.wait)
+    assert not kept.is_due()  # though every epoch may be saved
+    with torch.no_grad():
+        for weight in state.model.parameters():
+            weight.zero_()
+    state.optimiser.state.clear()
+    state.random.clear()
+    assert not has_checkpoint(kept.folder)
+    go.set()
+    kept.wait()
+    assert same_tensors(read(kept.folder / LAST), wanted)
+    assert kept.is_due()
+
+
+@pytest.mark.parametrize("then", [lambda kept: kept.save(a_state(3)), Checkpoints.wait, Checkpoints.close])
+def test_a_write_that_fails_is_told_and_leaves_the_one_before(
+    kept: Checkpoints, monkeypatch: pytest.MonkeyPatch, then: Callable[[Checkpoints], None]
+) -> None:
+    wanted = saved(kept, a_state(1))
+
+    def full(value: object, file: Any) -> None:
+        file.write(b"half of it")
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "save", full)
+        state = a_state(2)
+        state.best_weights = None
+        kept.save(state)
+        with pytest.raises(OSError, match="No space"):
+            then(kept)
+    assert same_tensors(read(kept.folder / LAST), wanted)
+    assert {path.name for path in kept.folder.iterdir()} == {LAST, BEST}
+    assert [path.name for path in (kept.folder / LAST).iterdir()] == ["epoch-000001"]
+
+
+def test_the_two_newest_are_kept(kept: Checkpoints) -> None:
+    for epoch in (1, 2, 9, 10):
+        saved(kept, a_state(epoch))
+    saved(kept, a_state(10))  # the end of a run that has just saved its last epoch
+    assert sorted(path.name for path in (kept.folder / LAST).iterdir()) == ["epoch-000009", "epoch-000010"]
+    assert read(kept.folder / BEST)["epoch"] == 10
+
+
+class Killed(BaseException):
+    """Not an error that anything could handle."""
+
+
+class Death:
+    """The process dies just before its nth step on the disk: that and all that it would do then does not happen."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, after: int) -> None:
+        self.steps, self.after = 0, after
+        for owner, name in (
+            (Path, "mkdir"),
+            (Path, "open"),
+            (Path, "rename"),
+            (Path, "replace"),
+            (Path, "unlink"),
+            (os, "fsync"),
+            (checkpoint, "rmtree"),
+        ):
+            monkeypatch.setattr(owner, name, self.mortal(getattr(owner, name)))
+
+    def mortal(self, step: Callable[..., Any]) -> Callable[..., Any]:
+        def lived(*arguments: Any, **options: Any) -> Any:
+            self.steps += 1
+            if self.steps > self.after:
+                raise Killed
+            return step(*arguments, **options)
+
+        return lived
+
+
+def died_after(steps: int, folder: Path, states: list[State]) -> bool:
+    """Saves states; the process dies in the last. Says whether it did."""
+    folder.mkdir()
+    kept = Checkpoints(folder)
+    for state in states[:-1]:
+        saved(kept, state)
+    with pytest.MonkeyPatch.context() as patch:
+        Death(patch, after=steps)
+        try:
+            saved(kept, states[-1])
+        except Killed:
+            return True
+        finally:
+            kept.close()
+    return False
+
+
+def test_whenever_a_process_dies_there_is_a_whole_checkpoint(tmp_path: Path) -> None:
+    states = [a_state(epoch) for epoch in (1, 2, 3)]
+    wanted = {state.epoch: without_history(state) for state in states}
+    found: list[int] = []
+    while died_after(len(found), folder := tmp_path / str(len(found)), states):
+        last = read(folder / LAST)
+        assert same_tensors(last, wanted[last["epoch"]])
+        assert read(folder / BEST)["epoch"] >= last["best_epoch"]
+        Checkpoints(folder).sweep()
+        assert all(path.name.startswith("epoch-") for path in (folder / LAST).iterdir())
+        found.append(last["epoch"])
+    assert found == sorted(found)  # the old one up to some step, the new one from there on
+    assert {2, 3} == set(found)
+    assert len(found) > 10
+
+
+def damaged(path: Path, how: str) -> None:
+    content = path.read_bytes()
+    middle = len(content) // 2
+    if how == "missing":
+        path.unlink()
+    elif how == "cut off":
+        path.write_bytes(content[:middle])
+    else:
+        path.write_bytes(content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :])
+
+
+@pytest.mark.parametrize("how", ["missing", "cut off", "one bit"])
+@pytest.mark.parametrize("name", [".metadata", "__0_0.distcp", "values.json", "SHA256SUMS"])
+def test_a_damaged_checkpoint_is_named(kept: Checkpoints, name: str, how: str) -> None:
+    saved(kept, a_state(1))
+    damaged(kept.folder / LAST / "epoch-000001" / name, how)
+    state = a_state()
+    before = state.captured()
+    with pytest.raises(FormatError, match="missing" if how == "missing" else "damaged") as error:
+        kept.restore(state)
+    assert name == "SHA256SUMS" or str(kept.folder / LAST / "epoch-000001" / name) in str(error.value)
+    assert same_tensors(state.captured(), before)
+
+
+def test_the_checkpoint_before_a_damaged_one_is_offered_and_not_taken(kept: Checkpoints) -> None:
+    wanted = saved(kept, a_state(1))
+    saved(kept, a_state(2))
+    damaged(kept.folder / LAST / "epoch-000002" / "__0_0.distcp", "one bit")
+    with pytest.raises(FormatError, match=r"epoch-000001, is whole: remove .*epoch-000002 to go on"):
+        kept.restore(a_state())
+    shutil.rmtree(kept.folder / LAST / "epoch-000002")
+    assert same_tensors(read(kept.folder / LAST), wanted)
+
+
+def test_the_best_weights_if_damaged_are_named(unstopped: Path, tmp_path: Path) -> None:
+    (tmp_path / BEST).write_bytes((unstopped / BEST).read_bytes()[:-500])
+    with pytest.raises(FormatError, match=r"best\.pt is damaged"):
+        read(tmp_path / BEST)
+
+
+class _Evil:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (pytest.fail, ("a checkpoint ran code",))
+
+
+def test_nothing_in_the_best_weights_is_run(tmp_path: Path) -> None:
+    torch.save({"model": _Evil()}, tmp_path / BEST)
+    with pytest.raises(FormatError, match="damaged"):
+        read(tmp_path / BEST)
 
 
 def test_judging_copies_the_best_weights_and_counts_the_rest() -> None:
@@ -117,39 +377,6 @@ def test_a_higher_metric_may_be_the_better_one() -> None:
     assert (state.best, state.best_epoch, state.stale) == (0.7, 2, 1)
 
 
-def test_a_checkpoint_that_fails_leaves_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    state, kept = a_state(), Checkpoints(tmp_path)
-    kept.save(state, now=True)
-    before = (tmp_path / "last.pt").read_bytes()
-
-    def full(value: object, file: Any) -> None:
-        file.write(b"half of it")
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(torch, "save", full)
-    with pytest.raises(OSError, match="No space"):
-        kept.save(state, now=True)
-    assert (tmp_path / "last.pt").read_bytes() == before
-    assert [path.name for path in tmp_path.iterdir()] == ["last.pt"]
-
-
-def test_a_damaged_checkpoint_is_named(unstopped: Path, tmp_path: Path) -> None:
-    (tmp_path / "last.pt").write_bytes((unstopped / "last.pt").read_bytes()[:-500])
-    with pytest.raises(FormatError, match=r"last\.pt is damaged"):
-        read(tmp_path / "last.pt")
-
-
-class _Evil:
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (pytest.fail, ("a checkpoint ran code",))
-
-
-def test_nothing_in_a_checkpoint_is_run(tmp_path: Path) -> None:
-    torch.save({"model": _Evil()}, tmp_path / "last.pt")
-    with pytest.raises(FormatError, match="damaged"):
-        read(tmp_path / "last.pt")
-
-
 @pytest.mark.parametrize(
     ("graph", "model", "changes", "words"),
     [
@@ -165,11 +392,11 @@ def test_a_run_cannot_go_on_as_something_else(
 ) -> None:
     out = tmp_path / "run"
     strobe.train(small_graph(), "tgcn", "regression", out=out, epochs=1, model_options={"hidden": 8})
-    kept = (out / "last.pt").read_bytes()
+    kept = read(out / LAST)
     with pytest.raises(OptionError, match="cannot go on as something else") as error:
         strobe.train(small_graph(graph), model, changes.pop("task", None), out=out, resume=True, **changes)
     assert words in str(error.value)
-    assert (out / "last.pt").read_bytes() == kept
+    assert same_tensors(read(out / LAST), kept)
 
 
 def test_settings_that_decide_nothing_may_change() -> None:

@@ -136,7 +136,7 @@ def test_answers_come_for_every_snapshot_of_a_part_with_the_past_behind_them(cut
     found = list(answers(model, head, problem, windows(problem, *cuts), range(3, 6)))
     assert [t for t, _, _ in found] == [3, 4, 5]
     torch.testing.assert_close(torch.cat([said for _, said, _ in found]), head(z[7:]).detach(), rtol=1e-10, atol=1e-12)
-    assert torch.cat([examples.y for _, _, examples in found]).tolist() == [
+    assert torch.cat([asked.examples.y for _, _, asked in found]).tolist() == [
         *range(30, 36),
         *range(40, 44),
         *range(50, 56),

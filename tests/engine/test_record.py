@@ -10,6 +10,7 @@ import pytest
 
 import strobe
 from strobe.engine import Progress
+from strobe.engine.checkpoint import LAST, read
 from strobe.engine.record import RunDirectory, read_config, read_lines
 from strobe.errors import FormatError, OptionError
 from tests.engine.runs import CtrlC, small_graph
@@ -17,6 +18,10 @@ from tests.engine.runs import CtrlC, small_graph
 
 def trained(out: Path | None, **changes: Any) -> Any:
     return strobe.train(small_graph(), "tgcn", "regression", **{"out": out, "epochs": 2, **changes})
+
+
+def all_bytes(path: Path) -> dict[Path, bytes]:
+    return {found: found.read_bytes() for found in path.rglob("*") if found.is_file()}
 
 
 def test_a_run_directory_tells_what_was_trained_and_how_it_went(tmp_path: Path) -> None:
@@ -38,10 +43,11 @@ def test_a_run_directory_tells_what_was_trained_and_how_it_went(tmp_path: Path) 
     assert wanted <= lines[4].keys()
     assert (lines[4]["epoch"], lines[4]["step"]) == (3, 9)
     assert json.loads((out / "result.json").read_text())["test"] == run.test
+    assert max(path.name for path in (out / "checkpoints").iterdir()) == "epoch-000003"
     assert {path.name for path in out.iterdir() if not path.name.startswith("events")} == {
         "best.pt",
+        "checkpoints",
         "config.json",
-        "last.pt",
         "learning_curve.svg",
         "record.jsonl",
         "result.json",
@@ -79,21 +85,22 @@ def test_a_machine_without_tensorboard_trains_with_a_note(tmp_path: Path, monkey
 
 def test_a_run_that_is_there_is_refused_with_every_way_out(tmp_path: Path) -> None:
     trained(tmp_path / "run")
-    before = (tmp_path / "run" / "last.pt").read_bytes()
+    before = all_bytes(tmp_path / "run")
     with pytest.raises(OptionError, match=r"--resume.*--out.*--overwrite"):
         trained(tmp_path / "run")
-    assert (tmp_path / "run" / "last.pt").read_bytes() == before
+    assert all_bytes(tmp_path / "run") == before
     trained(tmp_path / "run", overwrite=True, epochs=1)
+    assert read(tmp_path / "run" / LAST)["epoch"] == 1
     assert [line["epoch"] for line in read_lines(tmp_path / "run") if line["event"] == "epoch"] == [1]
     assert len(list((tmp_path / "run").glob("events*"))) == 1
 
 
 def test_an_overwritten_run_is_whole_until_the_new_one_begins(tmp_path: Path) -> None:
     trained(tmp_path / "run")
-    before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
+    before = all_bytes(tmp_path / "run")
     with pytest.raises(OptionError):
         trained(tmp_path / "run", overwrite=True, model_options={"hidden": 0})
-    assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
+    assert all_bytes(tmp_path / "run") == before
 
 
 def test_what_is_no_run_is_never_touched(tmp_path: Path) -> None:
@@ -131,16 +138,52 @@ def test_a_half_written_line_is_cut_off(tmp_path: Path) -> None:
     trained(tmp_path / "run")
     with (tmp_path / "run" / "record.jsonl").open("a") as file:
         file.write('{"event": "epo')
-    (tmp_path / "run" / ".last.pt.writing-123").write_text("half")
+    (tmp_path / "run" / ".best.pt.writing-123").write_text("half")
+    (tmp_path / "run" / "checkpoints" / ".epoch-000003.writing-123").mkdir()
     trained(tmp_path / "run", resume=True, epochs=3)
     lines = (tmp_path / "run" / "record.jsonl").read_text().splitlines()
     assert [json.loads(line)["event"] for line in lines][-4:] == ["resume", "prepared", "epoch", "finish"]
     assert not list((tmp_path / "run").glob(".*"))
+    assert not list((tmp_path / "run" / "checkpoints").glob(".*"))
+
+
+def test_a_record_that_lacks_epochs_is_named(tmp_path: Path) -> None:
+    trained(tmp_path / "run")
+    lines = (tmp_path / "run" / "record.jsonl").read_text().splitlines()
+    (tmp_path / "run" / "record.jsonl").write_text("\n".join([*lines[:2], "{", *lines[3:]]))
+    before = all_bytes(tmp_path / "run")
+    with pytest.raises(FormatError, match=r"record\.jsonl is damaged: it does not have all 2 epochs"):
+        trained(tmp_path / "run", resume=True, epochs=3)
+    assert all_bytes(tmp_path / "run") == before
+
+
+def test_a_checkpoint_that_cannot_be_written_fails_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("strobe.engine.checkpoint_folder.write_folder", _full)
+    with pytest.raises(OSError, match="No space"):
+        trained(tmp_path / "run", epochs=1)
+    assert not (tmp_path / "run" / "result.json").exists()
+    RunDirectory(tmp_path / "run", resume=True).close()  # it is let go of
+
+
+def test_what_ends_a_run_goes_before_a_checkpoint_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("strobe.engine.checkpoint_folder.write_folder", _full)
+    with pytest.raises(KeyboardInterrupt) as error:
+        trained(tmp_path / "run", epochs=5, progress=CtrlC(2, 1))
+    assert any("No space" in note for note in error.value.__notes__)
+
+
+def _full(folder: Path, nest: object) -> None:
+    raise OSError(28, "No space left on device")
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("{", "damaged"), ("[]", "not the directory of a run"), ('{"format": "strobe-run", "version": 99}', "newer")],
+    [
+        ("{", "damaged"),
+        ("[]", "not the directory of a run"),
+        ('{"format": "strobe-run", "version": 99}', "newer Strobe .version 99"),
+        ('{"format": "strobe-run", "version": 1}', "older Strobe .version 1 .*--overwrite"),
+    ],
 )
 def test_a_strange_configuration_is_named(tmp_path: Path, text: str, words: str) -> None:
     (tmp_path / "config.json").write_text(text)

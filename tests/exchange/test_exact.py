@@ -84,7 +84,7 @@ def together(
 ) -> tuple[Tensor, list[Tensor]]:
     """Every rank its share, windows with gradients between them; outputs put together again."""
 
-    def work(comm: Comm) -> tuple[list[tuple[int, Tensor]], list[Tensor]]:
+    def work(comm: Comm) -> tuple[list[tuple[Tensor, Tensor]], list[Tensor]]:
         model = make()
         aim = towards(graph.num_cells, model.width)
         carry: Carry | None = None

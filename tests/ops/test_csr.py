@@ -13,6 +13,7 @@ from strobe.ops.csr import (
     index_dtype,
     merge_parallel,
     row_pointers,
+    select_rows,
     sort_edges,
     stable_argsort,
     transpose,
@@ -132,3 +133,39 @@ def test_transposing_equals_scipy_on_a_matrix_with_more_columns_than_rows() -> N
     row_ptr, col, position = transpose(matrix.indptr, matrix.indices, 300)
     turned = sp.csr_array((matrix.data[position], col, row_ptr), shape=(300, 20))
     assert (turned != matrix.T.tocsr()).nnz == 0
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    st.lists(st.lists(st.integers(0, 4), max_size=4), max_size=5),
+    st.lists(st.integers(0, 4), max_size=6),
+    st.lists(st.integers(-1, 9), min_size=5, max_size=5),
+    st.booleans(),
+)
+def test_selected_rows_have_the_entries_whose_columns_have_new_numbers(
+    rows: list[list[int]], chosen: list[int], new: list[int], weighted: bool
+) -> None:
+    """Parallel entries stay, rows may come in any order and twice, entries whose column is left out go."""
+    chosen = [row for row in chosen if row < len(rows)]
+    row_ptr = row_pointers(np.array([len(row) for row in rows], np.int64))
+    col = np.array([col for row in rows for col in row], np.int32)
+    weight = np.arange(len(col), dtype=np.float64) + 0.5 if weighted else None
+    found_ptr, found_col, found_weight = select_rows(
+        (row_ptr, col, weight), np.array(chosen, np.int64), np.array(new, np.int64)
+    )
+    entries = [[(new[col[at]], at + 0.5) for at in range(row_ptr[row], row_ptr[row + 1])] for row in chosen]
+    kept = [[(column, value) for column, value in row if column >= 0] for row in entries]
+    assert found_ptr.tolist() == [0, *np.cumsum([len(row) for row in kept], dtype=np.int64).tolist()]
+    assert found_col.tolist() == [column for row in kept for column, _ in row]
+    assert (found_weight is not None) == weighted
+    if found_weight is not None:
+        assert found_weight.tolist() == [value for row in kept for _, value in row]
+
+
+def test_selecting_all_rows_with_their_own_columns_changes_nothing() -> None:
+    matrix = sp.random_array((20, 30), density=0.2, rng=np.random.default_rng(0), format="csr")
+    row_ptr, col, weight = select_rows((matrix.indptr, matrix.indices, matrix.data), np.arange(20), np.arange(30))
+    assert row_ptr.tolist() == matrix.indptr.tolist()
+    assert col.tolist() == matrix.indices.tolist()
+    assert weight is not None
+    assert weight.tolist() == matrix.data.tolist()

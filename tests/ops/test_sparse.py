@@ -7,7 +7,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from strobe.errors import InputError
 from strobe.ops import native
+from strobe.ops.csr import FloatArray
+from strobe.ops.normalise import Csr
 from strobe.ops.sparse import Sparse, spmm, spmm_reference
 
 
@@ -77,3 +80,36 @@ def test_without_kernels_the_product_is_torchs(monkeypatch: pytest.MonkeyPatch) 
     expected = spmm(matrix, x)
     monkeypatch.setattr(native, "library", lambda: None)
     torch.testing.assert_close(spmm(matrix, x), expected)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 4), st.booleans()), max_size=4), st.integers(1, 6), st.integers(0, 10))
+def test_matrices_with_the_same_columns_stand_on_top_of_each_other(
+    shapes: list[tuple[int, bool]], num_cols: int, seed: int
+) -> None:
+    """Where only some have weights, the entries of the others weigh 1."""
+    rng = np.random.default_rng(seed)
+    blocks: list[Csr] = []
+    expected: list[FloatArray] = [np.zeros((0, num_cols))]
+    for rows, weighted in shapes:
+        dense = rng.integers(0, 2, (rows, num_cols)) * (rng.normal(size=(rows, num_cols)) if weighted else 1.0)
+        block = sp.csr_array(dense)
+        blocks.append((block.indptr, block.indices, block.data if weighted else None))
+        expected.append(dense)
+    matrix = Sparse.stacked(blocks, num_cols, dtype=torch.float64)
+    assert (matrix.num_rows, matrix.num_cols) == (sum(rows for rows, _ in shapes), num_cols)
+    assert (matrix.weight is None) == (not any(weighted for _, weighted in shapes))
+    assert (matrix.row_ptr.dtype, matrix.col.dtype) == (torch.int64, torch.int32)
+    whole = torch.from_numpy(np.concatenate(expected))
+    x = torch.from_numpy(rng.normal(size=(num_cols, 3))).requires_grad_()
+    torch.testing.assert_close(spmm(matrix, x), whole @ x, rtol=1e-12, atol=1e-12)
+    towards = torch.from_numpy(rng.normal(size=(matrix.num_rows, 3)))
+    (gradient,) = torch.autograd.grad((spmm(matrix, x) * towards).sum(), x)
+    torch.testing.assert_close(gradient, whole.t() @ towards, rtol=1e-12, atol=1e-12)
+
+
+def test_more_columns_than_indices_can_name_are_refused_with_what_to_do() -> None:
+    nothing = np.zeros(1, np.int64), np.empty(0, np.int32), None
+    with pytest.raises(InputError, match=r"2,147,483,648 cells .* \(--window\)"):
+        Sparse.stacked([nothing], 2**31, dtype=torch.float32)
+    assert Sparse.stacked([nothing], 2**31 - 1, dtype=torch.float32).num_cols == 2**31 - 1

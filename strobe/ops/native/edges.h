@@ -42,6 +42,16 @@ void NAME(spmm)(int64_t first, int64_t last, int64_t width, const int64_t *restr
 #undef LANES
 #undef AHEAD
 
+/* out[rows[i]] += x[i] for rows first to last of x; a row comes once. */
+void NAME(add_rows)(int64_t first, int64_t last, int64_t width, const int64_t *restrict rows, const REAL *restrict x,
+                    REAL *restrict out) {
+    for (int64_t i = first; i < last; i++) {
+        REAL *restrict y = out + rows[i] * width;
+        const REAL *restrict source = x + i * width;
+        SIMD for (int64_t f = 0; f < width; f++) y[f] += source[f];
+    }
+}
+
 /* ---- attention over edges ----
  * Entry (i, j) scores leaky(a_in[i] + a_out[j]) per head; row i gives the softmax-weighted sum of its v[j].
  * norm[i] is the logarithm of the sum of exponentials, all that backward needs to find the weights again. */

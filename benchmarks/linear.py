@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks.record import Record, child, memory, options, table, tell
 
-_MODULE = "benchmarks.scaling"
+_MODULE = "benchmarks.linear"
 MODELS = ("tgcn", "evolvegcn-o")
 SNAPSHOTS = 8
 _SMALLEST = 1_000  # whose memory is what the program needs whatever the graph
@@ -52,7 +52,7 @@ def main() -> None:
     if chosen.child:
         return epochs(chosen.child[0], int(chosen.child[1]), int(chosen.child[2]))
     sizes = (10_000, 40_000) if chosen.quick else (10_000, 50_000, 200_000, 1_000_000, 2_000_000)
-    record = Record("scaling", chosen.quick)
+    record = Record("linear", chosen.quick)
     rows: list[dict[str, Any]] = []
     for model in MODELS:
         smallest = child(_MODULE, model, _SMALLEST, 3)

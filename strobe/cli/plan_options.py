@@ -1,0 +1,197 @@
+"""Plans as the command line writes them: ``relay``, ``relay:groups=4``, or a file with one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from strobe.cli.run_options import read_options
+from strobe.errors import OptionError, UnknownNameError
+from strobe.options import hints_of
+
+if TYPE_CHECKING:
+    from strobe.plan import Plan
+
+RANKS_PANEL = "Ranks"
+QUESTIONS = {
+    "store": "how snapshots are kept",
+    "placement": "who owns which cell",
+    "batching": "which cells a step trains",
+    "structure": "how rows of neighbours arrive that others own",
+    "time": "how sequences go on that change ranks",
+    "schedule": "in which order batches run",
+    "sync": "how ranks agree on weights",
+}
+"""What each axis answers."""
+
+PlanOption = Annotated[
+    str | None,
+    typer.Option(
+        "--plan",
+        metavar="NAME|FILE",
+        help="How ranks share the work: a name of `strobe plans`, or a JSON file with a plan.",
+        show_default="relay",
+        rich_help_panel=RANKS_PANEL,
+    ),
+]
+DeadlineOption = Annotated[
+    float | None,
+    typer.Option(
+        "--deadline",
+        metavar="SECONDS",
+        help="A rank that does not hear from another for so long ends the run.",
+        show_default="120",
+        rich_help_panel=RANKS_PANEL,
+    ),
+]
+
+
+def _choice(axis: str) -> Any:
+    help = f"{QUESTIONS[axis].capitalize()}."
+    return typer.Option(metavar="CHOICE", help=help, show_default="the plan's", rich_help_panel=RANKS_PANEL)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankOptions:
+    """How many ranks train, and how they share the work."""
+
+    ranks: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Processes on this machine that train together. Under torchrun the ranks are torchrun's.",
+            show_default="1",
+            rich_help_panel=RANKS_PANEL,
+        ),
+    ] = None
+    plan: PlanOption = None
+    placement: Annotated[str | None, _choice("placement")] = None
+    batching: Annotated[str | None, _choice("batching")] = None
+    structure: Annotated[str | None, _choice("structure")] = None
+    time: Annotated[str | None, _choice("time")] = None
+    schedule: Annotated[str | None, _choice("schedule")] = None
+    sync: Annotated[str | None, _choice("sync")] = None
+    deadline: DeadlineOption = None
+    max_restarts: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="How often a run whose rank failed goes on from its last checkpoint by itself.",
+            show_default="0",
+            rich_help_panel=RANKS_PANEL,
+        ),
+    ] = None
+
+    def chosen(self, earlier: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """What training is told; what nobody said is as in the earlier run, if there is one."""
+        found = {
+            "plan": self._plan(earlier),
+            "ranks": self._ranks(earlier),
+            "deadline_s": self.deadline,
+            "max_restarts": self.max_restarts,
+        }
+        return {name: value for name, value in found.items() if value is not None}
+
+    def _ranks(self, earlier: Mapping[str, Any] | None) -> int | None:
+        from strobe.comm.launch import in_ranks
+
+        if not in_ranks():
+            return self.ranks if self.ranks is not None or earlier is None else int(earlier["ranks"])
+        if self.ranks not in (None, num_ranks()):
+            raise OptionError(f"this is one of {num_ranks()} ranks that torchrun has started: leave --ranks out")
+        return None
+
+    def _plan(self, earlier: Mapping[str, Any] | None) -> Plan | None:
+        axes = ("placement", "batching", "structure", "time", "schedule", "sync")
+        varied = {axis: text for axis in axes if (text := getattr(self, axis)) is not None}
+        if self.plan is None and not varied:
+            return None
+        from strobe.plan import Plan
+
+        if self.plan is not None:
+            start = read_plan(self.plan)
+        else:
+            start = Plan() if earlier is None else Plan.from_json(earlier["plan"])
+        return vary(start, varied)
+
+
+def num_ranks(wanted: int | None = None) -> int:
+    """How many ranks there will be: those that torchrun has started, else those that were asked for."""
+    from strobe.comm.launch import rank_from_environment
+
+    seat = rank_from_environment()
+    return (wanted or 1) if seat is None else seat.num_ranks
+
+
+def read_plan(text: str) -> Plan:
+    """The plan of a preset, with its options if any, or of a file."""
+    if Path(text).suffix == ".json":
+        return _plan_of_file(Path(text))
+    from strobe.presets import PRESETS, preset
+
+    name, options = _parted(text)
+    if name not in PRESETS:
+        raise UnknownNameError("plan", name, PRESETS)
+    return preset(name, **read_options(options, hints_of(PRESETS[name]), f"the plan {name}"))
+
+
+def vary(plan: Plan, choices: Mapping[str, str]) -> Plan:
+    """The same plan with other choices on some axes."""
+    for axis, text in choices.items():
+        choice = _read_choice(axis, text)
+        if axis in ("structure", "time"):
+            plan = replace(plan, exchange=replace(plan.exchange, **{axis: choice}))
+        else:
+            plan = replace(plan, **{axis: choice})
+    return plan
+
+
+def split_plans(text: str) -> list[str]:
+    """Plans with commas between them; an option (``relay:size=8,groups=4``) belongs to the plan before it."""
+    found: list[str] = []
+    for part in text.split(","):
+        if found and "=" in part and ":" not in part:
+            found[-1] += f",{part}"
+        else:
+            found.append(part.strip())
+    return [part for part in found if part]
+
+
+def _read_choice(axis: str, text: str) -> Any:
+    from strobe.registry import AXES, make
+
+    name, options = _parted(text)
+    if name not in AXES[axis]:
+        return make(axis, name)  # it knows how to refuse
+    return make(axis, {"name": name, **read_options(options, hints_of(AXES[axis][name]), f"{axis} {name}")})
+
+
+def _parted(text: str) -> tuple[str, list[str]]:
+    """The name and the ``option=value`` texts of ``name:option=value,option=value``."""
+    name, _, options = text.partition(":")
+    return name.strip(), [option for option in options.split(",") if option.strip()]
+
+
+def _plan_of_file(path: Path) -> Plan:
+    from strobe.plan import Plan
+
+    try:
+        values = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise OptionError(f"there is no file {path}: write one with strobe plans NAME --json > {path}") from None
+    except ValueError as error:
+        raise OptionError(f"{path} is not JSON: {error}") from None
+    axes = [axis for axis, _ in Plan().axes()]
+    if not isinstance(values, dict):
+        raise OptionError(f"{path} does not hold a plan: a plan is an object with the axes {', '.join(axes)}")
+    for axis in values:
+        if axis in ("structure", "time"):
+            raise OptionError(f'{path}: {axis} belongs to "exchange": {{"structure": …, "time": …}}')
+        if axis not in axes:
+            raise UnknownNameError(f"axis of a plan ({path})", axis, axes)
+    return Plan.from_json(values)

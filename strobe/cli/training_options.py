@@ -1,0 +1,136 @@
+"""What is trained, how, and on which machine: groups of options that commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from strobe.cli.run_options import (
+    MACHINE_PANEL,
+    TRAIN_PANEL,
+    DeviceOption,
+    model_hints,
+    read_options,
+    task_hints,
+)
+from strobe.errors import OptionError
+
+if TYPE_CHECKING:
+    from strobe.tasks import Task
+
+USUAL_MODEL = "tgcn"
+
+
+def _training(help: str, default: str, **more: Any) -> Any:
+    return typer.Option(help=help, show_default=default, rich_help_panel=TRAIN_PANEL, **more)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WhatOptions:
+    """A model and a task, each with options of its own."""
+
+    model: Annotated[
+        str | None,
+        typer.Option("--model", "-m", help="A model that `strobe models` names.", show_default=USUAL_MODEL),
+    ] = None
+    task: Annotated[
+        str | None,
+        typer.Option(
+            "--task",
+            "-t",
+            help="A task that `strobe models` names. Without it, the one that fits the graph's labels.",
+            show_default=False,
+        ),
+    ] = None
+    hidden: Annotated[int | None, typer.Option(help="Width of the model's embeddings.", show_default="32")] = None
+    model_option: Annotated[
+        list[str] | None,
+        typer.Option("--model-option", metavar="NAME=VALUE", help="An option of the model, such as layers=2."),
+    ] = None
+    task_option: Annotated[
+        list[str] | None,
+        typer.Option("--task-option", metavar="NAME=VALUE", help="An option of the task, such as ahead=2."),
+    ] = None
+
+    def chosen(self, earlier: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """What training is told; what nobody said is left to the earlier run, if there is one."""
+        name = self.model or (None if earlier else USUAL_MODEL)
+        return {"model": name, "model_options": self._model_options(name, earlier), "task": self._task(earlier)}
+
+    def _model_options(self, name: str | None, earlier: Mapping[str, Any] | None) -> dict[str, Any] | None:
+        pairs = self.model_option or []
+        if not pairs and self.hidden is None:
+            return None
+        if name is None:
+            assert earlier is not None
+            name = str(earlier["model"]["name"])
+        options = read_options(pairs, model_hints(name), f"the model {name}")
+        return options if self.hidden is None else {"hidden": self.hidden, **options}
+
+    def _task(self, earlier: Mapping[str, Any] | None) -> str | Task | None:
+        if not self.task_option:
+            return self.task
+        from strobe.tasks import make_task
+
+        name = self.task
+        if name is None:
+            if earlier is None:
+                raise OptionError("--task-option needs to know which task: give --task, too")
+            name = str(earlier["task"]["name"])
+        return make_task(name, **read_options(self.task_option, task_hints(name), f"the task {name}"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoppingOptions:
+    """How long training goes on."""
+
+    epochs: Annotated[int | None, _training("Passes over the training snapshots.", "100")] = None
+    evaluate_every: Annotated[int | None, _training("Epochs between evaluations.", "1", metavar="N")] = None
+    patience: Annotated[
+        int | None, _training("Stop after so many evaluations without a better one; 0 never does.", "20")
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingOptions:
+    """How weights are found."""
+
+    optimiser: Annotated[
+        str | None, _training("Adam, or plain gradient descent (sgd).", "adam", metavar="adam|sgd")
+    ] = None
+    lr: Annotated[float | None, _training("Learning rate.", "0.01")] = None
+    weight_decay: Annotated[float | None, _training("Pulls weights towards 0.", "0")] = None
+    clip: Annotated[float | None, _training("Largest norm of a step's gradient.", "none")] = None
+    window: Annotated[
+        int | None,
+        _training("Snapshots per step: fewer take less memory, and gradients reach less far back.", "all"),
+    ] = None
+    recompute: Annotated[
+        int | None,
+        _training(
+            "Keep states of every Nth snapshot only and compute the rest again: less memory, a third more time, "
+            "the same gradients.",
+            "never",
+            metavar="N",
+        ),
+    ] = None
+    precision: Annotated[
+        str | None, _training("The numbers it computes with.", "float32", metavar="float32|float64")
+    ] = None
+    seed: Annotated[int | None, _training("The same seed gives the same weights.", "0")] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineOptions:
+    """Where it is computed."""
+
+    device: DeviceOption = None
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            help="CPU threads, of each rank.", show_default="its share of the cores", rich_help_panel=MACHINE_PANEL
+        ),
+    ] = None

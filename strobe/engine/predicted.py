@@ -1,0 +1,108 @@
+"""What a pass will send, known before any process starts: from who owns which cell and how a model uses its view."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from strobe.comm import Arrival, Comm, Ledger
+from strobe.comm.rows import Route
+from strobe.engine.trace import Call
+from strobe.exchange.legs import NOBODY
+from strobe.exchange.relay import Relaying
+from strobe.exchange.shuffle import Shuffling
+from strobe.view import Share
+from strobe.view.share import Reads
+
+
+class Imagined(Comm):
+    """One of so many ranks that do not exist: what it would send can be asked, nothing can be sent."""
+
+    def __init__(self, rank: int, num_ranks: int) -> None:
+        self.rank, self.num_ranks, self.ledger = rank, num_ranks, Ledger()
+
+    def send(self, to: int, rows: Tensor, *, kind: str, tag: int = 0) -> None:
+        raise AssertionError("an imagined rank sends nothing")
+
+    def receive(self, source: int, like: Tensor, num_rows: int, *, kind: str, tag: int = 0) -> Arrival:
+        raise AssertionError("an imagined rank hears nothing")
+
+    def settle(self) -> None:
+        raise AssertionError
+
+    def sum(self, values: Tensor, *, kind: str) -> Tensor:
+        raise AssertionError
+
+    def sum_later(self, values: Tensor, *, kind: str) -> Arrival:
+        raise AssertionError
+
+    def gather(self, value: Any, *, kind: str) -> list[Any]:
+        raise AssertionError
+
+    def collect(self, value: Any, *, kind: str) -> list[Any]:
+        raise AssertionError
+
+    def share(self, value: Any, *, kind: str) -> Any:
+        raise AssertionError
+
+    def close(self) -> None:
+        raise AssertionError
+
+
+@dataclass(frozen=True)
+class Sent:
+    """Rows and bytes of one kind that a rank sends: on the way forward, and gradients on the way back."""
+
+    rows: int = 0
+    num_bytes: int = 0
+    rows_back: int = 0
+    bytes_back: int = 0
+
+    def with_rows(self, there: int, back: int, columns: int, item_bytes: int) -> Sent:
+        row = columns * item_bytes
+        return Sent(
+            self.rows + there, self.num_bytes + there * row, self.rows_back + back, self.bytes_back + back * row
+        )
+
+
+def predicted(share: Share, calls: Iterable[Call], *, item_bytes: int = 4, carries: bool = False) -> dict[str, Sent]:
+    """What one rank sends in a pass over its share of a window, by kind.
+
+    Args:
+        share: what the rank has; its comm may be imagined.
+        calls: how the model uses a view (``trace.watch``).
+        item_bytes: of a number.
+        carries: whether states come from a window before, without gradients.
+    """
+    found: dict[str, Sent] = defaultdict(Sent)
+
+    def add(kind: str, route: Route, columns: int, *, learns: bool = True) -> None:
+        back = route.rows_received if learns else 0
+        found[kind] = found[kind].with_rows(route.rows_sent, back, columns, item_bytes)
+
+    singles = [share.single(t, share.home) for t in range(len(share.own))]
+    for call in calls:
+        if call.what == "pull" and not call.is_input:
+            reads: Reads = "out" if call.norm == "mean_out" and share.graph.directed else "in"
+            whose = share if call.snapshot is None else singles[call.snapshot]
+            add("halo", whose.neighbours(reads).route, call.columns)
+        elif call.what == "recall":
+            moved = share.handovers()[call.snapshot or 0]
+            if moved is not None:
+                add("state", moved.route, call.columns)
+        elif call.what == "over_time":
+            timing = share.timing(call)  # type: ignore[arg-type]
+            if isinstance(timing, Relaying):
+                legs = timing.legs
+                there, back = int((legs.target != NOBODY).sum()), int((legs.source != NOBODY).sum())
+                found["relay"] = found["relay"].with_rows(there, back, call.state_columns, item_bytes)
+                if carries:
+                    add("carry", timing.route, call.state_columns, learns=False)
+            elif isinstance(timing, Shuffling):
+                add("shuffle", timing.there, call.columns)
+                add("shuffle", timing.back, call.out_columns)
+    return {kind: sent for kind, sent in found.items() if sent != Sent()}

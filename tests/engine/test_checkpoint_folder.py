@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import hashlib
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.distributed.checkpoint.metadata import BytesStorageMetadata, Metadata
+from torch.distributed.checkpoint.state_dict_loader import load
+
+from strobe.engine.checkpoint_folder import check_folder, read_folder, write_folder
+from strobe.errors import FormatError
+from tests.engine.runs import same_tensors
+
+NEST: dict[str, Any] = {
+    "model": {"weight": torch.arange(6.0).view(2, 3), "empty": torch.zeros(0, 4), "half": torch.ones(2).bfloat16()},
+    "optimiser": {"state": {0: {"step": torch.tensor(3.0)}}, "betas": (0.9, 0.999)},
+    "best": float("inf"),
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_folder(tmp_path / "kept", NEST)
+    return tmp_path / "kept"
+
+
+def told_anew(folder: Path) -> None:
+    """Somebody who changes files on purpose changes their sums, too."""
+    names = [line.split("  ")[1] for line in (folder / "SHA256SUMS").read_text().splitlines()]
+    sums = [f"{hashlib.sha256((folder / name).read_bytes()).hexdigest()}  {name}\n" for name in names]
+    (folder / "SHA256SUMS").write_text("".join(sums))
+
+
+def test_what_is_written_is_read(folder: Path) -> None:
+    found = read_folder(folder)
+    assert same_tensors(found, NEST)
+    assert found["model"]["half"].dtype == torch.bfloat16
+
+
+def test_the_same_values_have_the_same_bytes_wherever_they_are(folder: Path, tmp_path: Path) -> None:
+    write_folder(tmp_path / "again", NEST)
+    assert (folder / "SHA256SUMS").read_text() == (tmp_path / "again" / "SHA256SUMS").read_text()
+    assert not any(str(tmp_path).encode() in path.read_bytes() for path in folder.iterdir())
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is")
+def test_torch_reads_the_tensors_by_their_names(folder: Path) -> None:
+    found = {"model": {name: torch.full_like(value, 9) for name, value in NEST["model"].items()}}
+    load(found, checkpoint_id=folder)
+    assert same_tensors(found["model"], NEST["model"])
+
+
+class _Evil:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (pytest.fail, ("a checkpoint ran code",))
+
+
+def test_metadata_may_name_nothing_but_metadata(folder: Path) -> None:
+    (folder / ".metadata").write_bytes(pickle.dumps(_Evil()))
+    told_anew(folder)
+    with pytest.raises(FormatError, match=r"\.metadata is damaged: it names .*, which metadata does not"):
+        read_folder(folder)
+
+
+def test_a_value_that_torch_would_unpickle_is_refused(folder: Path) -> None:
+    metadata: Metadata = pickle.loads((folder / ".metadata").read_bytes())
+    metadata.state_dict_metadata["model.weight"] = BytesStorageMetadata()
+    (folder / ".metadata").write_bytes(pickle.dumps(metadata))
+    told_anew(folder)
+    with pytest.raises(FormatError, match="damaged"):
+        read_folder(folder)
+
+
+def test_a_tensor_may_be_nothing_else(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    real = torch.save
+    monkeypatch.setattr(torch, "save", lambda value, file: real(_Evil(), file))
+    write_folder(tmp_path / "evil", NEST)
+    with pytest.raises(FormatError, match="evil is damaged"):
+        read_folder(tmp_path / "evil")
+
+
+def test_values_that_name_other_tensors_are_refused(folder: Path) -> None:
+    text = (folder / "values.json").read_text()
+    (folder / "values.json").write_text(text.replace("model.weight", "model.height"))
+    told_anew(folder)
+    with pytest.raises(FormatError, match=r"values\.json is damaged: the tensor model\.height is not there"):
+        read_folder(folder)
+
+
+def test_a_folder_is_checked_without_being_read(folder: Path) -> None:
+    check_folder(folder)
+    with (folder / "__0_0.distcp").open("ab") as file:
+        file.write(b"!")
+    with pytest.raises(FormatError, match=r"__0_0\.distcp is damaged: it is not as it was written"):
+        check_folder(folder)

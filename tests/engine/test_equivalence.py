@@ -1,0 +1,188 @@
+"""Training on ranks is training on one: the same losses, weights and scores, five steps of plain gradient descent."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from strobe import placement
+from strobe.batching import Batching, Full, Groups, Windows
+from strobe.comm import Alone, Comm
+from strobe.engine.job import Given, Job
+from strobe.engine.launch import Place
+from strobe.engine.progress import Progress
+from strobe.engine.run import Run
+from strobe.engine.train import train_here
+from strobe.exchange import Exchange, Halo, Nothing, Relay, Shuffle, Stay, legs
+from strobe.graph import DynamicGraph
+from strobe.models import MODELS, make_model
+from strobe.placement import Placement
+from strobe.plan import Plan
+from strobe.presets import PRESETS, preset
+from strobe.schedule import InOrder
+from strobe.sync import AllReduce, Average, Sync
+from strobe.tasks import Task, make_task
+from tests.engine.runs import small_graph
+from tests.graphs import AWKWARD, PlainGraph, PlainSnapshot
+from tests.ranks import as_threads
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+OPTIONS: dict[str, dict[str, Any]] = {"gat-lstm": {"heads": 2}, "dysat": {"heads": 2, "span": 3}}
+TASKS = ("regression", "classification", "link-prediction")
+_MAKE = Job.make
+EXACT = [name for name in PRESETS if preset(name).exact]
+
+
+@pytest.fixture(autouse=True)
+def _several_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(legs, "MIN_CELLS", 4)
+
+
+class Trainer:
+    """Trains copies of one model and one head, made once: random numbers are one stream for all threads."""
+
+    def __init__(self, graph: DynamicGraph, model: str, task: str | Task) -> None:
+        self.graph, self.task = graph, task
+        torch.manual_seed(0)
+        columns = 2 if graph.features is None else graph.features.shape[0]
+        self.model = make_model(model, columns, hidden=4, **OPTIONS.get(model, {}))
+        self.head: nn.Module | None = None
+
+    def train(self, plan: Plan, num_ranks: int, **changes: Any) -> list[Run]:
+        settings = {"epochs": 5, "threads": 1, "optimiser": "sgd", "lr": 0.1, "precision": "float64"} | changes
+        given = Given(self.graph, lambda _: deepcopy(self.model), self.task, None, None, settings, None, plan)
+
+        def work(comm: Comm) -> Run:
+            return train_here(given, Place(), Progress(), comm)
+
+        return [work(Alone())] if num_ranks == 1 else as_threads(work, num_ranks)
+
+    def same_head(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        make = _MAKE
+
+        def made(job: Job) -> tuple[nn.Module, nn.Module]:
+            model, head = make(job)
+            if self.head is None:
+                self.head = deepcopy(head)
+                for parameter in self.head.parameters():
+                    nn.init.normal_(parameter, std=0.3)  # a head that begins at 0 would teach the model nothing
+            head.load_state_dict(self.head.state_dict())
+            return model, head
+
+        monkeypatch.setattr(Job, "make", made)
+
+
+def assert_same(runs: list[Run], one: Run, *, scored: bool = True) -> None:
+    for run in runs:
+        losses, expected = ([line["loss"] for line in each.history] for each in (run, one))
+        np.testing.assert_allclose(losses, expected, rtol=1e-9)
+        for part in ("model", "head"):
+            found, wanted = (dict(getattr(each, part).named_parameters()) for each in (run, one))
+            torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-12)
+        if scored:
+            assert run.validation == pytest.approx(one.validation, rel=1e-9, nan_ok=True)
+            assert run.test == pytest.approx(one.test, rel=1e-9, nan_ok=True)
+
+
+def one_rank(plan: Plan, num_ranks: int) -> Plan:
+    """The same steps for one rank: where ranks have batches of their own, it takes as many in a step."""
+    return replace(plan, schedule=InOrder(per_step=num_ranks))
+
+
+@pytest.mark.parametrize("name", EXACT)
+@pytest.mark.parametrize("model", MODELS)
+def test_every_exact_preset_trains_every_model_as_one_rank_does(
+    name: str, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, num_ranks in enumerate((2, 3, 4)):
+        trainer = Trainer(small_graph(), model, TASKS[number])
+        trainer.same_head(monkeypatch)
+        plan = preset(name)
+        # Where ranks have batches of their own, moments of batch norms are means over ranks: scores differ, and with
+        # them which weights are the best; the weights themselves do not.
+        scored = model != "mpnn-lstm" or plan.placement.name != "replicated"
+        every = {} if scored else {"evaluate_every": 99}
+        (one,) = trainer.train(one_rank(plan, num_ranks), 1, **every)
+        assert_same(trainer.train(plan, num_ranks, **every), one, scored=scored)
+
+
+PLACEMENTS: dict[str, Placement] = {
+    "time-blocks": placement.TimeBlocks(),
+    "blocks-x-parts": placement.TimeBlocks(parts=2),
+    "hash": placement.Hash(),
+    "metis-per-snapshot": placement.MetisPerSnapshot(),
+    "by-snapshot": placement.BySnapshot(),
+    "snapshot-then-sequence": placement.SnapshotThenSequence(),
+    "replicated": placement.Replicated(),
+}
+BATCHINGS: dict[str, Batching] = {"full": Full(), "windows": Windows(size=2), "groups": Groups(size=3, stride=2)}
+EXCHANGES = {
+    f"{structure.name}+{time.name}": Exchange(structure=structure, time=time)
+    for structure, time in product((Nothing(), Halo()), (Stay(), Relay(groups=3), Shuffle()))
+}
+SYNCS: dict[str, Sync] = {"all-reduce": AllReduce(bucket_kb=1), "average": Average(every=1)}
+
+
+def pairs_of_choices() -> list[Plan]:
+    """Plans in which every two choices of different axes that go together meet at least once."""
+    found: list[Plan] = []
+    seen: set[tuple[str, str]] = set()
+    for chosen in product(PLACEMENTS.items(), BATCHINGS.items(), EXCHANGES.items(), SYNCS.items()):
+        (place, where), (cut, batching), (how, exchange), (agree, sync) = chosen
+        plan = Plan(placement=where, batching=batching, exchange=exchange, sync=sync)
+        if plan.conflicts(4):
+            continue
+        names = [place, cut, how, agree]
+        new = {(a, b) for i, a in enumerate(names) for b in names[i + 1 :]} - seen
+        if new:
+            seen |= new
+            found.append(plan)
+    return found
+
+
+@pytest.mark.parametrize("plan", pairs_of_choices(), ids=lambda plan: " | ".join(str(choice) for _, choice in plan.axes()))
+@pytest.mark.parametrize("recompute", [None, 2], ids=["", "recomputed"])
+def test_all_pairs_of_choices_train_as_one_rank_does(
+    plan: Plan, recompute: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = Trainer(small_graph(), "wd-gcn", "link-prediction")
+    trainer.same_head(monkeypatch)
+    (one,) = trainer.train(replace(one_rank(plan, 4), sync=AllReduce()), 1, recompute=recompute, epochs=3)
+    assert_same(trainer.train(plan, 4, recompute=recompute, epochs=3), one)
+
+
+LONG: dict[str, PlainGraph] = {
+    name: replace(plain, snapshots=[replace(shot, time=k) for k, shot in enumerate(plain.snapshots * 6)], derived=None)
+    for name, plain in AWKWARD.items()
+    if any(shot.nodes for shot in plain.snapshots) and name != "a node that is never present"
+}
+"""Awkward graphs six times over, long enough to be split; but for one in which no node is there twice in a row."""
+
+
+@pytest.mark.parametrize("name", LONG)
+@pytest.mark.parametrize("plan", ["relay", "pss", "pss-ts", "hash"])
+def test_awkward_graphs_train_as_on_one_rank(name: str, plan: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Empty snapshots, isolated nodes, more ranks than nodes: some ranks own nothing at all."""
+    shots = [PlainSnapshot(shot.nodes, shot.edges, shot.time) for shot in LONG[name].snapshots]
+    plain = PlainGraph(LONG[name].num_nodes, shots, directed=LONG[name].directed, weighted=LONG[name].weighted)
+    trainer = Trainer(plain.build(), "mpnn-lstm", make_task("regression", from_last=False))
+    trainer.same_head(monkeypatch)
+    (one,) = trainer.train(preset(plan), 1, epochs=3)
+    assert_same(trainer.train(preset(plan), 4, epochs=3), one)
+
+
+def test_vertices_of_one_batch_are_the_full_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = Trainer(small_graph(), "tgcn", "regression")
+    trainer.same_head(monkeypatch)
+    (one,) = trainer.train(Plan(), 1)
+    assert_same(trainer.train(preset("dbov", size=1000), 3), one)
+    few = trainer.train(preset("dbov", size=15), 1)
+    assert_same(trainer.train(preset("dbov", size=15), 3), few[0])

@@ -1,0 +1,96 @@
+"""Runs of several ranks that are killed (SIGKILL), whoever is hit and whenever, and go on to the very same bits."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+import pytest
+from torch import nn
+
+import strobe
+from benchmarks.kills import GONE_S, ranks_of
+from strobe.comm.launch import RankError
+from strobe.engine import Progress, checkpoint
+from strobe.engine.checkpoint import BEST, LAST, has_checkpoint, read
+from strobe.engine.record import read_lines
+from tests.engine.runs import Noisy, same_tensors, small_graph
+
+EPOCHS = 30
+
+
+def eager(inputs: int) -> nn.Module:
+    """A model that draws random numbers, in a process that saves as often as it can."""
+    checkpoint.SAVE_EVERY_S = 0.0
+    return Noisy(inputs)
+
+
+def train(folder: Path, out: Path, **changes: Any) -> None:
+    chosen: dict[str, Any] = {"window": 2, "threads": 1, "patience": 0, "epochs": EPOCHS, "ranks": 2}
+    strobe.train(folder / "graph", eager, "regression", out=out, **chosen | changes)
+
+
+@pytest.fixture(scope="module")
+def unstopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A graph, and a run on it that nobody disturbed."""
+    folder = tmp_path_factory.mktemp("killed")
+    small_graph().save(folder / "graph")
+    train(folder, folder / "unstopped")
+    return folder
+
+
+def same_end(first: Path, second: Path) -> bool:
+    return all(same_tensors(read(first / name), read(second / name)) for name in (LAST, BEST))
+
+
+class Killer(Progress):
+    """Kills a rank some time after an epoch, or the first it hears of that is later."""
+
+    def __init__(self, rank: int, epoch: int, delay_s: float) -> None:
+        self.rank, self.at, self.delay_s = rank, epoch, delay_s
+        self.struck = False
+
+    def epoch(self, line: dict[str, Any]) -> None:
+        if line["epoch"] >= self.at and not self.struck:
+            self.struck = True
+            sleep(self.delay_s)
+            os.kill(ranks_of(os.getpid())[self.rank], signal.SIGKILL)
+
+
+def test_ranks_killed_again_and_again_end_with_the_same_bits(unstopped: Path) -> None:
+    drawn, out = random.Random(5), unstopped / "killed"
+    for kill, rank in enumerate((1, 0, 1)):
+        at = 1 + 6 * kill + drawn.randrange(6)  # later each time, and long before the end
+        with pytest.raises(RankError, match=rf"rank {rank} was killed \(signal 9\)"):
+            train(unstopped, out, resume=kill > 0, progress=Killer(rank, at, drawn.uniform(0, 0.02)))
+        assert ranks_of(os.getpid()) == {}
+        assert not (out / "result.json").exists()
+    train(unstopped, out, resume=True)
+    assert [line["epoch"] for line in read_lines(out) if line["event"] == "epoch"] == list(range(1, EPOCHS + 1))
+    assert same_end(out, unstopped / "unstopped")
+
+
+def test_a_killed_parent_takes_its_ranks_along_and_its_run_goes_on(unstopped: Path) -> None:
+    out = unstopped / "orphaned"
+    code = "import sys; from tests.engine.test_kill import *; train(Path(sys.argv[1]), Path(sys.argv[2]))"
+    command = [sys.executable, "-c", code, str(unstopped), str(out)]
+    parent = subprocess.Popen(command, cwd=Path(__file__).parents[2])
+    while not has_checkpoint(out) and parent.poll() is None:
+        sleep(0.01)
+    ranks = ranks_of(parent.pid)
+    sleep(random.Random(5).uniform(0, 0.1))
+    parent.kill()
+    assert parent.wait() == -signal.SIGKILL
+    assert len(ranks) == 2
+    until = monotonic() + GONE_S
+    while any(Path(f"/proc/{pid}").exists() for pid in ranks.values()):
+        assert monotonic() < until, "ranks outlive the process that started them"
+        sleep(0.01)
+    train(unstopped, out, resume=True)
+    assert same_end(out, unstopped / "unstopped")

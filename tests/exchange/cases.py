@@ -1,0 +1,201 @@
+"""Cells placed anywhere, as plain tables: the slow, obvious reference for what changes ranks, when and how often."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from itertools import groupby, pairwise
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from strobe.exchange.legs import NOBODY
+from strobe.ops.csr import IntArray
+from strobe.ops.sequences import Sequences
+
+
+@dataclass(frozen=True)
+class PlainLeg:
+    """Snapshots ``times`` of a node that one rank has without a break; the ``number``-th leg of its sequence."""
+
+    rank: int
+    node: int
+    times: list[int]
+    number: int
+    source: int
+    target: int
+
+
+@dataclass(frozen=True)
+class Table:
+    """The owner of node v in snapshot t, ``rows[t][v]``: None where it is absent, NOBODY where it takes no part."""
+
+    num_ranks: int
+    num_nodes: int
+    rows: list[list[int | None]]
+
+    @property
+    def nodes(self) -> list[IntArray]:
+        """Present nodes of every snapshot."""
+        return [np.array([v for v, who in enumerate(row) if who is not None], np.int64) for row in self.rows]
+
+    @property
+    def owners(self) -> list[IntArray]:
+        """Who has each of their cells."""
+        return [np.array([who for who in row if who is not None], np.int16) for row in self.rows]
+
+    def window(self, start: int, stop: int) -> Table:
+        return replace(self, rows=self.rows[start:stop])
+
+    def cells(self, rank: int | None = None) -> list[tuple[int, int]]:
+        """(t, node) of all cells that take part, t-major, or of those of one rank."""
+        return [
+            (t, v)
+            for t, row in enumerate(self.rows)
+            for v, who in enumerate(row)
+            if who is not None and who >= 0 and rank in (None, who)
+        ]
+
+    def sequence(self, node: int) -> list[tuple[int, int]]:
+        """(t, owner) of a node's cells that take part, in order of time."""
+        return [(t, who) for t, row in enumerate(self.rows) if (who := row[node]) is not None and who >= 0]
+
+    def homes(self) -> list[int]:
+        """Who had the last cell of each node; NOBODY where it had none."""
+        return [self.sequence(v)[-1][1] if self.sequence(v) else NOBODY for v in range(self.num_nodes)]
+
+    def firsts(self) -> list[int]:
+        """Who has the first cell of each node."""
+        return [self.sequence(v)[0][1] if self.sequence(v) else NOBODY for v in range(self.num_nodes)]
+
+    def legs(self, rank: int | None = None) -> list[PlainLeg]:
+        """All legs by node and then by time, or those of one rank."""
+        found = []
+        for node in range(self.num_nodes):
+            parts = [(who, [t for t, _ in part]) for who, part in groupby(self.sequence(node), lambda cell: cell[1])]
+            ranks = [NOBODY, *(who for who, _ in parts), NOBODY]
+            found += [
+                PlainLeg(who, node, times, number, ranks[number], ranks[number + 2])
+                for number, (who, times) in enumerate(parts)
+            ]
+        return [leg for leg in found if rank in (None, leg.rank)]
+
+    def cuts_crossed(self) -> int:
+        """Temporal edges that are cut: pairs of a node's cells, one after the other, that two ranks have."""
+        return sum(a != b for v in range(self.num_nodes) for (_, a), (_, b) in pairwise(self.sequence(v)))
+
+
+@st.composite
+def tables(
+    draw: st.DrawFn, *, min_ranks: int = 1, max_nodes: int = 6, max_snapshots: int = 6, nobody: bool = False
+) -> Table:
+    """Owners drawn cell by cell; half of the time sequences visit ranks in one order, as they do in time blocks."""
+    num_ranks = draw(st.integers(min_ranks, 4))
+    num_nodes = draw(st.integers(0, max_nodes))
+    owner = st.sampled_from([None, *([NOBODY] if nobody else []), *range(num_ranks)])
+    row = st.lists(owner, min_size=num_nodes, max_size=num_nodes)
+    table = Table(num_ranks, num_nodes, draw(st.lists(row, max_size=max_snapshots)))
+    order = draw(st.none() | st.permutations(range(num_ranks)))
+    return table if order is None else _in_order(table, order)
+
+
+def _in_order(table: Table, order: Sequence[int]) -> Table:
+    """The same cells; every sequence visits its ranks in the given order."""
+    rows = [list(row) for row in table.rows]
+    for v in range(table.num_nodes):
+        cells = table.sequence(v)
+        for (t, _), who in zip(cells, sorted((who for _, who in cells), key=order.index), strict=True):
+            rows[t][v] = who
+    return replace(table, rows=rows)
+
+
+@st.composite
+def windows(draw: st.DrawFn, /, **options: Any) -> tuple[Table, list[int]]:
+    """A table, and where it is cut into windows."""
+    table = draw(tables(**options))
+    inner = draw(st.sets(st.integers(1, max(len(table.rows) - 1, 1)), max_size=3))
+    return table, sorted({0, len(table.rows)} | {cut for cut in inner if cut < len(table.rows)})
+
+
+class Slow(nn.Module):
+    """A time stage of two inputs, cell by cell, whose state is a nest of two tensors that begin with numbers of their
+    own, which are learnt if ``begins`` says so. Outputs have three columns.
+    """
+
+    relays: ClassVar[bool] = True
+
+    def __init__(self, inputs: int, *, begins: bool) -> None:
+        super().__init__()
+        self.of_input = nn.Parameter(torch.randn(inputs, 2, dtype=torch.float64) / 2)
+        self.of_state = nn.Parameter(torch.randn(2, 2, dtype=torch.float64) / 2)
+        self.h = nn.Parameter(torch.randn(2, dtype=torch.float64) / 2, begins)
+        self.c = nn.Parameter(torch.randn(1, 1, dtype=torch.float64) / 2, begins)
+
+    def encode(self, x: Sequence[Tensor], state: Any | None, sequences: Sequences) -> tuple[Tensor, Any]:
+        slots = sequences.num_slots
+        state = {"h": self.h.expand(slots, 2), "c": (self.c.expand(slots, 1, 1),)} if state is None else state
+        h, c = list(state["h"].unbind()), list(state["c"][0].unbind())
+        out = []
+        for slot, row, beside in zip(sequences.slots.tolist(), *x, strict=True):
+            h[slot] = torch.tanh(row @ self.of_input + h[slot] @ self.of_state)
+            c[slot] = 0.9 * c[slot] + h[slot][:1, None] * beside[:1, None]
+            out.append(torch.cat([h[slot], c[slot][0]]))
+        last = {"h": _stacked(h, state["h"]), "c": (_stacked(c, state["c"][0]),)}
+        return torch.stack(out) if out else x[0].new_zeros(0, 3), last
+
+
+def _stacked(rows: list[Tensor], like: Tensor) -> Tensor:
+    return torch.stack(rows) if rows else like
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stack of two time stages with inputs for all cells of a table, and what their outputs are pulled towards."""
+
+    encoders: list[Slow]
+    x: Tensor  # [C, 2]
+    beside: Tensor  # [C, 1]
+    aim: Tensor  # [C, 3]
+
+    @classmethod
+    def over(cls, table: Table, *, begins: bool = True) -> Stage:
+        torch.manual_seed(0)
+        number = len(table.cells())
+        x, beside, aim = (torch.randn(number, width, dtype=torch.float64) for width in (2, 1, 3))
+        return cls([Slow(2, begins=begins), Slow(3, begins=begins)], x.requires_grad_(), beside.requires_grad_(), aim)
+
+    def leaves(self) -> list[Tensor]:
+        return [self.x, self.beside, *(each for encoder in self.encoders for each in encoder.parameters())]
+
+    def gradients(self) -> list[Tensor]:
+        """What backward left, zeros where it left nothing."""
+        return [torch.zeros_like(leaf) if leaf.grad is None else leaf.grad.clone() for leaf in self.leaves()]
+
+
+def alone(stage: Stage, table: Table, cuts: list[int], *, learns: bool = True) -> tuple[Tensor, list[Tensor]]:
+    """Outputs of all cells and the gradients, on one rank, window by window. ``learns``: gradients cross windows."""
+    stage = deepcopy(stage)
+    states: list[Any] = [None] * len(stage.encoders)
+    outs, first = [stage.x[:0, :1].expand(0, 3)], 0
+    for start, stop in pairwise(cuts):
+        window = table.window(start, stop)
+        slots = [np.array([v for t, v in window.cells() if t == k], np.int64) for k in range(stop - start)]
+        sequences = Sequences.of(slots, table.num_nodes)
+        rows = slice(first, first + sequences.num_cells)
+        out: Tensor = stage.x[rows]
+        for k, encoder in enumerate(stage.encoders):
+            out, states[k] = encoder.encode((out, stage.beside[rows]), states[k], sequences)
+        states = states if learns else [detached(state) for state in states]
+        outs.append(out)
+        first = rows.stop
+    whole = torch.cat(outs)
+    (whole * stage.aim).sum().backward()
+    return whole.detach(), stage.gradients()
+
+
+def detached(state: Any) -> Any:
+    return torch.utils._pytree.tree_map(Tensor.detach, state)

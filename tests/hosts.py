@@ -1,0 +1,182 @@
+"""Two hosts on one machine: each has its own network, processes, name and disk; one link of a chosen rate joins them.
+
+A host is a set of Linux namespaces. Its first process ends when ours does, however that happens, and takes with it
+every process of the host, its network and its disk: a crash leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ADDRESSES = {"first": "10.231.77.1", "second": "10.231.77.2"}
+LINK = "wire0"
+_TOOLS = ("ip", "tc", "unshare", "nsenter", "mount")
+_END_S = 10.0
+_NAMESPACES = ("--net", "--uts", "--mount", "--pid")
+# Children that lost their parent come to the first process: ignoring SIGCHLD buries them. `cat` waits for our end.
+_FIRST_PROCESS = """
+trap '' CHLD
+set -e
+hostname "$0"
+mount -t tmpfs none "$1"
+printf '127.0.0.1 localhost\n%s' "$2" > "$1/names"
+mount --bind "$1/names" /etc/hosts
+ip link set lo up
+echo ready
+exec cat
+"""
+
+
+class NoHostsError(Exception):
+    """Hosts cannot be made here; the text says why."""
+
+
+@dataclass(frozen=True)
+class Host:
+    """One of the two. Only what is started through it runs on it."""
+
+    name: str
+    address: str
+    pid: int
+    disk: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def start(self, command: Sequence[object], log: Path, **environment: str) -> subprocess.Popen[bytes]:
+        """Starts a program here; what it says goes into a file, which need not be on this host's disk."""
+        with log.open("wb") as file:
+            return subprocess.Popen(
+                [*self._entered(), *map(str, command)],
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **self.environment, **environment},
+            )
+
+    def run(self, *command: object) -> str:
+        """Runs a program here to its end; gives what it said."""
+        return _output([*self._entered(), *map(str, command)])
+
+    def sent_bytes(self) -> int:
+        """What the kernel counted on this side of the link since it is there: frames with all their headers."""
+        return int(self._link()["stats64"]["tx"]["bytes"])
+
+    def cut(self) -> None:
+        """Takes the link down, as if the cable were pulled."""
+        self.run("ip", "link", "set", LINK, "down")
+
+    def kept(self, path: Path) -> Path:
+        """A path of this host's disk, as others can read it."""
+        return Path(f"/proc/{self.pid}/root{path}")
+
+    def processes(self) -> dict[int, str]:
+        """What runs here, without the first process: numbers as the whole machine knows them, and commands."""
+        mine = os.readlink(f"/proc/{self.pid}/ns/pid_for_children")
+        found = {}
+        for folder in Path("/proc").iterdir():
+            try:
+                if folder.name.isdigit() and os.readlink(folder / "ns" / "pid") == mine:
+                    found[int(folder.name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+            except OSError:  # it has just ended
+                continue
+        return {number: command for number, command in found.items() if command not in ("cat", "")}
+
+    def rank(self, rank: int) -> int:
+        """The process that is this rank."""
+        wanted = f"RANK={rank}".encode()
+        for number in self.processes():
+            try:
+                if wanted in Path(f"/proc/{number}/environ").read_bytes().split(b"\0"):
+                    return number
+            except OSError:
+                continue
+        raise LookupError(f"{self.name} has no rank {rank}")
+
+    def _link(self) -> dict[str, Any]:
+        found: list[dict[str, Any]] = json.loads(self.run("ip", "-json", "-stats", "link", "show", "dev", LINK))
+        return found[0]
+
+    def _entered(self) -> list[str]:
+        # The process that made the namespaces is not in the last one itself: only its children are.
+        pids = f"--pid=/proc/{self.pid}/ns/pid_for_children"
+        return ["nsenter", "--target", str(self.pid), "--net", "--uts", "--mount", pids, "--"]
+
+
+@contextmanager
+def two_hosts(
+    disk: Path, rate: str | None = None, *, names_are_local: bool = False
+) -> Iterator[tuple[Host, Host]]:
+    """Two hosts and the link between them, gone afterwards.
+
+    ``disk`` becomes a folder of which each host has its own; all other files are shared. ``rate`` limits both
+    directions of the link, in the words of tc: 1gbit, 100mbit. The hosts know each other by name; or each knows only
+    its own, by an address that others cannot reach (``names_are_local``), as Debian sets machines up.
+    """
+    missing = [tool for tool in _TOOLS if shutil.which(tool) is None]
+    if missing:
+        raise NoHostsError(f"{', '.join(missing)} not installed")
+    if os.geteuid():
+        raise NoHostsError("only root may make network namespaces")
+    disk.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as left_behind:
+        first, second = (
+            left_behind.enter_context(_host(name, disk, {name: "127.0.1.1"} if names_are_local else ADDRESSES))
+            for name in ADDRESSES
+        )
+        _join(first, second, rate)
+        yield first, second
+
+
+@contextmanager
+def _host(name: str, disk: Path, known: Mapping[str, str]) -> Iterator[Host]:
+    command = ["unshare", *_NAMESPACES, "--fork", "--kill-child", "--mount-proc", "sh", "-c", _FIRST_PROCESS]
+    with subprocess.Popen(
+        [*command, name, str(disk), "".join(f"{address} {name}\n" for name, address in known.items())], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        try:
+            if process.stdout.readline() != b"ready\n":
+                process.stdin.close()
+                raise NoHostsError(f"namespaces are not allowed here: {process.stderr.read().decode().strip()}")
+            yield Host(name, ADDRESSES[name], process.pid, disk, _environment(name))
+        finally:
+            process.stdin.close()
+            try:
+                process.wait(_END_S)  # for the last process of the host
+            finally:
+                process.kill()
+
+
+def _environment(name: str) -> dict[str, str]:
+    """Threads as few as there are cores for two hosts; nothing that an outer torchrun may have said."""
+    return {"OMP_NUM_THREADS": "1", "HOSTNAME": name}
+
+
+def _join(first: Host, second: Host, rate: str | None) -> None:
+    """The two ends are made inside the hosts: this machine's own network never sees them."""
+    into_first = ["nsenter", "--target", str(first.pid), "--net", "--"]
+    try:
+        pair = ["ip", "link", "add", LINK, "type", "veth", "peer", "name", LINK, "netns", str(second.pid)]
+        _output([*into_first, *pair])
+        for host in (first, second):
+            host.run("ip", "address", "add", f"{host.address}/24", "dev", LINK)
+            host.run("ip", "link", "set", LINK, "up")
+            if rate is not None:
+                # A burst is one whole packet as the kernel hands it over (64 KiB) and a bit more.
+                host.run("tc", "qdisc", "add", "dev", LINK, "root", "tbf", "rate", rate, "burst", "128kb",
+                         "latency", "100ms")  # fmt: skip
+    except subprocess.CalledProcessError as error:
+        raise NoHostsError(f"{' '.join(error.cmd)}: {error.stderr.strip()}") from error
+
+
+def _output(command: Sequence[str]) -> str:
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
