@@ -1,9 +1,10 @@
 """Does a run that is killed and resumed end with the weights of one that was not?
 
 One small run of two ranks, with a model that draws random numbers, again and again: killed (SIGKILL) at a random moment
-of its life, every fifth time the process that started the ranks, else any rank; then resumed. It is identical if its
-last checkpoint, which holds weights, optimiser, best weights and the random numbers of every rank, has the same bytes
-as that of the run nobody disturbed. A process that outlives the run it belonged to is an orphan.
+(one in five while ranks start, the others in or after a random epoch), one in five times the process that started the
+ranks, else any rank; then resumed. It is identical if its last checkpoint, which holds weights, optimiser, best weights
+and the random numbers of every rank, has the same bytes as that of the run nobody disturbed. A process that outlives
+the run it belonged to is an orphan.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from shutil import rmtree
 from threading import Event, Thread
 from time import monotonic, perf_counter, sleep
 from typing import Any
@@ -25,7 +28,7 @@ from benchmarks.record import Record, options, table
 from strobe.comm.launch import RankError
 from strobe.engine import checkpoint
 from strobe.engine.checkpoint import BEST, LAST, has_checkpoint
-from strobe.engine.record import CONFIG, read_lines
+from strobe.engine.record import CONFIG, LINES
 from strobe.graph.synthetic import Social
 from strobe.models.structure import GCN
 from strobe.models.time import Recurrent
@@ -40,13 +43,13 @@ GONE_S = 10.0
 
 
 class Dropping(nn.Module):
-    """A model that draws random numbers in training. Its run saves as often as it can: kills should meet a writer."""
+    """A model that draws random numbers in training. Its run saves often: kills should meet a writer."""
 
     width = 16
 
     def __init__(self, inputs: int) -> None:
         super().__init__()
-        checkpoint.SAVE_EVERY_S = 0.0
+        checkpoint.SAVE_EVERY_S = 0.05
         self.convolution, self.recurrent = GCN(inputs, self.width), Recurrent(nn.GRU(self.width, self.width))
 
     def forward(self, view: View) -> torch.Tensor:
@@ -80,10 +83,11 @@ class Case:
 
 @dataclass
 class Kill:
-    """One kill: whom, how long after its ranks were there, and what came of it."""
+    """One kill: whom, how long after which epoch (0: after its ranks were there), and what came of it."""
 
     victim: int
-    moment_s: float
+    epoch: int
+    delay_s: float
     epochs_done: int = 0
     went_on_from: int | None = None
     orphans: int = 0
@@ -109,27 +113,49 @@ def ranks_of(parent: int) -> dict[int, int]:
     return found
 
 
-def wait_for_ranks(parent: int, gone: Event) -> dict[int, int]:
-    """The ranks of a process once all are there; fewer if it is gone before."""
-    while len(found := ranks_of(parent)) < RANKS and not gone.is_set():
-        sleep(0.01)
+def epochs_done(out: Path) -> int:
+    """How many epochs a run has told of."""
+    try:
+        return (out / LINES).read_bytes().count(b'{"event": "epoch"')
+    except FileNotFoundError:
+        return 0
+
+
+def wait_for(parent: int, out: Path, epoch: int, over: Callable[[], bool]) -> dict[int, int]:
+    """The ranks of a process once all are there and an epoch is done; fewer if all is over before."""
+    found: dict[int, int] = {}
+    while not over():
+        found = found if len(found) == RANKS else ranks_of(parent)
+        if len(found) == RANKS and epochs_done(out) >= epoch:
+            break
+        sleep(0.005)
     return found
 
 
-def undisturbed(case: Case, out: Path) -> float:
-    """Trains without a kill; for how long the ranks lived."""
-    over, began = Event(), [0.0]
+@dataclass(frozen=True)
+class Pace:
+    """How long ranks take to their first epoch, and for an epoch."""
+
+    start_s: float
+    epoch_s: float
+
+
+def undisturbed(case: Case, out: Path) -> Pace:
+    """Trains without a kill."""
+    over = Event()
+    reached: list[float] = []
 
     def watch() -> None:
-        wait_for_ranks(os.getpid(), over)
-        began[0] = monotonic()
+        for epoch in (0, 1, case.epochs):
+            wait_for(os.getpid(), out, epoch, over.is_set)
+            reached.append(monotonic())
 
     watcher = Thread(target=watch)
     watcher.start()
     case.train(out)
     over.set()
     watcher.join()
-    return monotonic() - began[0]
+    return Pace(reached[1] - reached[0], (reached[2] - reached[1]) / (case.epochs - 1))
 
 
 def kill_rank(case: Case, out: Path, kill: Kill) -> bool:
@@ -137,8 +163,8 @@ def kill_rank(case: Case, out: Path, kill: Kill) -> bool:
     over = Event()
 
     def strike() -> None:
-        ranks = wait_for_ranks(os.getpid(), over)
-        if not over.wait(kill.moment_s):
+        ranks = wait_for(os.getpid(), out, kill.epoch, over.is_set)
+        if not over.wait(kill.delay_s):
             os.kill(ranks[kill.victim], signal.SIGKILL)
 
     striker = Thread(target=strike)
@@ -157,27 +183,29 @@ def kill_rank(case: Case, out: Path, kill: Kill) -> bool:
 def kill_parent(case: Case, out: Path, kill: Kill) -> bool:
     """The same with the process that started the ranks."""
     child = case.child(out)
-    ranks = wait_for_ranks(child.pid, Event())
-    sleep(kill.moment_s)
+    left = set(wait_for(child.pid, out, kill.epoch, lambda: child.poll() is not None).values())
+    sleep(kill.delay_s)
     child.kill()
     was_there = child.wait() == -signal.SIGKILL
-    left, until = set(ranks.values()), monotonic() + GONE_S
+    until = monotonic() + GONE_S
     while (left := {pid for pid in left if Path(f"/proc/{pid}").exists()}) and monotonic() < until:
         sleep(0.01)
     kill.orphans = len(left)
     return was_there
 
 
-def killed(case: Case, out: Path, kill: Kill, wanted: tuple[str, bytes]) -> bool:
-    """A run that is killed and resumed; whether the kill came before its end."""
-    struck = (kill_parent if kill.victim == PARENT else kill_rank)(case, out, kill)
-    if not struck:
-        return False
-    kill.epochs_done = sum(line["event"] == "epoch" for line in read_lines(out))
-    if has_checkpoint(out):
-        kill.went_on_from = max(int(found.name[6:]) for found in (out / LAST).glob("epoch-*"))
+def killed(case: Case, out: Path, kills: list[Kill], wanted: tuple[str, bytes]) -> bool:
+    """A run that is killed and resumed, as often as it is said; whether all kills came before its end."""
+    for kill in kills:
+        if not (kill_parent if kill.victim == PARENT else kill_rank)(case, out, kill):
+            return False
+        kill.epochs_done = epochs_done(out)
+        if has_checkpoint(out):
+            kill.went_on_from = max(int(found.name[6:]) for found in (out / LAST).glob("epoch-*"))
+        print(f"killed {kill.name} after {kill.epochs_done} epochs", flush=True)
     case.train(out)
-    kill.identical = case.bits(out) == wanted
+    for kill in kills:
+        kill.identical = case.bits(out) == wanted
     return True
 
 
@@ -189,7 +217,8 @@ def main() -> None:
         Case(Path(graph), int(epochs)).train(Path(out))
         return
     record, began = Record("kills", chosen.quick), perf_counter()
-    kills = _kill_all(num_kills=4 if chosen.quick else 20, epochs=40 if chosen.quick else 250)
+    # Most of the time goes into starting ranks: the quick one kills a single run four times.
+    kills = _kill_all(1, 4, epochs=20) if chosen.quick else _kill_all(20, 1, epochs=40)
     record.figures |= {
         "kills": len(kills),
         "resumed": len(kills),  # a run that cannot go on ends the benchmark
@@ -200,32 +229,36 @@ def main() -> None:
     }
     record.samples["kills"] = [asdict(kill) for kill in kills]
     rows = [
-        [kill.name, f"{kill.moment_s:.2f}", kill.epochs_done, kill.went_on_from or "the beginning", kill.identical]
+        [kill.name, kill.epochs_done, kill.went_on_from or "the beginning", kill.orphans, kill.identical]
         for kill in kills
     ]
-    table(["killed", "after, s", "epochs done", "went on from", "identical"], rows)
+    table(["killed", "epochs done", "went on from epoch", "orphans", "identical"], rows)
     for figure, value in record.figures.items():
         print(f"{figure}: {value:.4g}")
     record.write(chosen.json)
 
 
-def _kill_all(num_kills: int, epochs: int) -> list[Kill]:
+def _kill_all(num_runs: int, kills_each: int, epochs: int) -> list[Kill]:
     drawn = random.Random(0)
-    kills: list[Kill] = []
+    done: list[Kill] = []
     with tempfile.TemporaryDirectory(prefix="strobe-kills-") as folder:
         case = Case(Path(folder) / "graph", epochs)
         Social(nodes=300, snapshots=12, edges=900, labels=True, seed=0).write().save(case.graph)
-        life_s = undisturbed(case, Path(folder) / "undisturbed")
+        pace = undisturbed(case, Path(folder) / "undisturbed")
         wanted = case.bits(Path(folder) / "undisturbed")
-        tried = 0
-        while len(kills) < num_kills:
-            tried += 1
-            victim = PARENT if len(kills) % 5 == 3 else drawn.randrange(RANKS)
-            kill = Kill(victim, drawn.uniform(0, life_s))
-            if killed(case, Path(folder) / f"run-{tried}", kill, wanted):
-                kills.append(kill)
-                print(kill, flush=True)
-    return kills
+        while len(done) < num_runs * kills_each:
+            out = Path(folder) / f"run-{len(done)}"
+            kills = [_drawn(number, drawn, pace, epochs) for number in range(len(done), len(done) + kills_each)]
+            if killed(case, out, sorted(kills, key=lambda kill: kill.epoch), wanted):
+                done += kills
+            rmtree(out)
+    return done
+
+
+def _drawn(number: int, drawn: random.Random, pace: Pace, epochs: int) -> Kill:
+    victim = PARENT if number % 5 == 3 else drawn.randrange(RANKS)
+    epoch = 0 if number % 5 == 0 else drawn.randint(1, epochs)
+    return Kill(victim, epoch, drawn.uniform(0, pace.epoch_s if epoch else pace.start_s))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """Draws docs/axes.svg: the six axes with their choices, and the published systems as lines through them.
 
+What cannot be chosen yet is dashed: boxes of choices, lines of systems that need one of them.
+
 python docs/axes.py
 """
 
@@ -11,11 +13,49 @@ from xml.sax.saxutils import escape
 
 AXES = {
     "store": ["full", "delta"],
-    "placement": ["chunks", "load-aware", "replicated", "online", "time blocks", "metis", "by snapshot", "hash"],
-    "batching": ["full", "hybrid", "groups", "sampled windows", "windows", "trapezoid", "vertices"],
-    "exchange": ["stale halo", "cached", "none", "halo + shuffle", "relay", "overlapped halo"],
-    "schedule": ["in order", "free-running", "cross-window", "random split"],
-    "sync": ["all-reduce", "average by timer"],
+    "placement": [
+        "time blocks",
+        "by snapshot",
+        "by sequence",
+        "snapshot, sequence",
+        "metis",
+        "metis per snapshot",
+        "hash",
+        "replicated",
+        "chunks",
+        "load-aware",
+        "online",
+    ],
+    "batching": ["full", "windows", "vertices", "groups", "hybrid", "trapezoid", "sampled windows"],
+    "exchange": [
+        "halo + relay",
+        "halo",
+        "relay",
+        "shuffle",
+        "halo + shuffle",
+        "none",
+        "stale halo",
+        "cached",
+        "overlapped halo",
+    ],
+    "schedule": ["in order", "random split", "cross-window", "free-running"],
+    "sync": ["all-reduce", "average by steps", "average by timer"],
+}
+NOT_YET = {
+    "delta",
+    "chunks",
+    "load-aware",
+    "online",
+    "hybrid",
+    "trapezoid",
+    "sampled windows",
+    "stale halo",
+    "cached",
+    "overlapped halo",
+    "random split",
+    "cross-window",
+    "free-running",
+    "average by timer",
 }
 SYSTEMS = {
     "DGC": ("#4e79a7", ["full", "chunks", "full", "stale halo", "in order", "all-reduce"]),
@@ -23,9 +63,9 @@ SYSTEMS = {
     "DyGNeX": ("#59a14f", ["full", "replicated", "groups", "none", "cross-window", "all-reduce"]),
     "DistDy": ("#b07aa1", ["delta", "online", "sampled windows", "halo + shuffle", "in order", "all-reduce"]),
     "FlareDTDG": ("#9c755f", ["full", "metis", "trapezoid", "overlapped halo", "random split", "all-reduce"]),
-    "relay (ours)": ("#e15759", ["full", "time blocks", "full", "relay", "in order", "all-reduce"]),
+    "relay (ours)": ("#e15759", ["full", "time blocks", "full", "halo + relay", "in order", "all-reduce"]),
 }
-LEFT, TOP, COLUMN, ROW, BOX_W, BOX_H = 20, 48, 166, 38, 124, 24
+LEFT, TOP, COLUMN, ROW, BOX_W, BOX_H = 20, 48, 176, 36, 138, 24
 
 
 def place(axis: int, choice: str) -> tuple[float, float]:
@@ -42,7 +82,9 @@ def line(number: int, name: str, colour: str, choices: list[str]) -> str:
     for (x0, y0), (x1, y1) in itertools.pairwise(corners):
         bend, y = x0 + BOX_W + 22, y1 + shift
         path += f" C {bend:.1f} {y0 + shift:.1f} {x1 - 22:.1f} {y:.1f} {x1:.1f} {y:.1f} h {BOX_W}"
-    return f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="2.4"><title>{escape(name)}</title></path>'
+    style = ' stroke-dasharray="7 4"' if NOT_YET.intersection(choices) else ""
+    drawn = f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="2.4"{style}>'
+    return f"{drawn}<title>{escape(name)}</title></path>"
 
 
 def draw() -> str:
@@ -53,21 +95,24 @@ def draw() -> str:
         parts.append(f'<text x="{x + BOX_W / 2}" y="{TOP - 16}" class="axis">{name}</text>')
         for choice in choices:
             _, y = place(axis, choice)
-            parts.append(f'<rect x="{x}" y="{y - BOX_H / 2}" width="{BOX_W}" height="{BOX_H}" rx="7" class="box"/>')
+            kind = "box later" if choice in NOT_YET else "box"
+            parts.append(f'<rect x="{x}" y="{y - BOX_H / 2}" width="{BOX_W}" height="{BOX_H}" rx="7" class="{kind}"/>')
     parts += [line(number, name, *drawn) for number, (name, drawn) in enumerate(SYSTEMS.items())]
     for axis, choices in enumerate(AXES.values()):
         for choice in choices:
             x, y = place(axis, choice)
             parts.append(f'<text x="{x + BOX_W / 2}" y="{y + 4}" class="choice">{choice}</text>')
-    width, height = LEFT * 2 + COLUMN * (len(AXES) - 1) + BOX_W, TOP + 8 * ROW + 34
-    for number, (name, (colour, _)) in enumerate(SYSTEMS.items()):
+    width, height = LEFT * 2 + COLUMN * (len(AXES) - 1) + BOX_W, TOP + max(map(len, AXES.values())) * ROW + 34
+    for number, (name, (colour, chosen)) in enumerate(SYSTEMS.items()):
         x, y = LEFT + number * (width - 2 * LEFT) / len(SYSTEMS), height - 20
-        parts.append(f'<rect x="{x}" y="{y - 10}" width="22" height="4" fill="{colour}"/>')
-        parts.append(f'<text x="{x + 28}" y="{y - 3}" class="name">{escape(name)}</text>')
+        dashes = ' stroke-dasharray="7 4"' if NOT_YET.intersection(chosen) else ""
+        parts.append(f'<path d="M {x} {y - 8} h 25" stroke="{colour}" stroke-width="4"{dashes}/>')
+        parts.append(f'<text x="{x + 31}" y="{y - 3}" class="name">{escape(name)}</text>')
+    parts.append(f'<text x="{LEFT}" y="{TOP + 3 * ROW}" class="note">dashed: not yet</text>')
     style = (
         "text{font-family:system-ui,sans-serif;fill:#222}.axis{font-size:17px;font-weight:600;text-anchor:middle}"
         ".choice{font-size:13px;text-anchor:middle;paint-order:stroke;stroke:#fff;stroke-width:4px}.name{font-size:14px}"
-        ".box{fill:#f2f4f7;stroke:#c9d0d9}"
+        ".box{fill:#f2f4f7;stroke:#c9d0d9}.later{fill:#fff;stroke-dasharray:4 3}.note{font-size:13px;fill:#555}"
     )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" '

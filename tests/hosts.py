@@ -10,24 +10,24 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 ADDRESSES = {"first": "10.231.77.1", "second": "10.231.77.2"}
+PORT = 29500
 LINK = "wire0"
 _TOOLS = ("ip", "tc", "unshare", "nsenter", "mount")
 _END_S = 10.0
-_NAMESPACES = ("--net", "--uts", "--mount", "--pid")
 # Children that lost their parent come to the first process: ignoring SIGCHLD buries them. `cat` waits for our end.
 _FIRST_PROCESS = """
 trap '' CHLD
 set -e
 hostname "$0"
 mount -t tmpfs none "$1"
-printf '127.0.0.1 localhost\n%s' "$2" > "$1/names"
+printf '127.0.0.1 localhost\\n%s' "$2" > "$1/names"
 mount --bind "$1/names" /etc/hosts
 ip link set lo up
 echo ready
@@ -46,18 +46,16 @@ class Host:
     name: str
     address: str
     pid: int
-    disk: Path
-    environment: Mapping[str, str] = field(default_factory=dict)
 
     def start(self, command: Sequence[object], log: Path, **environment: str) -> subprocess.Popen[bytes]:
-        """Starts a program here; what it says goes into a file, which need not be on this host's disk."""
+        """Starts a program here, with one thread; what it says goes into a file outside, even if it is killed."""
         with log.open("wb") as file:
             return subprocess.Popen(
                 [*self._entered(), *map(str, command)],
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, **self.environment, **environment},
+                env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
             )
 
     def run(self, *command: object) -> str:
@@ -66,23 +64,28 @@ class Host:
 
     def sent_bytes(self) -> int:
         """What the kernel counted on this side of the link since it is there: frames with all their headers."""
-        return int(self._link()["stats64"]["tx"]["bytes"])
+        told = json.loads(self.run("ip", "-json", "-stats", "link", "show", "dev", LINK))
+        return int(told[0]["stats64"]["tx"]["bytes"])
 
     def cut(self) -> None:
         """Takes the link down, as if the cable were pulled."""
         self.run("ip", "link", "set", LINK, "down")
 
-    def kept(self, path: Path) -> Path:
-        """A path of this host's disk, as others can read it."""
+    def give_up_after(self, retries: int) -> None:
+        """How often the kernel sends again what nobody confirms, before it calls a connection lost."""
+        self.run("sh", "-c", f"echo {retries} > /proc/sys/net/ipv4/tcp_retries2")
+
+    def seen(self, path: Path) -> Path:
+        """A path of this host, as it is read from outside."""
         return Path(f"/proc/{self.pid}/root{path}")
 
     def processes(self) -> dict[int, str]:
         """What runs here, without the first process: numbers as the whole machine knows them, and commands."""
-        mine = os.readlink(f"/proc/{self.pid}/ns/pid_for_children")
+        mine = Path(f"/proc/{self.pid}/ns/pid_for_children").readlink()
         found = {}
-        for folder in Path("/proc").iterdir():
+        for folder in Path("/proc").glob("[0-9]*"):
             try:
-                if folder.name.isdigit() and os.readlink(folder / "ns" / "pid") == mine:
+                if (folder / "ns" / "pid").readlink() == mine:
                     found[int(folder.name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
             except OSError:  # it has just ended
                 continue
@@ -90,18 +93,13 @@ class Host:
 
     def rank(self, rank: int) -> int:
         """The process that is this rank."""
-        wanted = f"RANK={rank}".encode()
         for number in self.processes():
             try:
-                if wanted in Path(f"/proc/{number}/environ").read_bytes().split(b"\0"):
+                if f"RANK={rank}".encode() in Path(f"/proc/{number}/environ").read_bytes().split(b"\0"):
                     return number
             except OSError:
                 continue
         raise LookupError(f"{self.name} has no rank {rank}")
-
-    def _link(self) -> dict[str, Any]:
-        found: list[dict[str, Any]] = json.loads(self.run("ip", "-json", "-stats", "link", "show", "dev", LINK))
-        return found[0]
 
     def _entered(self) -> list[str]:
         # The process that made the namespaces is not in the last one itself: only its children are.
@@ -109,10 +107,11 @@ class Host:
         return ["nsenter", "--target", str(self.pid), "--net", "--uts", "--mount", pids, "--"]
 
 
+Hosts = tuple[Host, Host]
+
+
 @contextmanager
-def two_hosts(
-    disk: Path, rate: str | None = None, *, names_are_local: bool = False
-) -> Iterator[tuple[Host, Host]]:
+def two_hosts(disk: Path, rate: str | None = None, *, names_are_local: bool = False) -> Iterator[Hosts]:
     """Two hosts and the link between them, gone afterwards.
 
     ``disk`` becomes a folder of which each host has its own; all other files are shared. ``rate`` limits both
@@ -136,29 +135,24 @@ def two_hosts(
 
 @contextmanager
 def _host(name: str, disk: Path, known: Mapping[str, str]) -> Iterator[Host]:
-    command = ["unshare", *_NAMESPACES, "--fork", "--kill-child", "--mount-proc", "sh", "-c", _FIRST_PROCESS]
-    with subprocess.Popen(
-        [*command, name, str(disk), "".join(f"{address} {name}\n" for name, address in known.items())], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
+    namespaces = ["unshare", "--net", "--uts", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    names = "".join(f"{address} {name}\n" for name, address in known.items())
+    command = [*namespaces, "sh", "-c", _FIRST_PROCESS, name, str(disk), names]
+    pipes = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipes, stdout=pipes, stderr=pipes) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
         try:
             if process.stdout.readline() != b"ready\n":
-                process.stdin.close()
                 raise NoHostsError(f"namespaces are not allowed here: {process.stderr.read().decode().strip()}")
-            yield Host(name, ADDRESSES[name], process.pid, disk, _environment(name))
+            yield Host(name, ADDRESSES[name], process.pid)
         finally:
             process.stdin.close()
             try:
                 process.wait(_END_S)  # for the last process of the host
             finally:
                 process.kill()
-
-
-def _environment(name: str) -> dict[str, str]:
-    """Threads as few as there are cores for two hosts; nothing that an outer torchrun may have said."""
-    return {"OMP_NUM_THREADS": "1", "HOSTNAME": name}
 
 
 def _join(first: Host, second: Host, rate: str | None) -> None:
@@ -171,12 +165,55 @@ def _join(first: Host, second: Host, rate: str | None) -> None:
             host.run("ip", "address", "add", f"{host.address}/24", "dev", LINK)
             host.run("ip", "link", "set", LINK, "up")
             if rate is not None:
-                # A burst is one whole packet as the kernel hands it over (64 KiB) and a bit more.
-                host.run("tc", "qdisc", "add", "dev", LINK, "root", "tbf", "rate", rate, "burst", "128kb",
-                         "latency", "100ms")  # fmt: skip
+                # A burst holds whole packets as the kernel hands them over, of up to 64 KiB.
+                limit = ["tbf", "rate", rate, "burst", "128kb", "latency", "100ms"]
+                host.run("tc", "qdisc", "add", "dev", LINK, "root", *limit)
     except subprocess.CalledProcessError as error:
-        raise NoHostsError(f"{' '.join(error.cmd)}: {error.stderr.strip()}") from error
+        raise NoHostsError(f"a link of limited rate is not allowed here: {error.stderr.strip()}") from error
 
 
 def _output(command: Sequence[str]) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+@dataclass
+class Job:
+    """The same program on both hosts, and what it says there."""
+
+    hosts: Hosts
+    programs: list[subprocess.Popen[bytes]]
+    logs: list[Path]
+
+    @property
+    def running(self) -> bool:
+        return any(program.poll() is None for program in self.programs)
+
+    def wait(self, seconds: float) -> list[int]:
+        """How the programs ended; an error with all they said if they do not."""
+        try:
+            return [program.wait(seconds) for program in self.programs]
+        except subprocess.TimeoutExpired:
+            raise TimeoutError(self.said()) from None
+
+    def said(self) -> str:
+        return "\n".join(f"--- {host.name}\n{log.read_text()}" for host, log in zip(self.hosts, self.logs, strict=True))
+
+
+def start_ranks(hosts: Hosts, program: Sequence[object], logs: Path, **environment: str) -> Job:
+    """Starts a Python program as one rank per host, without torchrun."""
+    told = {"WORLD_SIZE": str(len(hosts)), "MASTER_ADDR": hosts[0].address, "MASTER_PORT": str(PORT), **environment}
+    paths = [logs / f"{host.name}.log" for host in hosts]
+    command = [sys.executable, *program]
+    programs = [host.start(command, paths[k], **told, RANK=str(k), LOCAL_RANK="0") for k, host in enumerate(hosts)]
+    return Job(hosts, programs, paths)
+
+
+def start_torchrun(
+    hosts: Hosts, program: Sequence[object], logs: Path, *, options: Sequence[object] = (), **environment: str
+) -> Job:
+    """Starts a Python program on both hosts with torchrun, which meet at the first."""
+    meet = ["--nnodes", len(hosts), "--rdzv-backend", "c10d", "--rdzv-endpoint", f"{hosts[0].address}:{PORT}"]
+    command = [sys.executable, "-m", "torch.distributed.run", *meet, *options, *program]
+    paths = [logs / f"{host.name}.log" for host in hosts]
+    programs = [host.start(command, path, **environment) for host, path in zip(hosts, paths, strict=True)]
+    return Job(hosts, programs, paths)

@@ -40,7 +40,7 @@ def test_a_choice_is_a_value() -> None:
     with pytest.raises(FrozenInstanceError):
         Sieve().size = 4  # type: ignore[misc]
     with pytest.raises(TypeError):
-        Sieve(4)  # type: ignore[misc]
+        Sieve(4)  # type: ignore[call-arg]
 
 
 def test_its_json_is_its_name_and_all_options() -> None:

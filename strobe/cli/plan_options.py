@@ -51,9 +51,9 @@ DeadlineOption = Annotated[
 ]
 
 
-def _choice(axis: str) -> Any:
-    help = f"{QUESTIONS[axis].capitalize()}."
-    return typer.Option(metavar="CHOICE", help=help, show_default="the plan's", rich_help_panel=RANKS_PANEL)
+def _choice(axis: str, example: str) -> Any:
+    help = f"{QUESTIONS[axis].capitalize()}, such as {example}."
+    return typer.Option(metavar="CHOICE", help=help, show_default=False, rich_help_panel=RANKS_PANEL)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,12 +70,12 @@ class RankOptions:
         ),
     ] = None
     plan: PlanOption = None
-    placement: Annotated[str | None, _choice("placement")] = None
-    batching: Annotated[str | None, _choice("batching")] = None
-    structure: Annotated[str | None, _choice("structure")] = None
-    time: Annotated[str | None, _choice("time")] = None
-    schedule: Annotated[str | None, _choice("schedule")] = None
-    sync: Annotated[str | None, _choice("sync")] = None
+    placement: Annotated[str | None, _choice("placement", "metis")] = None
+    batching: Annotated[str | None, _choice("batching", "windows:size=8")] = None
+    structure: Annotated[str | None, _choice("structure", "halo")] = None
+    time: Annotated[str | None, _choice("time", "relay:groups=32")] = None
+    schedule: Annotated[str | None, _choice("schedule", "in-order")] = None
+    sync: Annotated[str | None, _choice("sync", "average:every=4")] = None
     deadline: DeadlineOption = None
     max_restarts: Annotated[
         int | None,
@@ -87,8 +87,8 @@ class RankOptions:
         ),
     ] = None
 
-    def chosen(self, earlier: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """What training is told; what nobody said is as in the earlier run, if there is one."""
+    def chosen(self, earlier: Path | None = None) -> dict[str, Any]:
+        """What training is told; what nobody said is as in the run that is resumed, if one is."""
         found = {
             "plan": self._plan(earlier),
             "ranks": self._ranks(earlier),
@@ -97,27 +97,34 @@ class RankOptions:
         }
         return {name: value for name, value in found.items() if value is not None}
 
-    def _ranks(self, earlier: Mapping[str, Any] | None) -> int | None:
+    def _ranks(self, earlier: Path | None) -> int | None:
         from strobe.comm.launch import in_ranks
+        from strobe.engine.record import read_config
 
         if not in_ranks():
-            return self.ranks if self.ranks is not None or earlier is None else int(earlier["ranks"])
+            return self.ranks if self.ranks is not None or earlier is None else int(read_config(earlier)["ranks"])
         if self.ranks not in (None, num_ranks()):
             raise OptionError(f"this is one of {num_ranks()} ranks that torchrun has started: leave --ranks out")
+        if self.max_restarts is not None:
+            raise OptionError(
+                "torchrun starts failed ranks again, as often as its own --max-restarts says: leave ours out"
+            )
         return None
 
-    def _plan(self, earlier: Mapping[str, Any] | None) -> Plan | None:
+    def _plan(self, earlier: Path | None) -> Plan | None:
         axes = ("placement", "batching", "structure", "time", "schedule", "sync")
         varied = {axis: text for axis in axes if (text := getattr(self, axis)) is not None}
         if self.plan is None and not varied:
             return None
-        from strobe.plan import Plan
+        return vary(_usual_plan(earlier) if self.plan is None else read_plan(self.plan), varied)
 
-        if self.plan is not None:
-            start = read_plan(self.plan)
-        else:
-            start = Plan() if earlier is None else Plan.from_json(earlier["plan"])
-        return vary(start, varied)
+
+def _usual_plan(earlier: Path | None) -> Plan:
+    """Where choices start from if nobody names a plan."""
+    from strobe.engine.record import read_config
+    from strobe.plan import Plan
+
+    return Plan() if earlier is None else Plan.from_json(read_config(earlier)["plan"])
 
 
 def num_ranks(wanted: int | None = None) -> int:

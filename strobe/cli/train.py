@@ -80,10 +80,8 @@ def train(
     It ends with exit code 0 when all is well, 2 if something was asked that cannot be done, 3 if a rank failed, 130
     after Ctrl-C.
     """
-    from strobe.engine.record import read_config
-
     place = run_place(where, graph, what.model or USUAL_MODEL)
-    earlier = read_config(place) if where.resume else None
+    earlier = place if where.resume else None
     run = _trained(
         place,
         quiet,
@@ -129,10 +127,10 @@ def _trained(place: Path, quiet: bool, **chosen: Any) -> Run:
 
 def _and_how(said: str, place: Path) -> str:
     """With how to go on; nothing where there is no checkpoint to go on from."""
-    from strobe.engine.checkpoint import LAST
+    from strobe.engine.checkpoint import has_checkpoint
 
     how = f"go on with: strobe train --resume --out {shlex.quote(str(place))}"
-    return f"{said}\n{how}" if (place / LAST).exists() else ""
+    return f"{said}\n{how}" if has_checkpoint(place) else ""
 
 
 def _show(run: Run, place: Path, quiet: bool) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -55,22 +55,21 @@ class WhatOptions:
         typer.Option("--task-option", metavar="NAME=VALUE", help="An option of the task, such as ahead=2."),
     ] = None
 
-    def chosen(self, earlier: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """What training is told; what nobody said is left to the earlier run, if there is one."""
+    def chosen(self, earlier: Path | None = None) -> dict[str, Any]:
+        """What training is told; what nobody said is left to the run that is resumed, if one is."""
         name = self.model or (None if earlier else USUAL_MODEL)
         return {"model": name, "model_options": self._model_options(name, earlier), "task": self._task(earlier)}
 
-    def _model_options(self, name: str | None, earlier: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    def _model_options(self, name: str | None, earlier: Path | None) -> dict[str, Any] | None:
         pairs = self.model_option or []
         if not pairs and self.hidden is None:
             return None
         if name is None:
-            assert earlier is not None
-            name = str(earlier["model"]["name"])
+            name = _name_in(earlier, "model")
         options = read_options(pairs, model_hints(name), f"the model {name}")
         return options if self.hidden is None else {"hidden": self.hidden, **options}
 
-    def _task(self, earlier: Mapping[str, Any] | None) -> str | Task | None:
+    def _task(self, earlier: Path | None) -> str | Task | None:
         if not self.task_option:
             return self.task
         from strobe.tasks import make_task
@@ -79,8 +78,16 @@ class WhatOptions:
         if name is None:
             if earlier is None:
                 raise OptionError("--task-option needs to know which task: give --task, too")
-            name = str(earlier["task"]["name"])
+            name = _name_in(earlier, "task")
         return make_task(name, **read_options(self.task_option, task_hints(name), f"the task {name}"))
+
+
+def _name_in(earlier: Path | None, what: str) -> str:
+    """Which model or task an earlier run has. Read when it is needed: not every host has the run's directory."""
+    from strobe.engine.record import read_config
+
+    assert earlier is not None
+    return str(read_config(earlier)[what]["name"])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,11 @@ from contextlib import contextmanager
 from time import perf_counter, process_time
 from typing import Any
 
-PHASES = ("prepare", "forward", "backward", "sync", "evaluate", "save")
+PEAKS = ("memory_bytes", "device_bytes")
+
+Slot = tuple[str, int, int, float, float]
+"""Phase, number of the relayed time stage, slot of its pipeline, began, ended: on a clock that all processes of a
+machine share."""
 
 
 class Ledger:
@@ -17,8 +21,7 @@ class Ledger:
     Bytes are payload, by phase and kind (halo, relay, shuffle, gradients, …). Seconds: ``exposed`` is spent waiting
     for rows, states or gradients of others, ``waiting`` for numbers that merely agree on something (it is there that
     the uneven load of ranks shows), ``hidden`` is the time messages travelled while this rank computed; what remains
-    of a phase is its own work. ``slots`` tells when each part of each relayed time stage ran, as (stage, slot, began,
-    ended) on a clock that all processes of a machine share.
+    of a phase is its own work. ``slots`` tells when each part of each relayed time stage ran.
     """
 
     def __init__(self) -> None:
@@ -36,7 +39,7 @@ class Ledger:
         self.messages: dict[tuple[str, str], int] = defaultdict(int)
         self.seconds: dict[str, float] = defaultdict(float)
         self.counts: dict[str, int] = defaultdict(int)
-        self.slots: list[tuple[int, int, float, float]] = []
+        self.slots: list[Slot] = []
         self._stages = 0
         self._hidden_until = 0.0
         self._began, self._cpu_began = perf_counter(), process_time()
@@ -88,6 +91,10 @@ class Ledger:
         for name, number in counts.items():
             self.counts[name] += number
 
+    def ran(self, stage: int, slot: int, began: float) -> None:
+        """A part of a relayed time stage has run, until now."""
+        self.slots.append((self.phase_now, stage, slot, began, perf_counter()))
+
     def next_stage(self) -> int:
         """The number of the relayed time stage that begins now."""
         self._stages += 1
@@ -103,6 +110,7 @@ class Ledger:
             "seconds": {name: round(value, 6) for name, value in self.seconds.items()},
             "total_s": round(perf_counter() - self._began, 6),
             "cpu_s": round(process_time() - self._cpu_began, 6),
+            "slots": self.slots,
             **dict(self.counts),
         }
         self.clear()
@@ -114,14 +122,18 @@ def _named(counts: dict[tuple[str, str], int]) -> dict[str, int]:
 
 
 def merged(ledgers: list[dict[str, Any]]) -> dict[str, Any]:
-    """Ledgers of one rank's epochs added up."""
+    """Ledgers of one rank's epochs added up; of memory the most it ever held."""
     total: dict[str, Any] = {}
     for ledger in ledgers:
         for name, value in ledger.items():
+            if name == "slots":
+                continue  # when things ran adds up to nothing
             if isinstance(value, dict):
                 into = total.setdefault(name, {})
                 for key, number in value.items():
                     into[key] = into.get(key, 0) + number
+            elif name in PEAKS:
+                total[name] = max(total.get(name, 0), value)
             else:
                 total[name] = total.get(name, 0) + value
     return total

@@ -9,7 +9,7 @@ from html import escape
 from typing import Any
 
 from strobe.engine.summary import figure
-from strobe.report.page import PALETTE
+from strobe.palette import PALETTE
 
 History = Sequence[Mapping[str, Any]]
 Points = list[tuple[float, float]]

@@ -10,9 +10,11 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 from strobe.atomic import UNFINISHED, without_nan, write_json, write_whole
 from strobe.engine.checkpoint import Checkpoints, State
@@ -22,6 +24,7 @@ from strobe.graph.lock import WriteLock
 
 FORMAT, VERSION = "strobe-run", 2
 CONFIG, LINES, RESULT, CURVE = "config.json", "record.jsonl", "result.json", "learning_curve.svg"
+SLOTS = "relay.svg"
 _OF_VERSION_1 = "last.pt"
 
 
@@ -48,8 +51,8 @@ class Record:
     def save(self, state: State) -> None:
         """A checkpoint."""
 
-    def finish(self, result: dict[str, Any], curve: str) -> None:
-        """Training is over and scored."""
+    def finish(self, result: dict[str, Any], pictures: Mapping[str, str | None]) -> None:
+        """Training is over and scored. Pictures (SVG) by name; None where there is nothing to show."""
 
     def close(self) -> None:
         """Lets go of the directory."""
@@ -87,7 +90,7 @@ class RunDirectory(Record):
         self.path.mkdir(exist_ok=True)
         if self.earlier is None:
             self._checkpoints.clear()
-            for name in (RESULT, CURVE, LINES, _OF_VERSION_1):
+            for name in (RESULT, CURVE, SLOTS, LINES, _OF_VERSION_1):
                 (self.path / name).unlink(missing_ok=True)
             for old in self.path.glob(EVENTS):
                 old.unlink()
@@ -121,10 +124,12 @@ class RunDirectory(Record):
         # The lines of its epochs go to the disk before it.
         self._checkpoints.save(state, first=lambda: os.fsync(self._file.fileno()))
 
-    def finish(self, result: dict[str, Any], curve: str) -> None:
+    def finish(self, result: dict[str, Any], pictures: Mapping[str, str | None]) -> None:
         self._checkpoints.wait()  # a run with a result has all its checkpoints
         write_json(self.path / RESULT, result)
-        write_whole(self.path / CURVE, lambda file: file.write(curve.encode()))
+        for name, picture in pictures.items():
+            if picture is not None:
+                write_whole(self.path / name, partial(_write_text, picture))
         scores = {name: result[name] for name in ("best_epoch", "validation", "test")}
         self.event("finish", epoch=result["epochs"], **scores)
 
@@ -208,3 +213,7 @@ def _refuse(path: Path, resume: bool, overwrite: bool) -> None:
             f"there is a run at {path} already: go on with it (--resume), choose another place (--out), or replace "
             "it (--overwrite)"
         )
+
+
+def _write_text(text: str, file: BinaryIO) -> None:
+    file.write(text.encode())

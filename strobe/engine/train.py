@@ -29,9 +29,10 @@ from strobe.engine.launch import Place, Team, as_rank_of_torchrun, in_processes
 from strobe.engine.machine import peak_bytes, random_state, seed_all
 from strobe.engine.passes import ask, count, detached, window_loss
 from strobe.engine.progress import Progress
-from strobe.engine.record import Record, open_record
+from strobe.engine.record import CURVE, SLOTS, Record, open_record
 from strobe.engine.run import Run
 from strobe.engine.settings import Settings
+from strobe.engine.slots import Slots, busy_share, slots_svg
 from strobe.engine.source import GraphLike
 from strobe.engine.windows import Window
 from strobe.errors import StrobeError
@@ -109,15 +110,17 @@ def train_here(given: Given, place: Place, watch: Progress, comm: Comm) -> Run:
         before_s = sum(line["train_s"] + line["evaluate_s"] for line in state.history)  # of the run that is resumed
         with comm.ledger.phase("prepare"):
             windows = prepared(job, watch)
-        record.event("prepared", prepare_s=round(perf_counter() - began, 6), **ledgers(job))
+        did = ledgers(job)
+        did.pop("slots", None)
+        record.event("prepared", prepare_s=round(perf_counter() - began, 6), **did)
         try:
-            fit(job, state, windows, record, watch)
+            slots = fit(job, state, windows, record, watch)
         except KeyboardInterrupt:
             record.event("interrupted", epoch=state.epoch)
             raise
         run = finish(job, state, windows, watch)
         run.seconds, run.path = before_s + perf_counter() - began, record.path
-        record.finish(run.to_json(), run.curve())
+        record.finish(run.to_json(), {CURVE: run.curve(), SLOTS: slots_svg(slots)})
     return run
 
 
@@ -146,8 +149,12 @@ def _optimiser(weights: list[nn.Parameter], job: Job) -> torch.optim.Optimizer:
     return torch.optim.Adam(weights, lr=settings.lr, weight_decay=settings.weight_decay, fused=fused)
 
 
-def fit(job: Job, state: State, windows: Prepared, record: Record, watch: Progress) -> None:
-    """Epochs until there are enough, or until the validation metric has stopped getting better."""
+def fit(job: Job, state: State, windows: Prepared, record: Record, watch: Progress) -> Slots:
+    """Epochs until there are enough, or until the validation metric has stopped getting better.
+
+    Gives when relayed time stages ran in the last one.
+    """
+    slots: Slots = []
     settings, problem, comm = job.settings, job.problem, job.comm
     weights = state.optimiser.param_groups[0]["params"]
     sync = job.plan.sync.start(weights, comm)
@@ -172,11 +179,13 @@ def fit(job: Job, state: State, windows: Prepared, record: Record, watch: Progre
         line |= {"train_s": round(trained - started, 6), "evaluate_s": round(perf_counter() - trained, 6)}
         line |= peak_bytes(job.device)
         line |= ledgers(job)
+        slots = line.pop("slots", [])
         state.history.append(line)
         save(job, state, record, line)
         watch.epoch(line)
     sync.close()
     save(job, state, record)
+    return slots
 
 
 def train_epoch(job: Job, state: State, sync: Syncing, steps: list[list[Window]], epoch: int, watch: Progress) -> float:
@@ -240,7 +249,10 @@ def ledgers(job: Job) -> dict[str, Any]:
         job.comm.ledger.clear()
         return {}
     mine = job.comm.ledger.cut() | peak_bytes(job.device)
-    return {"ranks": job.comm.collect(mine, kind="ledger")}
+    everyone = job.comm.collect(mine, kind="ledger")
+    slots = [each.pop("slots") for each in everyone]
+    busy = busy_share(slots)
+    return {"ranks": everyone, "slots": slots} | ({} if busy is None else {"busy": busy})
 
 
 def save(job: Job, state: State, record: Record, line: dict[str, Any] | None = None) -> None:

@@ -131,7 +131,7 @@ class Relaying(Timing):
             began = perf_counter()
             out, final = encode(encoder, apart(rows, x), shape.unpack(begin), task.sequences)
             last = shape.pack(final)
-            self.comm.ledger.slots.append((post.number, task.slot, began, perf_counter()))
+            self.comm.ledger.ran(post.number, task.slot, began)
             if task.tells:
                 tokens.append(_Leave.apply(post, number, anchor(last), last))  # type: ignore[no-untyped-call]
             outs.append(out)
@@ -224,7 +224,7 @@ class _Errand(Errand):
 
     def give(self, stage: int, last: Sequence[Tensor]) -> None:
         task = self._post.tasks[stage]
-        self._post.comm.ledger.slots.append((self._post.number, task.slot, self._began, perf_counter()))
+        self._post.comm.ledger.ran(self._post.number, task.slot, self._began)
         for to, places in task.tells.items():
             self._post.comm.send(to, _rows(last, places + self._cuts[stage]), kind=KIND, tag=task.tag)
 
@@ -234,9 +234,11 @@ class _Errand(Errand):
     def take_back(self, stage: int, d_last: Sequence[Tensor]) -> None:
         for places, arrival in self._post.coming_back(stage):
             _put(d_last, places + self._cuts[stage], arrival.wait(), add=True)
+        self._began = perf_counter()
 
     def give_back(self, stage: int, d_first: Sequence[Tensor]) -> None:
         task = self._post.tasks[stage]
+        self._post.comm.ledger.ran(self._post.number, task.slot, self._began)
         for source, places in task.hears.items():
             at = places + self._cuts[stage]
             self._post.comm.send(source, _rows(d_first, at), kind=KIND, tag=task.heard_tags[source])

@@ -168,7 +168,8 @@ class Sequences:
         """The same tiles as arrays, for kernels that walk them."""
         grid = self._grids.get(rows)
         if grid is None:
-            mean = max(self.num_cells / max(self.num_snapshots, 1), 1.0)
+            filled = sum(stop > start for start, stop in pairwise(self.cell_ptr))  # a rank may have few of them
+            mean = max(self.num_cells / max(filled, 1), 1.0)
             width = max(1, min(MAX_TILE_SLOTS, round(rows * self.num_slots / mean)))
             cuts = (0, self.num_slots) if self.hand is None else self.hand.cuts
             starts = [np.arange(first, end, width) for first, end in pairwise(cuts)]

@@ -1,4 +1,4 @@
-"""What there is to do: a unit for every cell and one for every arc that ends in it."""
+"""What there is to do, in arcs: those that end in a cell, and what the cell itself is worth."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import numpy as np
 
 from strobe.graph import DynamicGraph, Snapshot
 from strobe.ops.csr import IntArray
-from strobe.placement.base import Placed
+from strobe.placement.base import CELL_LOAD, Placed
 
 
 def loads_of_cells(snapshot: Snapshot) -> IntArray:
     """What every cell of a snapshot costs, [n]."""
-    return snapshot.in_degree.astype(np.int64) + 1
+    return snapshot.in_degree.astype(np.int64) + CELL_LOAD
 
 
 def loads_of_nodes(graph: DynamicGraph) -> IntArray:

@@ -10,8 +10,9 @@ import numpy as np
 
 from strobe.graph.stats import GraphStats
 from strobe.numbers import count, file_size, number_of, percent
+from strobe.palette import PALETTE
 from strobe.report import graph_captions as say
-from strobe.report.page import PALETTE, Plot, Tile, new_figure, page
+from strobe.report.page import Plot, Tile, new_figure, page
 
 
 def graph_page(stats: GraphStats, title: str) -> str:

@@ -11,8 +11,8 @@ from typing import Any
 
 from strobe.atomic import write_whole
 from strobe.errors import MissingPackageError, OptionError
+from strobe.palette import PALETTE
 
-PALETTE = ("#3b7dd8", "#e08214", "#2a9d8f", "#b5527c")
 """Told apart by most kinds of colour blindness, and readable on white and on near-black."""
 
 _DOCTYPE = "<!doctype html>"

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from strobe.cli.main import app
 from strobe.cli.run_options import model_hints, read_options, task_hints
 from strobe.cli.train import RunInterruptedError
+from strobe.engine.checkpoint import has_checkpoint
 from strobe.errors import FormatError, OptionError, StrobeError, UnknownNameError
 from strobe.graph.synthetic import Social
 from strobe.options import in_words
@@ -90,12 +91,14 @@ def test_a_resumed_run_needs_nothing_but_its_place() -> None:
 
 def test_options_reach_the_settings_the_model_and_the_task() -> None:
     chosen = ["--lr", 0.02, "--window", 3, "--clip", 1, "--patience", 5, "--seed", 7, "--threads", 1]
+    chosen += ["--optimiser", "sgd", "--precision", "float64"]
     chosen += ["--model-option", "layers=2", "--task-option", "ahead=2", "--task-option", "from-last=no"]
     run("friends", *QUICK, *chosen, "-o", "run", "-q")
     found = config("run")
     assert found["model"]["options"] == {"hidden": 4, "layers": 2}
     assert (found["task"]["ahead"], found["task"]["from_last"]) == (2, False)
     wanted = {"lr": 0.02, "window": 3, "clip": 1.0, "patience": 5, "seed": 7, "threads": 1}
+    wanted |= {"optimiser": "sgd", "precision": "float64"}
     assert wanted.items() <= found["settings"].items()
 
 
@@ -124,6 +127,7 @@ def test_a_data_set_is_trained_on_by_name(monkeypatch: pytest.MonkeyPatch, frien
         (["friends", "--task-option", "ahead=2"], OptionError, "give --task"),
         (["friends", "--epochs", "0"], OptionError, "epochs must be at least 1"),
         (["friends", "--device", "gpu"], OptionError, "a device is auto, cpu, cuda"),
+        (["friends", "--optimiser", "adm"], OptionError, "must be adam or sgd, not 'adm'"),
         (["friends", "--resume"], FormatError, "to resume"),
         (["--resume", "--out", "nowhere"], FormatError, "there is no run at nowhere"),
     ],
@@ -144,7 +148,7 @@ def test_ctrl_c_ends_with_130_and_says_how_to_go_on() -> None:
     arguments = [*PROGRAM, "--epochs", "1000000", "--patience", "0"]
     running = subprocess.Popen(arguments, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     deadline = monotonic() + 60
-    while not Path("run/last.pt").exists():
+    while not has_checkpoint(Path("run")):
         assert monotonic() < deadline
         assert running.poll() is None, running.communicate()
         sleep(0.05)

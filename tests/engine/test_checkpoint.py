@@ -16,12 +16,17 @@ import torch
 from torch import nn
 
 import strobe
-from strobe.engine import checkpoint
+from strobe.engine import Progress, checkpoint
 from strobe.engine.checkpoint import BEST, LAST, Checkpoints, State, has_checkpoint, read
+from strobe.engine.job import Given
+from strobe.engine.launch import Place
 from strobe.engine.machine import random_state
+from strobe.engine.run import Run
 from strobe.engine.settings import Settings
+from strobe.engine.train import train_here
 from strobe.errors import FormatError, OptionError
 from tests.engine.runs import CtrlC, Noisy, same_tensors, small_graph
+from tests.ranks import as_threads
 
 CHOSEN: dict[str, Any] = {"window": 2, "clip": 1.0, "patience": 0}
 
@@ -119,6 +124,20 @@ def test_a_run_goes_on_with_another_number_of_ranks(tmp_path: Path, before: int,
         assert line["loss"] == pytest.approx(wanted["loss"], rel=1e-9)
         assert line["validation"]["mse"] == pytest.approx(wanted["validation"]["mse"], rel=1e-9)
     assert resumed.test["mse"] == pytest.approx(unstopped.test["mse"], rel=1e-9)
+
+
+def test_ranks_that_go_on_know_the_epochs_before(tmp_path: Path) -> None:
+    given = Given(small_graph(), "tgcn", "regression", changes={"epochs": 2, "threads": 1})
+
+    def trained(resume: bool) -> list[Run]:
+        place = Place(tmp_path / "run", resume=resume)
+        return as_threads(lambda comm: train_here(given, place, Progress(), comm), 2)
+
+    before = trained(resume=False)
+    after = trained(resume=True)  # no epoch is left, but the best is looked up on every rank
+    losses = [line["loss"] for line in before[0].history]
+    assert [[line["loss"] for line in run.history] for run in after] == [losses, losses]
+    assert after[0].test == after[1].test
 
 
 def a_state(epoch: int = 0) -> State:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
@@ -12,8 +12,10 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 from strobe.exchange.legs import NOBODY
+from strobe.models import time
 from strobe.ops.csr import IntArray
 from strobe.ops.sequences import Sequences
 
@@ -152,21 +154,57 @@ def _stacked(rows: list[Tensor], like: Tensor) -> Tensor:
     return torch.stack(rows) if rows else like
 
 
+class Kernel(nn.Module):
+    """A time stage of ours with two inputs, whose states begin with a number that is learnt if ``begins`` says so."""
+
+    relays: ClassVar[bool] = True
+    hands_over: ClassVar[bool] = True
+
+    def __init__(self, *modules: nn.RNNBase, begins: bool) -> None:
+        super().__init__()
+        self.inner = nn.ModuleList(module.double() for module in modules)
+        self.begin = nn.Parameter(torch.tensor(0.3, dtype=torch.float64), begins)
+
+    def encode(self, x: Sequence[Tensor], state: Any | None, sequences: Sequences) -> tuple[Tensor, Any]:
+        if state is None:
+            nobody = Sequences((0,), np.empty(0, np.int64), sequences.num_slots, sequences.device)
+            zeros = self._encode([each[:0] for each in x], None, nobody)[1]
+            state = tree_map(lambda leaf: leaf + self.begin, zeros)
+        return self._encode(x, state, sequences)
+
+    def _encode(self, x: Sequence[Tensor], state: Any | None, sequences: Sequences) -> tuple[Tensor, Any]:
+        """One module reads both inputs side by side; of several, one on top of the other, the second comes out."""
+        if len(self.inner) > 1:
+            return time.Stack(list(self.inner)).encode(x, state, sequences)
+        return time.as_time(self.inner[0]).encode(torch.cat(list(x), 1), state, sequences)
+
+
+KINDS: dict[str, Callable[..., nn.Module]] = {
+    "slow": Slow,
+    "gru": lambda inputs, **how: Kernel(nn.GRU(inputs + 1, 3), **how),
+    "lstm of two layers": lambda inputs, **how: Kernel(nn.LSTM(inputs + 1, 3, num_layers=2), **how),
+    "stack": lambda inputs, **how: Kernel(nn.LSTM(inputs, 1), nn.LSTM(1, 1), **how),
+}
+"""Time stages from so many columns and one beside them to three columns, by name."""
+
+
 @dataclass(frozen=True)
 class Stage:
     """A stack of two time stages with inputs for all cells of a table, and what their outputs are pulled towards."""
 
-    encoders: list[Slow]
+    encoders: list[Any]
     x: Tensor  # [C, 2]
     beside: Tensor  # [C, 1]
     aim: Tensor  # [C, 3]
 
     @classmethod
-    def over(cls, table: Table, *, begins: bool = True) -> Stage:
+    def over(cls, table: Table, kind: str = "slow", *, begins: bool = True) -> Stage:
+        """Of some kind; ``begins``: first states are learnt."""
         torch.manual_seed(0)
         number = len(table.cells())
         x, beside, aim = (torch.randn(number, width, dtype=torch.float64) for width in (2, 1, 3))
-        return cls([Slow(2, begins=begins), Slow(3, begins=begins)], x.requires_grad_(), beside.requires_grad_(), aim)
+        encoders = [KINDS[kind](inputs, begins=begins) for inputs in (2, 3)]
+        return cls(encoders, x.requires_grad_(), beside.requires_grad_(), aim)
 
     def leaves(self) -> list[Tensor]:
         return [self.x, self.beside, *(each for encoder in self.encoders for each in encoder.parameters())]
@@ -198,4 +236,4 @@ def alone(stage: Stage, table: Table, cuts: list[int], *, learns: bool = True) -
 
 
 def detached(state: Any) -> Any:
-    return torch.utils._pytree.tree_map(Tensor.detach, state)
+    return tree_map(Tensor.detach, state)

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from itertools import pairwise
+from itertools import pairwise, permutations
 from unittest.mock import patch
 
 import numpy as np
@@ -143,6 +143,23 @@ def test_a_rank_is_as_late_as_the_longest_way_to_it_unless_ways_are_circular(
     assert (levels is None) == circular
     if levels is not None:
         assert levels.tolist() == [longest_way(crossed, to) for to in range(len(crossed))]
+
+
+@quick
+@given(tables(nobody=True))
+def test_ranks_come_in_turn_where_one_order_fits_all_sequences(table: Table) -> None:
+    visits = [[leg.rank for leg in table.legs() if leg.node == node] for node in range(table.num_nodes)]
+    fits = any(
+        all(len(set(visit)) == len(visit) and visit == sorted(visit, key=order.index) for visit in visits)
+        for order in permutations(range(table.num_ranks))
+    )
+    for rank, legs in enumerate(legs_of(table)):
+        assert legs.in_turn == fits
+        if fits:
+            assert len(set(legs.wave.tolist())) <= 1
+            assert len(set(legs.node.tolist())) == len(legs.node)
+        else:
+            assert legs.wave.tolist() == [leg.number for leg in table.legs(rank)]
 
 
 @pytest.mark.parametrize("order", [[0, 1, 2], [2, 0, 1]])

@@ -22,8 +22,9 @@ from strobe.exchange import legs as legs_module
 from strobe.exchange.legs import NOBODY, find_legs
 from strobe.exchange.relay import Packing, Relaying, Task
 from strobe.models.time import Recurrent
+from strobe.ops import native
 from strobe.ops.sequences import Sequences
-from tests.exchange.cases import Stage, Table, alone, detached, tables, windows
+from tests.exchange.cases import KINDS, Stage, Table, alone, detached, tables, windows
 from tests.ranks import as_threads
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -140,6 +141,18 @@ def test_in_time_blocks_a_rank_has_one_task_per_group() -> None:
         ]
 
 
+def test_where_sequences_go_round_in_circles_a_later_group_goes_before_a_later_wave() -> None:
+    table = Table(2, 4, [[0] * 4, [1] * 4, [0] * 4])
+    first, second = tasks_of(table, 2)
+    assert [(task.slot, task.legs.tolist()) for task in first.tasks] == [
+        (0, [0, 2]),  # the first legs of nodes 0 and 1, then those of 2 and 3, then the second ones
+        (1, [4, 6]),
+        (2, [1, 3]),
+        (3, [5, 7]),
+    ]
+    assert [(task.slot, task.legs.tolist()) for task in second.tasks] == [(1, [0, 1]), (2, [2, 3])]
+
+
 @pytest.mark.parametrize("groups", [0, -1])
 def test_fewer_than_one_group_is_refused(groups: int) -> None:
     with pytest.raises(OptionError, match=f"at least 1 group, not {groups}"):
@@ -157,12 +170,13 @@ def test_groups_are_a_whole_number() -> None:
 
 @dataclass(frozen=True)
 class Relayed:
-    """What a rank found: outputs of its cells, gradients, rows sent by phase and kind, stages it went through."""
+    """What a rank found: outputs of its cells, gradients, rows and bytes sent by phase and kind, what ran when."""
 
     outs: list[tuple[list[int], Tensor]]
     gradients: list[Tensor]
     sent: dict[tuple[str, str], int]
-    slots: list[tuple[int, int]]
+    num_bytes: dict[tuple[str, str], int]
+    slots: list[tuple[str, int, int]]
     states: list[Any]
 
 
@@ -187,8 +201,9 @@ def relayed(stage: Stage, table: Table, cuts: list[int], groups: int, *, learns:
                 outs.append((rows, out.detach()))
         with comm.ledger.phase("backward"):
             loss.backward()
-        slots = [(stage, slot) for stage, slot, _, _ in comm.ledger.slots]
-        return Relayed(outs, own.gradients(), dict(comm.ledger.rows_sent), slots, states)
+        slots = [(phase, stage, slot) for phase, stage, slot, _, _ in comm.ledger.slots]
+        sent = dict(comm.ledger.rows_sent), dict(comm.ledger.sent)
+        return Relayed(outs, own.gradients(), *sent, slots, states)
 
     with patch.object(legs_module, "MIN_CELLS", 1):
         return as_threads(work, table.num_ranks)
@@ -206,6 +221,10 @@ def assert_same(found: list[Relayed], expected: tuple[Tensor, list[Tensor]]) -> 
 
 def total(found: list[Relayed], phase: str, kind: str) -> int:
     return sum(each.sent.get((phase, kind), 0) for each in found)
+
+
+def num_bytes(found: list[Relayed], phase: str, kind: str) -> int:
+    return sum(each.num_bytes.get((phase, kind), 0) for each in found)
 
 
 def cut_edges(table: Table, cuts: list[int]) -> tuple[int, int]:
@@ -247,6 +266,14 @@ def test_states_without_history_come_without_gradients(drawn: tuple[Table, list[
     assert total(found, "backward", "relay") == within * len(stage.encoders)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("begins", [True, False], ids=["begins learnt", "begins fixed"])
+def test_a_rank_that_had_nothing_in_the_window_before_sends_gradients_back_there(kind: str, begins: bool) -> None:
+    table = Table(2, 2, [[0, 0], [1, 1]])
+    stage = Stage.over(table, kind, begins=begins)
+    assert_same(relayed(stage, table, [0, 1, 2], 1), alone(stage, table, [0, 1, 2]))
+
+
 def test_a_node_that_skips_windows_goes_on_where_it_stopped_on_whatever_rank_it_comes_back() -> None:
     table = Table(3, 3, [[0, 1, 0], [1, None, 0], [None, None, 2], [None, 1, None], [2, 0, None], [2, 0, 2]])
     cuts = [0, 1, 2, 3, 4, 6]
@@ -257,10 +284,36 @@ def test_a_node_that_skips_windows_goes_on_where_it_stopped_on_whatever_rank_it_
     assert [len(each.states[0]["rows"]) for each in found] == [1, 0, 2], "a state is held by one rank"
 
 
+@pytest.mark.parametrize("kind", ["gru", "lstm of two layers", "stack"])
+@sparing
+@given(windows(max_nodes=5, max_snapshots=5, min_ranks=2, nobody=True), st.integers(1, 3), st.booleans())
+def test_kernels_that_hand_states_over_themselves_are_exact_too(
+    kind: str, drawn: tuple[Table, list[int]], groups: int, learns: bool
+) -> None:
+    table, cuts = drawn
+    stage = Stage.over(table, kind, begins=learns)
+    found = relayed(stage, table, cuts, groups, learns=learns)
+    assert_same(found, alone(stage, table, cuts, learns=learns))
+    within, between = cut_edges(table, cuts)
+    width = {"gru": 3, "lstm of two layers": 12, "stack": 4}[kind]
+    for phase in ("forward", "backward"):
+        # Bytes, not rows: the states of two layers travel one after the other, or side by side.
+        assert num_bytes(found, phase, "relay") == within * len(stage.encoders) * width * 8
+    assert num_bytes(found, "forward", "carry") == between * len(stage.encoders) * width * 8
+    assert num_bytes(found, "backward", "carry") == (num_bytes(found, "forward", "carry") if learns else 0)
+
+
 def test_each_task_is_noted_with_its_stage_and_slot() -> None:
     table = Table(2, 4, [[0] * 4, [1] * 4])
     found = relayed(Stage.over(table), table, [0, 2], 2)
-    assert [each.slots for each in found] == [[(1, 0), (1, 1), (2, 0), (2, 1)], [(1, 1), (1, 2), (2, 1), (2, 2)]]
+    forward = [[(1, 0), (1, 1), (2, 0), (2, 1)], [(1, 1), (1, 2), (2, 1), (2, 2)]]
+    assert [each.slots for each in found] == [[("forward", *slot) for slot in slots] for slots in forward]
+    if native.library() is None:
+        return
+    in_kernels = relayed(Stage.over(table, "gru"), table, [0, 2], 2)
+    for each, slots in zip(in_kernels, forward, strict=True):
+        both = [*(("forward", *slot) for slot in slots), *(("backward", *slot) for slot in reversed(slots))]
+        assert each.slots == both, "in the kernels, and back from the last to the first"
 
 
 def test_a_stage_of_one_input_that_learns_nothing_is_relayed_too() -> None:

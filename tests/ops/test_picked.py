@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from strobe.ops.picked import joined, parted, picked
+from strobe.ops import native
+from strobe.ops.picked import add_rows, joined, parted, picked
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -90,3 +91,24 @@ def test_picked_rows_get_their_gradients_and_the_others_none(drawn: tuple[int, l
     expected = torch.zeros_like(x)
     expected[rows] = towards
     assert torch.equal(gradient, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("kernels", [True, False], ids=["kernels", "torch"])
+def test_rows_are_added_where_they_belong(dtype: torch.dtype, kernels: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not kernels:
+        monkeypatch.setattr(native, "library", lambda: None)
+    generator = torch.Generator().manual_seed(0)
+    for number, chosen, shape in ((5, [4, 0, 3], (2,)), (4, [], (3,)), (0, [], (1,)), (3, [2, 1, 0], (2, 2))):
+        out = torch.randn(number, *shape, dtype=dtype, generator=generator)
+        x = torch.randn(*reversed(shape), len(chosen), dtype=dtype, generator=generator)
+        x = x.permute(*reversed(range(x.ndim)))  # rows that are not dense
+        rows = torch.tensor(chosen, dtype=torch.int64)
+        expected = out.clone()
+        for place, row in enumerate(chosen):
+            expected[row] += x[place]
+        add_rows(out, rows, x)
+        torch.testing.assert_close(out, expected, rtol=0, atol=0)
+    many = torch.zeros(1000, 3, dtype=dtype)
+    add_rows(many, torch.arange(999, -1, -1), torch.arange(3000.0, dtype=dtype).reshape(1000, 3))
+    assert torch.equal(many.flip(0), torch.arange(3000.0, dtype=dtype).reshape(1000, 3))

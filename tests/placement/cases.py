@@ -8,6 +8,7 @@ import numpy as np
 
 from strobe.graph import DynamicGraph, from_edges
 from strobe.placement import Placed
+from strobe.placement.base import CELL_LOAD
 from tests.graphs import PlainGraph
 
 
@@ -40,7 +41,7 @@ def loads(plain: PlainGraph) -> dict[tuple[int, int], int]:
     """What every cell (t, node) costs."""
     cost: dict[tuple[int, int], int] = defaultdict(int)
     for t, v in plain.cells():
-        cost[t, v] += 1
+        cost[t, v] += CELL_LOAD
     for t in range(len(plain.snapshots)):
         for destination, _, _ in plain.arcs(t):
             cost[t, destination] += 1

@@ -1,0 +1,219 @@
+"""How well do several ranks share the work, what do they wait for, and what do they send?
+
+Seconds: one thread per rank, ranks on this machine's cores, runs of one and of several ranks in turns, medians of
+epochs after the first. An efficiency of 1 means that W ranks take a W-th of the time of one.
+
+Rows: what the ledgers of all ranks count in one forward pass of WD-GCN with two convolutions (one exchange along edges,
+one along time), on real graphs where they are at hand. Relay's share is of the fewest rows of the papers' placements.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import strobe
+from benchmarks.hosts import bytes_on_the_wire
+from benchmarks.record import Record, options, table
+from strobe.engine import Run
+from strobe.errors import StrobeError
+from strobe.graph import DynamicGraph
+from strobe.graph.synthetic import Social
+
+CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "halo": ("wd-gcn", {"layers": 2}, {"plan": "metis"}),
+    "groups": ("tgcn", {}, {"plan": "psg"}),
+    "relay": ("tgcn", {}, {"plan": "relay"}),
+    "relay, two convolutions": ("wd-gcn", {"layers": 2}, {"plan": "relay"}),
+}
+PAPERS = ("pss", "pts", "pss-ts", "metis")
+BLOCKS = "pss in blocks"
+KINDS = ("halo", "relay", "shuffle")
+
+
+def main() -> None:
+    chosen = options(__doc__ or "")
+    record = Record("scaling", chosen.quick)
+    with graphs(chosen.quick) as folder:
+        speed(record, folder, chosen.quick)
+        rows(record, chosen.quick)
+    try:
+        record.figures["ledger_vs_kernel_bytes"] = bytes_on_the_wire(quick=chosen.quick)
+    except StrobeError as error:
+        record.missing["ledger_vs_kernel_bytes"] = str(error)
+    print()
+    for name, value in record.figures.items():
+        print(f"{name}: {value:.3g}")
+    record.write(chosen.json)
+
+
+@contextmanager
+def graphs(quick: bool) -> Iterator[str]:
+    """A social network whose communities keep most edges to themselves, saved: every rank reads its part."""
+    nodes, snapshots, edges = (10_000, 10, 30_000) if quick else (50_000, 20, 150_000)
+    with tempfile.TemporaryDirectory() as folder:
+        made = Social(nodes=nodes, snapshots=snapshots, edges=edges, communities=64, inside=0.98, seed=1).write()
+        made.save(Path(folder) / "graph")
+        yield str(Path(folder) / "graph")
+
+
+def speed(record: Record, graph: str, quick: bool) -> None:
+    """Epochs of one and several ranks in turns."""
+    most = 2 if quick else max(2, min(8, (os.cpu_count() or 2) // 2 * 2))
+    counts = [ranks for ranks in (1, 2, 4, 8) if ranks <= most]
+    rounds, epochs = (1, 4) if quick else (3, 8)
+    cases = dict(list(CASES.items())[:2]) if quick else CASES
+    lines, samples = [], {}
+    for name, (model, model_options, plan) in cases.items():
+        runs: dict[int, list[Run]] = {ranks: [] for ranks in counts}
+        for _ in range(rounds):
+            for ranks in counts:
+                runs[ranks].append(trained(graph, model, model_options, epochs, ranks, **plan))
+        seconds = {ranks: statistics.median(_epochs(found)) for ranks, found in runs.items()}
+        samples[name] = {ranks: _epochs(found) for ranks, found in runs.items()}
+        for ranks in counts[1:]:
+            efficiency = seconds[1] / (ranks * seconds[ranks])
+            exposed, waiting, busy = (statistics.median(part(runs[ranks])) for part in (_exposed, _waiting, _busy))
+            load = statistics.median(_load(run) for run in runs[ranks])
+            sent = _sent(runs[ranks][0])
+            lines.append(
+                [
+                    name,
+                    ranks,
+                    f"{seconds[1]:.3f}",
+                    f"{seconds[ranks]:.3f}",
+                    f"{efficiency:.2f}",
+                    f"{exposed:.1%}",
+                    f"{waiting:.1%}",
+                    f"{load:.2f}",
+                    f"{sent / 1e6:.1f} MB",
+                ]
+            )
+            samples[f"{name}/{ranks}"] = {
+                "efficiency": efficiency,
+                "exposed": exposed,
+                "waiting": waiting,
+                "busy": busy,
+                "load": load,
+                "sent": sent,
+            }
+    two = {name: samples[f"{name}/2"] for name in cases}
+    record.figures["halo_efficiency_2"] = two["halo"]["efficiency"]
+    record.figures["groups_efficiency_2"] = two["groups"]["efficiency"]
+    record.figures["exposed_comm_share"] = two["halo"]["exposed"]
+    if not quick:
+        record.figures["relay_efficiency_2"] = two["relay"]["efficiency"]
+        record.figures["relay_busy_share"] = two["relay"]["busy"]
+    else:
+        run = trained(graph, "tgcn", {}, epochs, 2, plan="relay")
+        record.figures["relay_busy_share"] = statistics.median(_busy([run]))
+    record.samples["speed"] = samples
+    table(["plan", "ranks", "1 rank, s", "s", "efficiency", "exposed", "waiting", "load max/min", "sent"], lines)
+
+
+def rows(record: Record, quick: bool) -> None:
+    """Rows on the wire of our placement and the papers', from the ledgers of real ranks."""
+    found: dict[str, dict[str, int]] = {}
+    shares = []
+    for name, graph in real_graphs(quick):
+        for ranks in (4,) if quick else (4, 8):
+            plans = ("relay", "pts") if quick else ("relay", *PAPERS, BLOCKS)
+            sent = {plan: _rows(trained(graph, "wd-gcn", {"layers": 2}, 1, ranks, plan=_plan(plan))) for plan in plans}
+            found[f"{name}, {ranks}"] = sent
+            shares.append(sent["relay"] / min(sent[plan] for plan in PAPERS if plan in sent))
+    if not shares:
+        record.missing["relay_rows_vs_best_paper_mean"] = "no real graph is at hand: set STROBE_DATA"
+        return
+    record.samples["rows"] = found
+    record.figures["relay_rows_vs_best_paper_mean"] = statistics.mean(shares)
+    names = list(next(iter(found.values())))
+    print()
+    table(["graph, ranks", *names], [[name, *(f"{sent[plan]:,}" for plan in names)] for name, sent in found.items()])
+
+
+def real_graphs(quick: bool) -> Iterator[tuple[str, DynamicGraph]]:
+    """Edges live for three snapshots, as in our design; as733 once a week."""
+    wanted = {"mathoverflow_monthly": {"life": 3}, "as733": {}, "rust_git": {"life": 3}}
+    for name, how in list(wanted.items())[: 1 if quick else None]:
+        try:
+            graph = strobe.load(name, **how)
+        except StrobeError as error:
+            print(f"{name}: {error}")
+            continue
+        yield name, graph[::7] if name == "as733" else graph
+
+
+def trained(
+    graph: str | DynamicGraph, model: str, model_options: dict[str, Any], epochs: int, ranks: int, **chosen: Any
+) -> Run:
+    """A run that is trained and not scored in between."""
+    settings: dict[str, Any] = {"threads": 1, "evaluate_every": epochs + 1, "patience": 0, "epochs": epochs}
+    return strobe.train(
+        graph, model, "regression", model_options=model_options, ranks=ranks, deadline_s=600, **settings, **chosen
+    )
+
+
+def _plan(name: str) -> Any:
+    """A preset; ``pss`` with consecutive snapshots per rank, as some read it."""
+    if name != BLOCKS:
+        return name
+    from dataclasses import replace
+
+    from strobe.placement import BySnapshot
+    from strobe.presets import preset
+
+    return replace(preset("pss"), placement=BySnapshot(dealt=False))
+
+
+def _epochs(runs: list[Run]) -> list[float]:
+    return [line["train_s"] for run in runs for line in run.history[1:]]
+
+
+def _exposed(runs: list[Run]) -> list[float]:
+    """The share of training that a rank spends waiting for rows, states or gradients, mean over ranks."""
+    return [
+        statistics.mean(_share(rank, "exposed") for rank in line["ranks"]) for run in runs for line in run.history[1:]
+    ]
+
+
+def _waiting(runs: list[Run]) -> list[float]:
+    return [
+        statistics.mean(_share(rank, "waiting") for rank in line["ranks"]) for run in runs for line in run.history[1:]
+    ]
+
+
+def _busy(runs: list[Run]) -> list[float]:
+    return [line.get("busy", 0.0) for run in runs for line in run.history[1:]]
+
+
+def _share(rank: dict[str, Any], what: str) -> float:
+    seconds = rank["seconds"]
+    return float(seconds.get(what, 0.0) / sum(seconds[phase] for phase in ("prepare", "forward", "backward", "sync")))
+
+
+def _load(run: Run) -> float:
+    loads = [rank["cells"] + rank["arcs"] for rank in run.ranks]
+    return float(max(loads) / max(min(loads), 1))
+
+
+def _sent(run: Run) -> float:
+    """Bytes an epoch, all ranks."""
+    return float(sum(sum(rank["sent"].values()) for rank in run.ranks) / run.epochs)
+
+
+def _rows(run: Run) -> int:
+    return sum(
+        number
+        for rank in run.ranks
+        for name, number in rank["rows_sent"].items()
+        if name in {f"forward/{kind}" for kind in KINDS}
+    )
+
+
+if __name__ == "__main__":
+    main()

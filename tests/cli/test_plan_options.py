@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from strobe.batching import Windows
+from strobe.cli.plan_options import RankOptions, num_ranks, read_plan, split_plans, vary
+from strobe.engine.record import FORMAT, VERSION
+from strobe.engine.summary import choice_in_short, choices
+from strobe.errors import OptionError, StrobeError, UnknownNameError
+from strobe.exchange import Halo, Relay
+from strobe.placement import BySnapshot, Metis
+from strobe.plan import Plan
+from strobe.presets import PRESETS, preset
+from strobe.sync import Average
+
+
+def test_a_plan_is_a_preset_with_its_options() -> None:
+    assert read_plan("pss") == preset("pss")
+    assert read_plan("relay:size=8,groups=4") == preset("relay", size=8, groups=4)
+    assert read_plan("psg:stride=none") == preset("psg", stride=None)
+
+
+def test_a_plan_is_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps(preset("dbos").to_json()))
+    assert read_plan(str(path)) == preset("dbos")
+    path.write_text('{"batching": "windows"}')
+    assert read_plan(str(path)) == Plan(batching=Windows())
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", "is not JSON"),
+        ("[]", "does not hold a plan: a plan is an object with the axes store, placement"),
+        ('{"batchin": "full"}', "did you mean 'batching'"),
+        ('{"time": "relay"}', 'time belongs to "exchange"'),
+        ('{"batching": "fll"}', "did you mean 'full'"),
+        ('{"batching": {"name": "windows", "size": "x"}}', "size of batching windows must be a whole number"),
+    ],
+)
+def test_a_file_that_holds_no_plan_is_refused(text: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.json").write_text(text)
+    with pytest.raises(StrobeError, match=words):
+        read_plan(str(tmp_path / "mine.json"))
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "words"),
+    [
+        ("rely", UnknownNameError, "no plan named 'rely'; did you mean 'relay'"),
+        ("relay:grups=2", UnknownNameError, "did you mean 'groups'"),
+        ("relay:groups=two", OptionError, "groups of the plan relay must be a whole number, not 'two'"),
+        ("relay:8", OptionError, "name=value, not '8'"),
+        ("nowhere.json", OptionError, "strobe plans NAME --json > nowhere.json"),
+    ],
+)
+def test_a_plan_that_is_not_there_is_refused(text: str, kind: type[StrobeError], words: str) -> None:
+    with pytest.raises(kind, match=words):
+        read_plan(text)
+
+
+def test_choices_change_one_axis_each() -> None:
+    plan = vary(preset("pss"), {"placement": "metis", "structure": "halo"})
+    assert plan.placement == Metis()
+    assert plan.exchange.structure == Halo()
+    assert plan.exchange.time == Relay(groups=1)  # as the preset has it
+    assert vary(Plan(), {"placement": "by-snapshot:dealt=no"}).placement == BySnapshot(dealt=False)
+    assert vary(Plan(), {}) == Plan()
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_what_is_told_of_a_choice_is_read_again(name: str) -> None:
+    plan = preset(name)
+    texts = {axis: choice_in_short(axis, choice) for axis, choice in choices(plan.to_json()).items()}
+    assert vary(Plan(), texts) == plan
+
+
+@pytest.mark.parametrize(
+    ("axis", "text", "words"),
+    [
+        ("placement", "hsh", "no placement named 'hsh'; did you mean 'hash'"),
+        ("time", "rely", "no time choice named 'rely'; did you mean 'relay'"),
+        ("batching", "windows:siz=3", "did you mean 'size'"),
+        ("sync", "average:every=often", "every of sync average must be a whole number"),
+    ],
+)
+def test_a_choice_that_is_not_there_is_refused(axis: str, text: str, words: str) -> None:
+    with pytest.raises(StrobeError, match=words):
+        vary(Plan(), {axis: text})
+
+
+def test_plans_are_split_at_commas_and_keep_their_options() -> None:
+    assert split_plans("pss, relay:size=8,groups=4,mine.json") == ["pss", "relay:size=8,groups=4", "mine.json"]
+    assert split_plans("relay,relay:groups=1") == ["relay", "relay:groups=1"]
+    assert split_plans(",") == []
+
+
+def test_options_start_from_the_plan_that_is_named(tmp_path: Path) -> None:
+    assert RankOptions().chosen() == {}
+    assert RankOptions(plan="pss", sync="average:every=3").chosen() == {
+        "plan": vary(preset("pss"), {"sync": "average:every=3"})
+    }
+    assert RankOptions(sync="average:every=3", ranks=2, deadline=5.0, max_restarts=1).chosen() == {
+        "plan": Plan(sync=Average(every=3)),
+        "ranks": 2,
+        "deadline_s": 5.0,
+        "max_restarts": 1,
+    }
+
+
+def test_what_is_left_out_is_as_in_the_run_that_is_resumed(tmp_path: Path) -> None:
+    config = {"format": FORMAT, "version": VERSION, "ranks": 3, "plan": preset("pss").to_json()}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert RankOptions().chosen(tmp_path) == {"ranks": 3}
+    assert RankOptions(ranks=2).chosen(tmp_path) == {"ranks": 2}
+    assert RankOptions(sync="average").chosen(tmp_path)["plan"] == vary(preset("pss"), {"sync": "average"})
+
+
+def test_under_torchrun_ranks_and_restarts_are_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert (num_ranks(), num_ranks(3)) == (1, 3)
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    assert num_ranks() == 4
+    assert RankOptions(ranks=4).chosen() == {}
+    assert RankOptions().chosen(tmp_path / "on another host") == {}
+    with pytest.raises(OptionError, match="one of 4 ranks that torchrun has started: leave --ranks out"):
+        RankOptions(ranks=2).chosen()
+    with pytest.raises(OptionError, match="leave ours out"):
+        RankOptions(max_restarts=2).chosen()

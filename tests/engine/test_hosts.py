@@ -1,0 +1,194 @@
+"""Runs over a real network between two hosts, which are namespaces of this machine: tests/hosts.py."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+import pytest
+
+import strobe
+from strobe.engine.record import CONFIG, LINES
+from strobe.graph.synthetic import Social
+from tests.engine.runs import small_graph
+from tests.hosts import Host, Hosts, Job, NoHostsError, start_ranks, start_torchrun, two_hosts
+
+MakeHosts = Callable[[str], Hosts]
+STARTED_S = 90.0
+"""How long a job may take to begin on a busy machine."""
+DEADLINE_S = 5
+STOPPED = r"rank {} stopped in epoch \d+, step \d+, \w+: \w+ .+ failed: .+"
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Path:
+    """A folder of which each host has its own."""
+    return tmp_path / "disk"
+
+
+@pytest.fixture
+def hosts_at(disk: Path) -> Iterator[MakeHosts]:
+    """Makes two hosts with a link of some rate."""
+    with ExitStack() as left_behind:
+
+        def make(rate: str) -> Hosts:
+            try:
+                return left_behind.enter_context(two_hosts(disk, rate))
+            except NoHostsError as error:
+                pytest.skip(f"no hosts: {error}")
+
+        yield make
+
+
+def lines(host: Host, run: Path) -> list[dict[str, Any]]:
+    """The record of a run, as far as it is written."""
+    try:
+        written = host.seen(run / LINES).read_bytes()
+    except OSError:
+        return []
+    return [json.loads(line) for line in written.splitlines(keepends=True) if line.endswith(b"\n")]
+
+
+def epochs(host: Host, run: Path) -> list[dict[str, Any]]:
+    return [line for line in lines(host, run) if line["event"] == "epoch"]
+
+
+def wait_for_epoch(job: Job, run: Path, epoch: int) -> None:
+    """Until rank 0 has written it down."""
+    until = monotonic() + STARTED_S
+    while len(epochs(job.hosts[0], run)) < epoch:
+        assert job.running, job.said()
+        assert monotonic() < until, job.said()
+        sleep(0.02)
+
+
+def train(graph: Path, out: Path, *options: object) -> list[object]:
+    return ["-m", "strobe", "train", graph, "--out", out, "--patience", 0, "--threads", 1, "--quiet", *options]
+
+
+def losses_of_one_rank(graph: Path, **settings: Any) -> list[float]:
+    return [line["loss"] for line in strobe.train(graph, "tgcn", patience=0, threads=1, **settings).history]
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_two_hosts_with_disks_of_their_own_learn_what_one_rank_does(
+    hosts_at: MakeHosts, disk: Path, tmp_path: Path
+) -> None:
+    hosts = hosts_at("1gbit")
+    small_graph().save(tmp_path / "graph")
+    for host in hosts:
+        host.run("cp", "-r", tmp_path / "graph", disk / "graph")
+    program = train(disk / "graph", disk / "run", "--epochs", 4)
+    job = start_torchrun(hosts, program, tmp_path, options=["--nproc-per-node", 2])
+    assert job.wait(STARTED_S) == [0, 0], job.said()
+    told = epochs(hosts[0], disk / "run")
+    assert [line["loss"] for line in told] == pytest.approx(losses_of_one_rank(tmp_path / "graph", epochs=4), rel=1e-4)
+    assert [len(line["ranks"]) for line in told] == [4] * 4
+    assert (hosts[0].seen(disk / "run") / CONFIG).exists()
+    assert not hosts[1].seen(disk / "run").exists()
+    assert "test " not in job.logs[1].read_text()  # the result is told once
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_the_ledger_counts_what_the_kernel_counts_on_a_slow_link(
+    hosts_at: MakeHosts, disk: Path, tmp_path: Path
+) -> None:
+    hosts = hosts_at("100mbit")
+    Social(nodes=1000, snapshots=12, edges=4000).write().save(tmp_path / "graph")
+    # Enough epochs that scoring the test part, which no epoch's ledger has, is little.
+    program = train(tmp_path / "graph", disk / "run", "--plan", "hash", "--model-option", "layers=2", "--epochs", 15)
+    before = [host.sent_bytes() for host in hosts]
+    job = start_ranks(hosts, program, tmp_path)
+    assert job.wait(STARTED_S) == [0, 0], job.said()
+    told = epochs(hosts[0], disk / "run")
+    expected = losses_of_one_rank(tmp_path / "graph", epochs=15, model_options={"layers": 2})
+    assert [line["loss"] for line in told] == pytest.approx(expected, rel=1e-4)
+    for rank, host in enumerate(hosts):
+        known = [line["ranks"][rank]["sent"] for line in lines(hosts[0], disk / "run") if "ranks" in line]
+        counted = sum(sum(sent.values()) for sent in known)
+        assert counted > 5e6
+        assert counted == pytest.approx(host.sent_bytes() - before[rank], rel=0.1)
+
+
+def test_a_cut_link_ends_the_job_on_both_hosts(hosts_at: MakeHosts, disk: Path, tmp_path: Path) -> None:
+    hosts = hosts_at("1gbit")
+    for host in hosts:
+        # The kernel's usual 15 would let torchrun of the second host wait for the first for a quarter of an hour. Fewer
+        # than 5 would let it end its ranks before they can say what happened.
+        host.give_up_after(5)
+    small_graph().save(tmp_path / "graph")
+    program = train(tmp_path / "graph", disk / "run", "--epochs", 100_000, "--deadline", DEADLINE_S)
+    job = start_torchrun(hosts, program, tmp_path)
+    wait_for_epoch(job, disk / "run", 3)
+    hosts[1].cut()
+    assert 0 not in job.wait(12 * DEADLINE_S), job.said()
+    for rank, log in enumerate(job.logs):
+        assert len(re.findall(STOPPED.format(rank), log.read_text())) == 1, job.said()
+    assert [host.processes() for host in hosts] == [{}, {}]
+
+
+def test_a_rank_that_is_killed_ends_the_rank_on_the_other_host(hosts_at: MakeHosts, disk: Path, tmp_path: Path) -> None:
+    hosts = hosts_at("1gbit")
+    small_graph().save(tmp_path / "graph")
+    program = train(tmp_path / "graph", disk / "run", "--epochs", 100_000, "--deadline", DEADLINE_S)
+    job = start_ranks(hosts, program, tmp_path)
+    wait_for_epoch(job, disk / "run", 3)
+    os.kill(hosts[1].rank(1), signal.SIGKILL)
+    assert 0 not in job.wait(12 * DEADLINE_S), job.said()
+    assert len(re.findall(STOPPED.format(0), job.logs[0].read_text())) == 1, job.said()
+    assert [host.processes() for host in hosts] == [{}, {}]
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_a_rank_that_is_killed_is_started_again_and_the_run_goes_on(
+    hosts_at: MakeHosts, disk: Path, tmp_path: Path
+) -> None:
+    hosts = hosts_at("1gbit")
+    small_graph().save(tmp_path / "graph")
+    program = train(tmp_path / "graph", disk / "run", "--epochs", 80)
+    # Torchrun hands restarted ranks the store of those before, where they would find addresses of the dead.
+    own_store = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    job = start_torchrun(hosts, program, tmp_path, options=["--max-restarts", 2], **own_store)
+    wait_for_epoch(job, disk / "run", 3)
+    os.kill(hosts[0].rank(0), signal.SIGKILL)
+    assert job.wait(STARTED_S) == [0, 0], job.said()
+    assert [line["epoch"] > 0 for line in lines(hosts[0], disk / "run") if line["event"] == "resume"] == [True]
+    told = epochs(hosts[0], disk / "run")
+    assert [line["epoch"] for line in told] == list(range(1, 81))
+    expected = losses_of_one_rank(tmp_path / "graph", epochs=80)
+    assert [line["loss"] for line in told] == pytest.approx(expected, rel=1e-3)
+
+
+_CRASH = """
+import os, sys
+from pathlib import Path
+from tests.hosts import two_hosts
+
+with two_hosts(Path(sys.argv[1])) as hosts:
+    program = hosts[0].start(["sh", "-c", "sleep 1000 & sleep 1000"], Path(sys.argv[1]).with_name("log"))
+    while len(found := hosts[0].processes()) < 3:
+        pass
+    print(*found, hosts[0].pid, hosts[1].pid, flush=True)
+    os.kill(os.getpid(), 9)
+"""
+
+
+def test_hosts_end_with_whoever_made_them(hosts_at: MakeHosts, disk: Path) -> None:
+    hosts_at("1gbit")  # or skips
+    done = subprocess.run([sys.executable, "-c", _CRASH, disk.with_name("other")], stdout=subprocess.PIPE, text=True)
+    numbers = [int(number) for number in done.stdout.split()]
+    assert done.returncode == -signal.SIGKILL
+    assert len(numbers) == 5
+    until = monotonic() + 10
+    while any(Path(f"/proc/{number}").exists() for number in numbers):
+        assert monotonic() < until
+        sleep(0.02)
