@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import statistics
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +16,11 @@ from benchmarks.record import RESULTS
 from strobe.graph.datasets import DATA_SETS
 
 ROOT = RESULTS.parent.parent
-DOCUMENTS = ("README.md", "docs/data.md", "docs/tasks.md", "docs/training.md", "docs/measuring.md", "docs/results.md")
+DOCUMENTS = (
+    "README.md",
+    *(f"docs/{name}.md" for name in ("data", "tasks", "training", "measuring", "results", "clusters", "architecture")),
+    *(f"docs/axes/{axis}.md" for axis in ("store", "placement", "batching", "exchange", "schedule", "sync")),
+)
 _MARKED = re.compile(r"(<!-- figures: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -145,11 +150,75 @@ def _short(value: float) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:#.3g}"
 
 
+def ranks() -> list[str]:
+    """The table of benchmarks/scaling.py: how well ranks share the work."""
+    record = _record("scaling")
+    figures, speed = record["figures"], record["samples"]["speed"]
+    rows = [
+        f"| {name} | {count} | {statistics.median(speed[name]['1']):.3f} | {statistics.median(speed[name][count]):.3f} "
+        f"| {found['efficiency']:.2f} | {found['exposed']:.1%} | {found['waiting']:.1%} | {found['load']:.2f} "
+        f"| {found['sent'] / 1e6:.1f} |"
+        for key, found in speed.items()
+        if "/" in key
+        for name, count in [key.split("/")]
+    ]
+    return [
+        "| plan | ranks | one rank, s | s an epoch | efficiency | exposed | waiting | load max/min | MB sent |",
+        "|---|---|---|---|---|---|---|---|---|",
+        *rows,
+        "",
+        f"In relayed time stages of two ranks, {figures['relay_busy_share']:.0%} of the ranks' time is computing. What "
+        f"ledgers count is {figures['ledger_vs_kernel_bytes']:.3f} of the bytes that the kernel saw between two hosts.",
+    ]
+
+
+def relay_rows() -> list[str]:
+    """The rows on the wire of benchmarks/scaling.py."""
+    record = _record("scaling")
+    found = record["samples"]["rows"]
+    plans = list(next(iter(found.values())))
+    rows = [
+        f"| {name} | " + " | ".join(f"**{sent[p]:,}**" if p == "relay" else f"{sent[p]:,}" for p in plans) + " |"
+        for name, sent in found.items()
+    ]
+    share = record["figures"]["relay_rows_vs_best_paper_mean"]
+    return [
+        "| graph, ranks | " + " | ".join(plans) + " |",
+        "|---" * (len(plans) + 1) + "|",
+        *rows,
+        "",
+        f"Relay sends {share:.2f} of the rows of the best of pss, pts, pss-ts and metis, on average. `pss in blocks` "
+        "has consecutive snapshots per rank: about the rows of relay, but blocks of equal number, not of equal load, "
+        "and no pipeline.",
+    ]
+
+
+def hosts() -> list[str]:
+    """The table of benchmarks/hosts.py."""
+    figures = _record("hosts")["figures"]
+    rows = [
+        f"| {plan} | {figures[f'{plan}_megabytes']:.1f} | {figures[f'{plan}_seconds_1gb']:.3f} "
+        f"| {figures[f'{plan}_exposed_1gb']:.0%} | {figures[f'{plan}_seconds_100mb']:.3f} "
+        f"| {figures[f'{plan}_exposed_100mb']:.0%} |"
+        for plan in ("relay", "metis", "hash")
+    ]
+    return [
+        "| plan | MB a rank sends an epoch | 1 Gb/s: s an epoch | exposed | 100 Mb/s: s an epoch | exposed |",
+        "|---|---|---|---|---|---|",
+        *rows,
+        "",
+        f"One rank alone: {figures['one_rank_seconds']:.3f} s an epoch.",
+    ]
+
+
 TABLES: dict[str, Callable[[], list[str]]] = {
     "quality": quality,
     "peers": peers,
     "epoch": epoch,
     "linear": linear,
+    "ranks": ranks,
+    "relay_rows": relay_rows,
+    "hosts": hosts,
     "ingest": ingest,
     "datasets": datasets,
 }

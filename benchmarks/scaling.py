@@ -18,12 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import strobe
-from benchmarks.hosts import bytes_on_the_wire
+from benchmarks import hosts
 from benchmarks.record import Record, options, table
 from strobe.engine import Run
 from strobe.errors import StrobeError
 from strobe.graph import DynamicGraph
 from strobe.graph.synthetic import Social
+from tests.hosts import NoHostsError, two_hosts
 
 CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "halo": ("wd-gcn", {"layers": 2}, {"plan": "metis"}),
@@ -37,15 +38,13 @@ KINDS = ("halo", "relay", "shuffle")
 
 
 def main() -> None:
+    """Measures and prints everything."""
     chosen = options(__doc__ or "")
     record = Record("scaling", chosen.quick)
     with graphs(chosen.quick) as folder:
         speed(record, folder, chosen.quick)
         rows(record, chosen.quick)
-    try:
-        record.figures["ledger_vs_kernel_bytes"] = bytes_on_the_wire(quick=chosen.quick)
-    except StrobeError as error:
-        record.missing["ledger_vs_kernel_bytes"] = str(error)
+    wire(record)
     print()
     for name, value in record.figures.items():
         print(f"{name}: {value:.3g}")
@@ -68,7 +67,8 @@ def speed(record: Record, graph: str, quick: bool) -> None:
     counts = [ranks for ranks in (1, 2, 4, 8) if ranks <= most]
     rounds, epochs = (1, 4) if quick else (3, 8)
     cases = dict(list(CASES.items())[:2]) if quick else CASES
-    lines, samples = [], {}
+    lines: list[list[object]] = []
+    samples: dict[str, Any] = {}
     for name, (model, model_options, plan) in cases.items():
         runs: dict[int, list[Run]] = {ranks: [] for ranks in counts}
         for _ in range(rounds):
@@ -136,9 +136,24 @@ def rows(record: Record, quick: bool) -> None:
     table(["graph, ranks", *names], [[name, *(f"{sent[plan]:,}" for plan in names)] for name, sent in found.items()])
 
 
+def wire(record: Record) -> None:
+    """What two ranks on two hosts send, by their ledgers and by the kernel's counters."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        hosts.make_graph(folder / "graph", 1_000)
+        try:
+            with two_hosts(folder / "disk", "1gbit") as pair:
+                runs = hosts.measure(pair, folder / "graph", 6, 1, folder, plans=("hash",))
+        except NoHostsError as error:
+            record.missing["ledger_vs_kernel_bytes"] = f"no hosts: {error}"
+            return
+    ledger, kernel = (sum(sum(run[name]) for run in runs) for name in ("ledger_bytes", "kernel_bytes"))
+    record.figures["ledger_vs_kernel_bytes"] = ledger / kernel
+
+
 def real_graphs(quick: bool) -> Iterator[tuple[str, DynamicGraph]]:
     """Edges live for three snapshots, as in our design; as733 once a week."""
-    wanted = {"mathoverflow_monthly": {"life": 3}, "as733": {}, "rust_git": {"life": 3}}
+    wanted: dict[str, dict[str, Any]] = {"mathoverflow_monthly": {"life": 3}, "as733": {}, "rust_git": {"life": 3}}
     for name, how in list(wanted.items())[: 1 if quick else None]:
         try:
             graph = strobe.load(name, **how)
@@ -171,7 +186,12 @@ def _plan(name: str) -> Any:
 
 
 def _epochs(runs: list[Run]) -> list[float]:
-    return [line["train_s"] for run in runs for line in run.history[1:]]
+    return [line["train_s"] for line in _lines(runs)]
+
+
+def _lines(runs: list[Run]) -> list[dict[str, Any]]:
+    """Epochs after the first, in which everything warms up."""
+    return [line for run in runs for line in run.history[1:]]
 
 
 def _exposed(runs: list[Run]) -> list[float]:
@@ -188,7 +208,7 @@ def _waiting(runs: list[Run]) -> list[float]:
 
 
 def _busy(runs: list[Run]) -> list[float]:
-    return [line.get("busy", 0.0) for run in runs for line in run.history[1:]]
+    return [line.get("busy", 0.0) for line in _lines(runs)]
 
 
 def _share(rank: dict[str, Any], what: str) -> float:
@@ -203,7 +223,7 @@ def _load(run: Run) -> float:
 
 def _sent(run: Run) -> float:
     """Bytes an epoch, all ranks."""
-    return float(sum(sum(rank["sent"].values()) for rank in run.ranks) / run.epochs)
+    return float(sum(sum(rank["sent"].values()) for rank in run.ranks) / run.ranks[0]["epochs"])
 
 
 def _rows(run: Run) -> int:

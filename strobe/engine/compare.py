@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from statistics import median
@@ -17,6 +18,7 @@ from strobe.comm.group import DEADLINE_S
 from strobe.comm.launch import RankError, in_ranks
 from strobe.comm.ledger import merged
 from strobe.engine.choice import ModelLike, choose_model, choose_task
+from strobe.engine.launch import Team
 from strobe.engine.ledger_table import load, sent_by_kind, spent
 from strobe.engine.progress import Progress
 from strobe.engine.run import Run
@@ -94,23 +96,28 @@ def compare(
     watch = Progress() if progress is None else progress
     named = _named(plans)
     _check(model, settings, epochs)
-    common: dict[str, Any] = {"model_options": model_options, "ranks": ranks, "deadline_s": deadline_s}
-    common |= {"epochs": epochs, "patience": 0, "evaluate_every": epochs + 1, **settings}
+    team = Team(ranks, deadline_s)
+    common: dict[str, Any] = {"epochs": epochs, "patience": 0, "evaluate_every": epochs + 1, **settings}
+    common |= {"model_options": model_options, "progress": watch}
+    common |= {"ranks": team.ranks, "deadline_s": team.deadline_s}
     found: list[Compared] = []
     with _opened(graph, model, task, model_options, data_dir, watch) as (path, chosen):
         for number, (name, plan) in enumerate(named, 1):
             if on_plan is not None:
                 on_plan(name, number, len(named))
-            try:
-                run = train(path, model, chosen, plan=plan, progress=watch, **common)
-            except StrobeError as error:
-                text = str(error).splitlines()[0] if isinstance(error, RankError) else str(error)
-                found.append(Compared(name=name, plan=plan, reason=text))
-            else:
-                found.append(measured(name, plan, run))
+            found.append(_tried(name, plan, partial(train, path, model, chosen, plan=plan, **common)))
             if on_result is not None:
                 on_result(found[-1])
     return with_differences(found)
+
+
+def _tried(name: str, plan: Plan, run: Callable[[], Run]) -> Compared:
+    try:
+        done = run()
+    except StrobeError as error:
+        text = str(error)
+        return Compared(name=name, plan=plan, reason=text.splitlines()[0] if isinstance(error, RankError) else text)
+    return measured(name, done.job.plan, done)  # the plan as settings have cut it
 
 
 def measured(name: str, plan: Plan, run: Run) -> Compared:

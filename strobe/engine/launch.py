@@ -87,6 +87,8 @@ def _run(train_here: TrainHere, given: Given, place: Place, watch: Progress, tea
         run = train_here(given, place, _Telling(tell) if comm.rank == 0 else Progress(), comm)
         return _told(run) if comm.rank == 0 else None
 
+    watch.stage(f"starting {team.ranks} ranks", 0, None)
+
     def heard(rank: int, event: tuple[str, tuple[Any, ...]]) -> None:
         getattr(watch, event[0])(*event[1])
 

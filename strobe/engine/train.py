@@ -278,7 +278,8 @@ def finish(job: Job, state: State, windows: Prepared, watch: Progress) -> Run:
     test = score(*scored, chain(before, job.stream(split.test)), split.test)
     # What follows is rank 0's alone: nobody waits for it.
     parts = ("validation", "test") if job.comm.rank == 0 else ()
-    ranks = [line["ranks"] for line in state.history if "ranks" in line]
+    # A run that went on with another number of ranks tells of the last.
+    ranks = [line["ranks"] for line in state.history if len(line.get("ranks", [])) == job.comm.num_ranks]
     return Run(
         job=job,
         model=state.model,
@@ -289,5 +290,5 @@ def finish(job: Job, state: State, windows: Prepared, watch: Progress) -> Run:
         test=test,
         baselines={part: problem.baselines(part) for part in parts},
         memory=peak_bytes(job.device),
-        ranks=[merged(list(each)) for each in zip(*ranks, strict=True)] if ranks else [],
+        ranks=[merged(list(each)) | {"epochs": len(ranks)} for each in zip(*ranks, strict=True)],
     )

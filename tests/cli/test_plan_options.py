@@ -99,7 +99,7 @@ def test_plans_are_split_at_commas_and_keep_their_options() -> None:
     assert split_plans(",") == []
 
 
-def test_options_start_from_the_plan_that_is_named(tmp_path: Path) -> None:
+def test_options_start_from_the_plan_that_is_named() -> None:
     assert RankOptions().chosen() == {}
     assert RankOptions(plan="pss", sync="average:every=3").chosen() == {
         "plan": vary(preset("pss"), {"sync": "average:every=3"})

@@ -97,7 +97,7 @@ def test_options_reach_the_settings_the_model_and_the_task() -> None:
     found = config("run")
     assert found["model"]["options"] == {"hidden": 4, "layers": 2}
     assert (found["task"]["ahead"], found["task"]["from_last"]) == (2, False)
-    wanted = {"lr": 0.02, "window": 3, "clip": 1.0, "patience": 5, "seed": 7, "threads": 1}
+    wanted: dict[str, Any] = {"lr": 0.02, "window": 3, "clip": 1.0, "patience": 5, "seed": 7, "threads": 1}
     wanted |= {"optimiser": "sgd", "precision": "float64"}
     assert wanted.items() <= found["settings"].items()
 

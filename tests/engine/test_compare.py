@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from torch import nn
 
+from strobe.batching import Windows
 from strobe.comm.launch import RankError
 from strobe.engine import Run
 from strobe.engine.compare import Compared, compare, fastest, measured, with_differences
@@ -23,7 +25,8 @@ MISFIT = Plan(placement=BySequence(), exchange=Exchange(structure=Nothing(), tim
 class FakeRun:
     """A run of two ranks, without the run: epochs of given seconds, the first of them slow."""
 
-    def __init__(self, *seconds: float, loss: float = 0.5) -> None:
+    def __init__(self, *seconds: float, loss: float = 0.5, plan: Plan | None = None) -> None:
+        self.job = SimpleNamespace(plan=Plan() if plan is None else plan)
         self.history = [
             {
                 "epoch": epoch,
@@ -107,6 +110,12 @@ def test_all_plans_get_the_same_work(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert asked[0]["graph"] == str(tmp_path / "friends")
 
 
+def test_the_plan_is_told_as_it_ran(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = Plan(batching=Windows(size=2))
+    fake(monkeypatch, FakeRun(1.0, plan=ran))
+    assert [each.plan for each in compare(small_graph(), plans=["relay"], window=2)] == [ran]
+
+
 def test_a_graph_in_memory_is_saved_once_and_gone_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = fake(monkeypatch, FakeRun(1.0), FakeRun(1.0))
     compare(small_graph(), plans=["pss", "pts"])
@@ -161,6 +170,7 @@ def test_a_result_is_json() -> None:
         ({"plans": ["pss"], "model": "tgnc"}, UnknownNameError, "did you mean 'tgcn'"),
         ({"plans": ["pss"], "model": Noisy(2)}, OptionError, "same fresh weights, and this Noisy is made already"),
         ({"plans": ["pss"], "patience": 3}, OptionError, "leave patience out"),
+        ({"plans": ["pss"], "ranks": 0}, OptionError, "at least 1 rank"),
         ({"plans": ["pss"], "epochs": 0}, OptionError, "epochs must be at least 1"),
         ({"plans": ["pss"], "lrr": 1}, UnknownNameError, "did you mean 'lr'"),
         ({"plans": ["pss"], "task": "regresion"}, UnknownNameError, "did you mean 'regression'"),
@@ -188,9 +198,7 @@ def test_exact_plans_on_two_ranks_come_to_the_same_loss() -> None:
 
         return make_model("tgcn", inputs, hidden=4)
 
-    found = compare(
-        small_graph(), model, "regression", plans=["pts", "pss"], epochs=2, threads=1, precision="float64"
-    )
+    found = compare(small_graph(), model, "regression", plans=["pts", "pss"], epochs=2, threads=1, precision="float64")
     assert [each.reason for each in found] == [None, None]
     assert found[1].loss_difference == pytest.approx(0, abs=1e-12)
     assert found[1].sent["relay"] > 0
