@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
 
 from strobe.comm import Alone, Comm
@@ -20,6 +21,11 @@ from tests.models.cases import with_inputs
 
 CPU = torch.device("cpu")
 EXCHANGE = Exchange(structure=Halo(), time=Relay(groups=2))
+
+
+def among_threads(max_examples: int) -> settings:
+    """For ranks as threads: one that hangs does so until its deadline, so examples that fail are not made smaller."""
+    return settings(deadline=None, max_examples=max_examples, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 
 
 @dataclass(frozen=True)

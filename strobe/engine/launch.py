@@ -68,18 +68,23 @@ def in_processes(train_here: TrainHere, given: Given, place: Place, watch: Progr
     job = choose(given, earlier, watch, num_ranks=team.ranks)
     with ExitStack() as stack:
         given = replace(given, graph=_found_by_all(job, stack), problem=job.problem.state())
-        restarts = 0
+        restarts, begun = 0, _config(path)
         while True:
             try:
                 told = _run(train_here, given, place, watch, team, job)
                 break
             except RankError as error:
-                if restarts == team.max_restarts or path is None or not (path / CONFIG).exists():
+                # Without a configuration of its own the run had not begun: what is there may be one to be replaced.
+                if restarts == team.max_restarts or (_config(path) == begun and not place.resume):
                     raise
                 restarts += 1
                 watch.note(f"{str(error).splitlines()[0]}; going on from the last checkpoint ({restarts})")
                 place = replace(place, resume=True, overwrite=False)
     return _assembled(job, told)
+
+
+def _config(path: Path | None) -> bytes | None:
+    return (path / CONFIG).read_bytes() if path is not None and (path / CONFIG).exists() else None
 
 
 def _run(train_here: TrainHere, given: Given, place: Place, watch: Progress, team: Team, job: Job) -> dict[str, Any]:

@@ -178,7 +178,11 @@ def _machine(result: Mapping[str, Any]) -> list[str]:
     if len(ranks) < 2:
         return [_memory(result)]
     where = f"{len(ranks)} ranks on {result['device'].partition(':')[0]}"
-    return [*folded(f"{where}: {plan_in_short(result['plan'])}"), "", *rank_table(ranks, ranks[0].get("epochs", result["epochs"]))]
+    return [
+        *folded(f"{where}: {plan_in_short(result['plan'])}"),
+        "",
+        *rank_table(ranks, ranks[0].get("epochs", result["epochs"])),
+    ]
 
 
 def _memory(result: Mapping[str, Any]) -> str:

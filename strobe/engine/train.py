@@ -103,7 +103,7 @@ def train_here(given: Given, place: Place, watch: Progress, comm: Comm) -> Run:
     """Training as one rank. Rank 0 keeps the record; all ranks come to the same weights and scores."""
     began = perf_counter()
     mine = place if comm.rank == 0 else Place()
-    with open_record(mine.out, resume=mine.resume, overwrite=mine.overwrite) as record, second_interrupt_kills():
+    with second_interrupt_kills(), open_record(mine.out, resume=mine.resume, overwrite=mine.overwrite) as record:
         earlier = comm.share(record.earlier, kind="setup")
         job = choose(given, earlier, watch, comm)
         state = begin(job, record, watch, resumed=earlier is not None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ import torch
 from torch import nn
 
 from strobe.engine import Progress
-from strobe.engine.checkpoint import read
 from strobe.graph import DynamicGraph
 from strobe.graph.synthetic import Social
 from strobe.models.structure import GCN
@@ -34,11 +32,6 @@ def same_tensors(first: Any, second: Any) -> bool:
     if isinstance(first, list | tuple):
         return len(first) == len(second) and all(same_tensors(a, b) for a, b in zip(first, second, strict=True))
     return bool(first == second)
-
-
-def same_checkpoints(first: Path, second: Path) -> bool:
-    """Whether two runs ended with the same weights, optimiser, random numbers and best weights."""
-    return same_tensors(read(first / "last.pt"), read(second / "last.pt"))
 
 
 class CtrlC(Progress):

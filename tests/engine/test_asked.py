@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -20,7 +20,7 @@ from strobe.tasks import Examples, Problem
 from strobe.view import Cells, View
 from tests.engine.test_windows import Asking, everybody, second
 from tests.models.cases import CHANGING
-from tests.placed import one_of
+from tests.placed import among_threads, one_of
 from tests.ranks import as_threads
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 CPU = torch.device("cpu")
 CELLS = [4, 3, 0, 6, 4, 6]  # of the graph that is asked about
 FIRST = np.cumsum([0, *CELLS]).tolist()
-sparing = settings(deadline=None, max_examples=40)
+sparing = among_threads(40)
 
 
 @st.composite

@@ -148,7 +148,9 @@ def pairs_of_choices() -> list[Plan]:
     return found
 
 
-@pytest.mark.parametrize("plan", pairs_of_choices(), ids=lambda plan: " | ".join(str(choice) for _, choice in plan.axes()))
+@pytest.mark.parametrize(
+    "plan", pairs_of_choices(), ids=lambda plan: " | ".join(str(choice) for _, choice in plan.axes())
+)
 @pytest.mark.parametrize("recompute", [None, 2], ids=["", "recomputed"])
 def test_all_pairs_of_choices_train_as_one_rank_does(
     plan: Plan, recompute: int | None, monkeypatch: pytest.MonkeyPatch

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from strobe.engine.choice import choose_model
 from strobe.engine.trace import Call, sparse_products, watch
 from strobe.models import MODELS, make_model
-from strobe.models.time import Attention, Recurrent
+from strobe.models.time import Attention, Recurrent, Stack
 from strobe.view import View
 from tests.models.cases import AWKWARD_GRAPHS, CHANGING, INPUTS, run, with_inputs
 
@@ -29,6 +29,7 @@ class Busy(nn.Module):
         self.lift = nn.Linear(inputs, 4)
         self.recurrent = Recurrent(nn.LSTM(8, 5, num_layers=2))
         self.attention = Attention(4)
+        self.lstm = nn.LSTM(4, 3)
         self.dropout = nn.Dropout(0.9)
 
     def forward(self, view: View) -> Tensor:
@@ -39,6 +40,7 @@ class Busy(nn.Module):
         x = view.aggregate(x, "mean")
         both = view.over_time(self.recurrent, torch.cat([x, x], 1))
         x = view.over_time(self.attention, both[:, :4])
+        view.over_time(Stack([self.lstm]), x, both[:, :2])
         state = x.new_zeros(view.num_slots, 2)
         for step, rows in zip(view.steps(), view.split(x), strict=True):
             step.aggregate(rows[:, :3], "mean_out")
@@ -48,7 +50,7 @@ class Busy(nn.Module):
 
 def test_every_use_of_a_view_is_noted_in_order_with_its_width() -> None:
     calls = watch(Busy(INPUTS), GRAPH)
-    assert calls[:7] == [
+    assert calls[:8] == [
         Call("pull", INPUTS, norm="sum", is_input=True),
         Call("pull", INPUTS, norm="gcn", is_input=True),
         Call("pull", INPUTS, norm="mean_out", is_input=True),
@@ -56,13 +58,14 @@ def test_every_use_of_a_view_is_noted_in_order_with_its_width() -> None:
         Call("pull", 4, norm="mean"),
         Call("over_time", 8, 5, relays=True, state_columns=20),  # h and c of two layers
         Call("over_time", 4, 4),
+        Call("over_time", 4 + 2, 3 + 2, relays=True, state_columns=6),
     ]
     steps = [
         call
         for t in range(len(GRAPH))
         for call in (Call("pull", 3, norm="mean_out", snapshot=t), Call("recall", 2, snapshot=t))
     ]
-    assert calls[7:] == steps
+    assert calls[8:] == steps
 
 
 @pytest.mark.parametrize("name", MODELS)

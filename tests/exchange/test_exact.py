@@ -14,12 +14,11 @@ from torch import Tensor, nn
 from strobe.comm import Comm
 from strobe.exchange import Exchange, Halo, Relay, Shuffle
 from strobe.exchange import legs as legs_module
-from strobe.exchange.legs import NOBODY, home_before
+from strobe.exchange.legs import home_before
 from strobe.graph import DynamicGraph
 from strobe.models import make_model
 from strobe.placement import Placed
 from strobe.view import Carry, Cells, Owners, Share, View
-from tests.graphs import AWKWARD
 from tests.models.cases import CHANGING, INPUTS, run, with_inputs
 from tests.ranks import as_threads
 
@@ -44,9 +43,7 @@ def random_cells(graph: DynamicGraph, num_ranks: int, seed: int) -> Placed:
 
 
 def random_nodes(graph: DynamicGraph, num_ranks: int, seed: int) -> Placed:
-    return Placed.by_node(
-        num_ranks, np.random.default_rng(seed).integers(0, num_ranks, graph.num_nodes), len(graph)
-    )
+    return Placed.by_node(num_ranks, np.random.default_rng(seed).integers(0, num_ranks, graph.num_nodes), len(graph))
 
 
 def blocks(graph: DynamicGraph, num_ranks: int, seed: int) -> Placed:
@@ -98,7 +95,9 @@ def together(
             out = model(view)
             carry = view.carry
             at = torch.from_numpy(
-                np.concatenate([np.empty(0, np.int64), *(own + graph.cell_ptr[start + t] for t, own in enumerate(share.own))])
+                np.concatenate(
+                    [np.empty(0, np.int64), *(own + graph.cell_ptr[start + t] for t, own in enumerate(share.own))]
+                )
             )
             found.append((at, out.detach()))
             loss = loss + view.closed((out * aim[at]).sum())
@@ -126,9 +125,7 @@ def maker(name: str) -> Any:
 @pytest.mark.parametrize("time", [Relay(groups=2), Shuffle()], ids=["relay", "shuffle"])
 @pytest.mark.parametrize("place", PLACED)
 @pytest.mark.parametrize("name", MODELS)
-def test_a_model_on_ranks_equals_it_on_one(
-    name: str, place: str, time: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_on_ranks_equals_it_on_one(name: str, place: str, time: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(legs_module, "MIN_CELLS", 1)
     graph = with_inputs(CHANGING.build())
     for num_ranks in (2, 3, 4):

@@ -13,12 +13,13 @@ from strobe.comm import Comm
 from strobe.comm.rows import exchange
 from strobe.exchange.halo import Arcs, Neighbours, neighbours
 from tests.exchange.cases import Table, tables
+from tests.placed import among_threads
 from tests.ranks import as_threads
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 CPU = torch.device("cpu")
-quick = settings(deadline=None, max_examples=100)
+quick = settings(deadline=None, max_examples=60)
 
 Read = tuple[int, int]  # a cell: snapshot, position among its present nodes
 
@@ -92,7 +93,7 @@ def test_what_one_sends_another_waits_for_in_the_same_order(
         assert sent == {to: cells for to, cells in expected.items() if cells}
 
 
-@settings(deadline=None, max_examples=20)
+@among_threads(20)
 @given(read_tables(nobody=True, min_ranks=2))
 def test_rows_arrive_where_places_say_and_gradients_are_added_up_at_home(
     drawn: tuple[Table, list[list[tuple[int, int]]]],
@@ -127,6 +128,12 @@ def test_whole_snapshots_need_nothing(nobodys: list[int]) -> None:
         assert around.route.silent
         assert around.num_rows == 0
         assert [len(part) for part in (*around.positions, *around.places)] == [0] * 6
+
+
+def test_cells_of_several_owners_are_found_by_position_wherever_they_arrive() -> None:
+    around, _, _ = found(Table(3, 3, [[0, 2, 1]]), [[(0, 1), (0, 2)]])
+    assert around.positions[0].tolist() == [1, 2]
+    assert around.places[0].tolist() == [1, 0], "the first rank's rows come first"
 
 
 def test_a_row_that_many_cells_of_a_rank_read_is_sent_once() -> None:

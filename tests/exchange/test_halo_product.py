@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -13,13 +13,14 @@ from strobe.comm import Comm
 from strobe.comm.rows import Route, tied
 from strobe.exchange.halo_product import HaloMatrix, halo_product, split_columns
 from strobe.ops.sparse import Sparse, spmm_reference
+from tests.placed import among_threads
 from tests.ranks import as_threads
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 Dense = np.ndarray[Any, np.dtype[np.floating[Any]]]
 NOBODY = Route({}, {})
-sparing = settings(deadline=None, max_examples=25)
+sparing = among_threads(25)
 
 
 def sparse(dense: Dense, *, weighted: bool = True) -> Sparse:

@@ -13,7 +13,7 @@ from strobe.exchange import legs as legs_module
 from strobe.exchange.legs import NOBODY, Legs, Moves, _cuts, _levels, find_legs, home_before
 from tests.exchange.cases import Table, tables, windows
 
-quick = settings(deadline=None, max_examples=100)
+quick = settings(deadline=None, max_examples=60)
 
 
 def nobody(table: Table) -> np.ndarray[tuple[int], np.dtype[np.int16]]:

@@ -25,13 +25,14 @@ from strobe.models.time import Recurrent
 from strobe.ops import native
 from strobe.ops.sequences import Sequences
 from tests.exchange.cases import KINDS, Stage, Table, alone, detached, tables, windows
+from tests.placed import among_threads
 from tests.ranks import as_threads
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 CPU = torch.device("cpu")
 quick = settings(deadline=None, max_examples=60)
-sparing = settings(deadline=None, max_examples=30)
+sparing = among_threads(25)
 
 
 def relaying(table: Table, comm: Comm, rank: int, groups: int, home: Any = None) -> tuple[Relaying, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -17,12 +17,13 @@ from strobe.exchange.shuffle import Shuffling
 from strobe.models.time import Attention
 from strobe.ops.sequences import Sequences
 from tests.exchange.cases import Stage, Table, alone, detached, windows
+from tests.placed import among_threads
 from tests.ranks import as_threads
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 CPU = torch.device("cpu")
-sparing = settings(deadline=None, max_examples=30)
+sparing = among_threads(30)
 
 
 @st.composite

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -16,6 +16,7 @@ from strobe.comm.base import Here
 from strobe.errors import OptionError
 from strobe.sync import AllReduce
 from strobe.sync.all_reduce import _cut, _Summing
+from tests.placed import among_threads
 from tests.ranks import as_threads
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -67,7 +68,7 @@ def steps(draw: st.DrawFn, /) -> tuple[list[int], list[int], list[list[list[int]
     return sizes, sorted(frozen), draw(ways), draw(st.integers(1, 100))
 
 
-@settings(deadline=None, max_examples=40)
+@among_threads(40)
 @given(steps(), st.sampled_from([KINDS[1:], KINDS, KINDS[::-1]]))
 def test_gradients_are_the_sums_of_all_ranks(
     drawn: tuple[list[int], list[int], list[list[list[int]]], int], kinds: Sequence[torch.dtype]

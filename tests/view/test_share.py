@@ -24,7 +24,7 @@ from strobe.view import Cells, Owners, Share, View
 from strobe.view.share import Reads
 from tests.dense import window_matrix
 from tests.models.cases import CHANGING, with_inputs
-from tests.placed import CPU, EXCHANGE, Owned, one_of, owned_graphs
+from tests.placed import CPU, EXCHANGE, Owned, among_threads, one_of, owned_graphs
 from tests.ranks import as_threads
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -33,7 +33,7 @@ NORMS: tuple[Norm, ...] = get_args(Norm)
 GRAPH = with_inputs(CHANGING.build())  # 4, 3, 0, 6, 4 and 6 cells
 RELAYED, ATTENDING = Recurrent(torch.nn.GRU(3, 2)), Attention(4)
 quick = settings(deadline=None, max_examples=60)
-sparing = settings(deadline=None, max_examples=20)
+sparing = among_threads(20)
 
 
 def in_turn(num_ranks: int = 3) -> Placed:

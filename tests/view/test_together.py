@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -16,13 +16,13 @@ from strobe.view import Cells, View
 from strobe.view.together import _chosen
 from tests.graphs import PlainGraph, PlainSnapshot
 from tests.models.cases import CHANGING, with_inputs
-from tests.placed import Owned, owned_graphs
+from tests.placed import Owned, among_threads, owned_graphs
 from tests.ranks import as_threads
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 EPS = 1e-5
-sparing = settings(deadline=None, max_examples=25)
+sparing = among_threads(25)
 
 
 def random(*shape: int, seed: int) -> Tensor:
@@ -189,3 +189,29 @@ def test_whole_snapshots_only_tell_each_other_their_moments() -> None:
 
     as_threads(work, 2)
     assert sorted(asked) == [0, 1], "one sum on the way forward, none on the way back"
+
+
+@pytest.mark.parametrize("split", [True, False], ids=["split", "whole"])
+def test_a_rank_that_uses_nothing_of_what_it_found_still_takes_part_on_the_way_back(split: bool) -> None:
+    graph = with_inputs(CHANGING.build())
+    by_cell = Placed.by_cell(2, np.arange(graph.num_cells) % 2, graph)
+    by_snapshot = Placed.by_snapshot(2, np.array([0, 1, 1, 1, 0, 1]), graph.num_nodes)
+    owned = Owned(CHANGING, graph, by_cell if split else by_snapshot)
+    x, one, direction = random(graph.num_cells, 2, seed=0), torch.ones(2).double(), random(2, seed=1)
+
+    def both(view: View, rows: Tensor) -> tuple[Tensor, Tensor]:
+        out, _, _ = view.standardised(rows, one, one, EPS)
+        return out**3, view.top_rows(with_dense_gradient(rows), direction, 2)
+
+    def work(comm: Comm) -> Tensor:
+        rows = x[owned.numbers(comm.rank)].requires_grad_()
+        view = View(owned.cells(comm))
+        out, top = both(view, rows)
+        view.closed(torch.zeros(()).double() if comm.rank else out.sum() + top.sum()).backward()
+        return _gradient(rows)
+
+    whole = x.clone().requires_grad_()
+    out, top = both(View(Cells(graph, dtype=torch.float64)), whole)
+    (out[owned.numbers(0)].sum() + top.sum()).backward()
+    for rank, gradient in enumerate(as_threads(work, 2)):
+        assert_close(gradient, _gradient(whole)[owned.numbers(rank)])
