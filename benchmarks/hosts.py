@@ -51,10 +51,10 @@ def one_rank(graph: str, epochs: int) -> None:
     tell(seconds=[line["train_s"] for line in lines[1:]], losses=[line["loss"] for line in lines])
 
 
-def one_of_two(graph: str, epochs: int, repeats: int) -> None:
+def one_of_two(graph: str, epochs: int, repeats: int, plans: tuple[str, ...]) -> None:
     """Child on a host: trains with each plan; the first tells of each run what its record and the kernel say."""
     port = int(os.environ["MASTER_PORT"])
-    for k, plan in enumerate(PLANS * repeats):
+    for k, plan in enumerate(plans * repeats):
         os.environ["MASTER_PORT"] = str(port + k)  # a place to meet of its own
         meter = Meter()
         lines = train(graph, plan, epochs, meter)
@@ -86,9 +86,11 @@ def measured(lines: list[dict[str, Any]], kernel: list[int]) -> dict[str, Any]:
     }
 
 
-def measure(hosts: Hosts, graph: Path, epochs: int, repeats: int, logs: Path) -> list[dict[str, Any]]:
-    """All plans on one link."""
-    job = start_ranks(hosts, ["-m", _MODULE, "--child", "rank", graph, epochs, repeats], logs)
+def measure(
+    hosts: Hosts, graph: Path, epochs: int, repeats: int, logs: Path, plans: tuple[str, ...] = PLANS
+) -> list[dict[str, Any]]:
+    """Some plans on one link."""
+    job = start_ranks(hosts, ["-m", _MODULE, "--child", "rank", graph, epochs, repeats, *plans], logs)
     if any(job.wait(_LIMIT_S)):
         raise RuntimeError(job.said())
     return [json.loads(line) for line in job.logs[0].read_text().splitlines() if line.startswith("{")]
@@ -116,8 +118,10 @@ def main() -> None:
     """Runs all plans on both links and prints the table."""
     chosen = options(__doc__ or "")
     if chosen.child:
-        kind, graph, *numbers = chosen.child
-        return one_rank(graph, *map(int, numbers)) if kind == "alone" else one_of_two(graph, *map(int, numbers))
+        kind, graph, epochs, *others = chosen.child
+        if kind == "alone":
+            return one_rank(graph, int(epochs))
+        return one_of_two(graph, int(epochs), int(others[0]), tuple(others[1:]))
     nodes, epochs, repeats = (1_000, 8, 1) if chosen.quick else (10_000, 10, 2)
     record = Record("hosts", chosen.quick)
     rows = []

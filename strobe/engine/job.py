@@ -26,7 +26,7 @@ from strobe.engine.settings import Settings
 from strobe.engine.sharing import Sharing, place
 from strobe.engine.source import GraphLike, Saved, Source, fingerprint, open_source, reopen
 from strobe.engine.trace import sparse_products
-from strobe.engine.windows import Window, cut, load, stream, window_of
+from strobe.engine.windows import Window, cut, stream, window_of
 from strobe.errors import OptionError
 from strobe.ops import native
 from strobe.plan import Plan
@@ -198,26 +198,25 @@ def prepared(job: Job, watch: Progress) -> Prepared:
     validation = job.windows(split.validation)
     training = list(made.values())
     total = len(split.train) + len(split.validation)
-    for done, _ in enumerate(_loaded(job, training, validation), 1):
-        watch.stage("preparing snapshots", min(done, total), total)
+    done = 0
+    for snapshots in _loaded(job, training, validation):
+        done = min(done + snapshots, total)  # windows may overlap
+        watch.stage("preparing snapshots", done, total)
     return Prepared([[made[k] for k in step] for step in mine], before, validation)
 
 
-def _loaded(job: Job, training: list[Window], validation: list[Window]) -> Iterator[None]:
-    """Reads and asks ahead what needs no model; stops after each snapshot."""
+def _loaded(job: Job, training: list[Window], validation: list[Window]) -> Iterator[int]:
+    """Reads and asks ahead what needs no model; gives the snapshots done."""
     problem = job.problem
-    for snapshots in load(training):
-        yield from [None] * snapshots
-    if not problem.changes_with_epoch:
-        for window in training:
-            for segment in window:
-                asked(problem, segment, problem.split.train, 0)
-    for snapshots in load(validation):
-        yield from [None] * snapshots
-    for window in validation:
+    for window, learns in [*((each, True) for each in training), *((each, False) for each in validation)]:
         for segment in window:
-            for t in segment.times:
-                asked_at(problem, segment, t)
+            _ = segment.cells.x, segment.cells.sequences
+            if learns and not problem.changes_with_epoch:
+                asked(problem, segment, problem.split.train, 0)
+            elif not learns:
+                for t in segment.times:
+                    asked_at(problem, segment, t)
+            yield len(segment.times)
 
 
 def _plan(given: Given, earlier: dict[str, Any] | None, settings: Settings) -> Plan:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -57,11 +57,3 @@ def window_of(sharing: Sharing, batch: Batch, segment: int | None) -> Window:
         cells = sharing.cells(part, chosen=chosen, fresh=fresh)
         found.append(Segment(part, cells, kept, batch.asked, targets, fresh))
     return tuple(found)
-
-
-def load(windows: Iterable[Window]) -> Iterator[int]:
-    """Reads what passes over windows will need and can be had without a model; gives the snapshots done."""
-    for window in windows:
-        for segment in window:
-            _ = segment.cells.x, segment.cells.sequences
-            yield len(segment.times)

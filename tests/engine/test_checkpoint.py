@@ -112,7 +112,7 @@ def test_a_killed_process_is_gone_on_with(unstopped: Path, tmp_path: Path) -> No
     assert same_checkpoints(tmp_path / "run", unstopped)
 
 
-@pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 3)])
+@pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 3), (2, 3)])
 def test_a_run_goes_on_with_another_number_of_ranks(tmp_path: Path, before: int, after: int) -> None:
     chosen: dict[str, Any] = {"task": "regression", "window": 2, "precision": "float64", "threads": 1}
     small_graph().save(tmp_path / "graph")

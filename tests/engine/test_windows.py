@@ -150,7 +150,5 @@ def test_training_examples_are_asked_for_again_only_where_they_change(anew: bool
 
     problem = Asking(drawn, anew=anew)
     piece = segment(range(2), problem)
-    values = []
-    for epoch in (0, 1, 2):
-        values.append(examples(problem, piece, range(4), epoch).y[0].item())
+    values = [examples(problem, piece, range(4), epoch).y[0].item() for epoch in (0, 1, 2)]
     assert values == ([0, 1, 2] if anew else [0, 0, 0])

@@ -259,9 +259,9 @@ def test_every_model_has_a_line_of_its_own() -> None:
 
 
 def test_an_unknown_model_is_met_with_the_nearest_name() -> None:
-    for ask in (lambda: make_model("dcrn", 2), lambda: describe_model("dcrn")):
+    for wrong in (lambda: make_model("dcrn", 2), lambda: describe_model("dcrn")):
         with pytest.raises(UnknownNameError, match="'dcrnn'"):
-            ask()
+            wrong()
 
 
 def test_an_unknown_option_is_met_with_the_nearest_and_all_allowed() -> None:
