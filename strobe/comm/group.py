@@ -14,9 +14,12 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.rendezvous import rendezvous
 
 from strobe.comm.base import Arrival, Comm, CommError
+from strobe.comm.interface import choose_interface
 from strobe.comm.ledger import Ledger
+from strobe.comm.round import fresh
 
 DEADLINE_S = 120.0
 
@@ -140,7 +143,7 @@ class Group(Comm):
         except RuntimeError as error:
             at = self.ledger
             said = re.sub(r"^\[[^\]]*\] ?", "", str(error).strip())  # where in the library below is nobody's concern
-            cause = said.splitlines()[0] if said else type(error).__name__
+            cause = said.splitlines()[0].partition(" This is typically")[0] if said else type(error).__name__
             raise CommError(
                 f"rank {self.rank} stopped in epoch {at.epoch_now}, step {at.step_now}, {at.phase_now}: "
                 f"{kind} {whom} failed: {cause}"
@@ -162,11 +165,18 @@ class _Message(Arrival):
         return self._rows
 
 
-def join(device: torch.device, deadline_s: float = DEADLINE_S) -> Group:
-    """Joins the ranks that the environment names, as torchrun sets it (RANK, WORLD_SIZE, MASTER_ADDR, …)."""
+def join(device: torch.device, deadline_s: float = DEADLINE_S, start_s: float | None = None) -> Group:
+    """Joins the ranks that the environment names, as torchrun sets it (RANK, WORLD_SIZE, MASTER_ADDR, …).
+
+    ``start_s`` is how long others may take until they are here, where that can be longer than the deadline.
+    """
     backend = "nccl" if device.type == "cuda" else "gloo"
+    start_s, deadline = start_s or deadline_s, timedelta(seconds=deadline_s)
+    choose_interface()
     try:
-        dist.init_process_group(backend, timeout=timedelta(seconds=deadline_s))
+        store, rank, num_ranks = next(rendezvous("env://", timeout=timedelta(seconds=start_s)))
+        store = fresh(store, rank, num_ranks, start_s)
+        dist.init_process_group(backend, store=store, rank=rank, world_size=num_ranks, timeout=deadline)
     except (RuntimeError, ValueError) as error:
         raise CommError(f"this rank could not join the others: {str(error).splitlines()[0]}") from error
     return Group(device, deadline_s)

@@ -26,6 +26,8 @@ from strobe.engine.source import Saved
 from strobe.errors import OptionError
 
 _TELL_EVERY_S = 0.05
+_START_S = 120.0
+"""How long ranks wait for others to come: they may be on slower machines, still reading their programs."""
 
 
 @dataclass(frozen=True)
@@ -112,15 +114,17 @@ def _run(train_here: TrainHere, given: Given, place: Place, watch: Progress, tea
 def as_rank_of_torchrun(train_here: TrainHere, given: Given, place: Place, watch: Progress, team: Team) -> Run:
     """Trains as one of the ranks that torchrun has started. Restarted after a failure, it goes on."""
     path = place.path
-    if int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) and path is not None and (path / CONFIG).exists():
-        place = replace(place, resume=True, overwrite=False)
     wanted = given.changes.get("device", "auto" if given.settings is None else given.settings.device)
     device = choose_device(wanted)
     if device.type == "cuda":
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)
         given = replace(given, changes={**given.changes, "device": str(device)})
-    comm = join(device, team.deadline_s)
+    comm = join(device, team.deadline_s, max(team.deadline_s, _START_S))
+    # Each machine's torchrun counts for itself, and only failures of its own ranks: one who knows is enough.
+    restarts = comm.gather(int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")), kind="setup")
+    if any(restarts) and path is not None and (path / CONFIG).exists():
+        place = replace(place, resume=True, overwrite=False)
     run = train_here(given, place, watch if comm.rank == 0 else Progress(), comm)
     comm.close()
     return replace(run, job=run.job.alone())

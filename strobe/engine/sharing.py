@@ -90,9 +90,8 @@ def around(graph: DynamicGraph, times: range, targets: npt.NDArray[np.integer], 
         inside = wanted[snapshot.nodes]
         read, reader = snapshot.arcs()
         for _ in range(hops):
+            along = reader[inside[read]] if snapshot.directed else reader[:0]  # some models read along the edges, too
             inside[read[inside[reader]]] = True
-            if not snapshot.directed:
-                continue
-            inside[reader[inside[read]]] = True  # some models read along the edges, too
+            inside[along] = True
         found.append(inside)
     return found

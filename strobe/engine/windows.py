@@ -46,12 +46,12 @@ def stream(sharing: Sharing, times: range, size: int | None, segment: int | None
 
 
 def window_of(sharing: Sharing, batch: Batch, segment: int | None) -> Window:
-    """The window of a batch."""
+    """The window of a batch. A batch of some nodes is one segment: it is small already."""
     targets, found, kept = None, [], KeptExamples()
     if batch.targets is not None:
         targets = np.zeros(sharing.graph.num_nodes, bool)
         targets[batch.targets] = True
-    for part in pieces(batch.times, segment):
+    for part in pieces(batch.times, segment if batch.targets is None else None):
         chosen = None if batch.targets is None else around(sharing.graph, part, batch.targets, batch.hops)
         fresh = not batch.carries and part.start == batch.times.start
         cells = sharing.cells(part, chosen=chosen, fresh=fresh)

@@ -188,3 +188,5 @@ def test_vertices_of_one_batch_are_the_full_batch(monkeypatch: pytest.MonkeyPatc
     assert_same(trainer.train(preset("dbov", size=1000), 3), one)
     few = trainer.train(preset("dbov", size=15), 1)
     assert_same(trainer.train(preset("dbov", size=15), 3), few[0])
+    again = trainer.train(preset("dbov", size=15), 2, recompute=2)
+    assert_same(again, few[0])  # such batches are small: nothing of them is computed again
