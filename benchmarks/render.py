@@ -167,6 +167,7 @@ def ranks() -> list[str]:
         "|---|---|---|---|---|---|---|---|---|",
         *rows,
         "",
+        f"Two processes that share nothing but the machine reach {figures['ceiling_2']:.2f}: no plan can do better. "
         f"In relayed time stages of two ranks, {figures['relay_busy_share']:.0%} of the ranks' time is computing. What "
         f"ledgers count is {figures['ledger_vs_kernel_bytes']:.3f} of the bytes that the kernel saw between two hosts.",
     ]

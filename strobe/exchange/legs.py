@@ -39,6 +39,7 @@ class Legs:
     leg_of: list[IntArray]  # for each snapshot, the leg of each of the rank's cells
     num_waves: int
     num_groups: int
+    turn: IntArray  # [groups], which of them goes first, second, …
     in_turn: bool
     moves: Moves
 
@@ -135,6 +136,7 @@ def find_legs(
         leg_of=[place[legs] for legs in leg_of],
         num_waves=num_waves,
         num_groups=len(cuts) + 1,
+        turn=_turns(_loads(nodes, owners, cuts, num_ranks), levels),
         in_turn=levels is not None,
         moves=_moves(rank, node, source, target, home, begin, after),
     )
@@ -161,6 +163,40 @@ def _cuts(count: IntArray, groups: int, num_ranks: int) -> IntArray:
     number = max(1, min(groups, cells // (MIN_CELLS * num_ranks)))
     aims = cells * np.arange(1, number) / number
     return np.unique(np.searchsorted(total, aims, side="left") + 1) if number > 1 else np.empty(0, np.int64)
+
+
+def _loads(nodes: Sequence[IntArray], owners: Sequence[IntArray], cuts: IntArray, num_ranks: int) -> IntArray:
+    """Cells of every group on every rank, [groups, ranks]."""
+    loads = np.zeros((len(cuts) + 1) * num_ranks, np.int64)
+    for present, owner in zip(nodes, owners, strict=True):
+        part = owner >= 0
+        group = np.searchsorted(cuts, present[part], side="right")
+        loads += np.bincount(group * num_ranks + owner[part], minlength=len(loads))
+    return loads.reshape(-1, num_ranks)
+
+
+def _turns(loads: IntArray, levels: IntArray | None) -> IntArray:
+    """When each group has its turn: so that ranks that come late do not wait for those that come early, nor the other
+    way round on the way back.
+
+    Johnson's rule for two machines in a row (1954), which is optimal: groups that take less on the first go first,
+    the shortest there leading; the others follow, the shortest on the second last. Ranks of the earlier half of
+    levels are one machine, those of the later half the other. Without levels groups go in order.
+    """
+    order = np.arange(len(loads))
+    if levels is not None and levels.any():
+        early = levels * 2 <= levels.max()
+        before, after = loads[:, early].sum(1), loads[:, ~early].sum(1)
+        lead = before < after
+        order = np.concatenate(
+            [
+                order[lead][np.argsort(before[lead], kind="stable")],
+                order[~lead][np.argsort(-after[~lead], kind="stable")],
+            ]
+        )
+    turn = np.empty(len(loads), np.int64)
+    turn[order] = np.arange(len(loads))
+    return turn
 
 
 def _moves(

@@ -205,8 +205,10 @@ class _Runner(Hand):
     """Carries states for kernels, group by group."""
 
     def __init__(self, comm: Comm, tasks: list[Task]) -> None:
-        self._comm, self._tasks = comm, tasks
-        self.cuts = (0, *np.cumsum([len(task.legs) for task in tasks]).tolist())
+        self._comm = comm
+        self._tasks = sorted(tasks, key=lambda task: int(task.legs[0]))
+        self.cuts = (0, *np.cumsum([len(task.legs) for task in self._tasks]).tolist())
+        self.order = tuple(self._tasks.index(task) for task in tasks)
 
     def send_out(self, states: Sequence[Tensor]) -> Errand:
         rows = states[0].new_empty(0, sum(state.shape[1] for state in states))
@@ -327,11 +329,11 @@ def _empty(num_slots: int, device: torch.device, num_snapshots: int = 0) -> Sequ
 
 
 def _tasks(legs: Legs, device: torch.device) -> list[Task]:
-    """Groups and waves in order of their slots, group + wave; those without legs here are left out."""
+    """Groups and waves in order of their slots, a group's turn + wave; those without legs here are left out."""
     cells = [len(part) for part in legs.leg_of]
     leg_of = np.concatenate([np.empty(0, np.int64), *legs.leg_of])
     snapshot = np.repeat(np.arange(len(cells)), cells)
-    key = (legs.group + legs.wave) * legs.num_waves + legs.wave
+    key = (legs.turn[legs.group] + legs.wave) * legs.num_waves + legs.wave
     order = np.argsort(key[leg_of], kind="stable")
     found = []
     for value in np.unique(key):
@@ -348,7 +350,7 @@ def _task(
     slots = np.searchsorted(chosen, leg_of[cells])
     ptr = np.searchsorted(snapshot[cells], np.arange(len(legs.leg_of) + 1))
     return Task(
-        slot=group + wave,
+        slot=int(legs.turn[group]) + wave,
         tag=group * legs.num_waves + wave,
         legs=torch.from_numpy(chosen).to(device),
         cells=torch.from_numpy(cells).to(device),

@@ -65,7 +65,7 @@ def each_group(grid: Grid, walk: Walk, stage: int = 0) -> None:
 
 def go_through(grid: Grid, walk: Walk, errand: Errand | None, first: Sequence[Tensor], last: Sequence[Tensor]) -> None:
     """All stages in order; states that go on elsewhere, or come from there, travel in between."""
-    for stage in range(len(grid.stages)):
+    for stage in grid.order:
         if errand is not None:
             errand.take(stage, first)
         each_group(grid, walk, stage)
@@ -77,7 +77,7 @@ def go_back(grid: Grid, walk: Walk, errand: Errand | None, gradients: Sequence[T
     """All stages in reverse. ``gradients`` are those of the last states, and become those of the first."""
     if errand is not None:
         errand.turn()
-    for stage in reversed(range(len(grid.stages))):
+    for stage in reversed(grid.order):
         if errand is not None:
             errand.take_back(stage, gradients)
         each_group(grid, walk, stage)

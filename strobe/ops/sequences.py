@@ -50,6 +50,9 @@ class Hand(ABC):
     cuts: tuple[int, ...]
     """Slots at which stretches begin, and the end."""
 
+    order: tuple[int, ...]
+    """Which stretch goes first, second, …"""
+
     @abstractmethod
     def send_out(self, states: Sequence[Tensor]) -> Errand:
         """For one run of a kernel with states like these."""
@@ -85,12 +88,14 @@ class Tile:
 class Grid:
     """Tiles as arrays: tile i has slots ``edges[i:i + 2]`` and in snapshot t the cells ``bounds[t, i:i + 2]``.
 
-    ``stages`` are the tiles (first, end) that are computed together: all, unless states are handed over in between.
+    ``stages`` are the tiles (first, end) that are computed together: all, unless states are handed over in between;
+    ``order`` says which go first.
     """
 
     edges: Tensor  # [tiles + 1]
     bounds: Tensor  # [T, tiles + 1]
     stages: tuple[tuple[int, int], ...]
+    order: tuple[int, ...]
 
     @property
     def num_tiles(self) -> int:
@@ -177,7 +182,9 @@ class Sequences:
             tiles = np.cumsum([0, *map(len, starts)]).tolist()
             bounds = np.array([self._places(t, edges) for t in range(self.num_snapshots)], np.int64)
             bounds = bounds.reshape(self.num_snapshots, len(edges))
-            grid = self._grids[rows] = Grid(torch.from_numpy(edges), torch.from_numpy(bounds), tuple(pairwise(tiles)))
+            order = (0,) if self.hand is None else self.hand.order
+            cells = torch.from_numpy(edges), torch.from_numpy(bounds)
+            grid = self._grids[rows] = Grid(*cells, tuple(pairwise(tiles)), order)
         return grid
 
     @cached_property

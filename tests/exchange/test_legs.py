@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from itertools import pairwise, permutations
 from unittest.mock import patch
 
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strobe.exchange import legs as legs_module
-from strobe.exchange.legs import NOBODY, Legs, Moves, _cuts, _levels, find_legs, home_before
+from strobe.exchange.legs import NOBODY, Legs, Moves, _cuts, _levels, _turns, find_legs, home_before
 from tests.exchange.cases import Table, tables, windows
 
 quick = settings(deadline=None, max_examples=60)
@@ -253,3 +254,17 @@ def test_every_state_comes_from_its_home_to_the_leg_that_goes_on_from_it(drawn: 
             rows = held[rank] + [(node, stop) for node in legs.node.tolist()]
             held[rank] = [rows[row] for row in moves[rank].kept.tolist()]
             assert held[rank] == [(v, seen[v]) for v in range(table.num_nodes) if home[v] == rank]
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=5))
+def test_no_other_order_of_groups_is_sooner_through_two_ranks(loads: list[tuple[int, int]]) -> None:
+    def makespan(order: Sequence[int]) -> int:
+        first = second = 0
+        for group in order:
+            first += loads[group][0]
+            second = max(first, second) + loads[group][1]
+        return second
+
+    turn = _turns(np.array(loads), np.array([0, 1]))
+    assert sorted(turn.tolist()) == list(range(len(loads)))
+    assert makespan(np.argsort(turn).tolist()) == min(map(makespan, permutations(range(len(loads)))))

@@ -77,7 +77,7 @@ def test_tasks_are_one_group_and_wave_in_order_of_their_slots(table: Table, grou
         kinds = []
         for task in timing.tasks:
             ((group, wave),) = {(int(legs.group[leg]), int(legs.wave[leg])) for leg in task.legs.tolist()}
-            assert task.slot == group + wave
+            assert task.slot == legs.turn[group] + wave
             kinds.append((group, wave))
         assert len(set(kinds)) == len(kinds)
         slots = [task.slot for task in timing.tasks]
