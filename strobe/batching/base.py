@@ -6,6 +6,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
+from strobe.errors import OptionError
 from strobe.graph import DynamicGraph
 from strobe.ops.csr import IntArray
 from strobe.strategy import Strategy
@@ -31,7 +32,17 @@ class Batching(Strategy):
     """A way to cut the training cells into batches. An epoch asks every training cell once."""
 
     wants_hops: ClassVar[bool] = False
-    """Whether batches are of some nodes and what they read, so that it matters how far a model reads."""
+    """Whether batches are of some nodes and what they read, so that it matters how far a model reads. The other end of
+    a pair may then be in no batch."""
+
+    @property
+    def window(self) -> int | None:
+        """Snapshots that are computed together where all cells are asked for; None: all."""
+        return None
+
+    def cut(self, size: int) -> Batching:
+        """The same with so many snapshots at a time."""
+        raise OptionError(f"batching {self} is not cut into windows of {size}: leave --window out")
 
     @abstractmethod
     def batches(self, graph: DynamicGraph, times: range, *, hops: int, seed: int = 0) -> list[Batch]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from strobe.batching.base import Batch, Batching
+from strobe.batching.windows import Windows
 from strobe.graph import DynamicGraph
 
 
@@ -14,6 +15,9 @@ class Full(Batching):
     """One step per epoch, over all training snapshots: the exact gradient."""
 
     name: ClassVar[str] = "full"
+
+    def cut(self, size: int) -> Batching:
+        return Windows(size=size)
 
     def batches(self, graph: DynamicGraph, times: range, *, hops: int, seed: int = 0) -> list[Batch]:
         del graph, hops, seed

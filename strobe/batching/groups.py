@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from strobe.batching.base import Batch, Batching, pieces
@@ -37,6 +37,13 @@ class Groups(Batching):
     @property
     def needs(self) -> tuple[Need, ...]:
         return (Need("replicas", "a group is computed whole by one rank", "placement replicated, or batching windows"),)
+
+    @property
+    def window(self) -> int:
+        return self.size
+
+    def cut(self, size: int) -> Batching:
+        return replace(self, size=size)
 
     def batches(self, graph: DynamicGraph, times: range, *, hops: int, seed: int = 0) -> list[Batch]:
         del graph, hops, seed

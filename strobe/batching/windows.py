@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from strobe.batching.base import Batch, Batching, pieces
@@ -21,6 +21,13 @@ class Windows(Batching):
         super().__post_init__()
         if self.size < 1:
             raise OptionError(f"a window has at least 1 snapshot, not {self.size}")
+
+    @property
+    def window(self) -> int:
+        return self.size
+
+    def cut(self, size: int) -> Batching:
+        return replace(self, size=size)
 
     def batches(self, graph: DynamicGraph, times: range, *, hops: int, seed: int = 0) -> list[Batch]:
         del graph, hops, seed

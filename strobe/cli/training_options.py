@@ -118,7 +118,7 @@ class TrainingOptions:
     recompute: Annotated[
         int | None,
         _training(
-            "Keep states of every Nth snapshot only and compute the rest again: less memory, a third more time, "
+            "Keep states of every Nth snapshot only and compute the rest again: less memory, one more forward pass, "
             "the same gradients.",
             "never",
             metavar="N",

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 import strobe
-from strobe.batching import Batch, Full, Groups, Windows
+from strobe.batching import Batch
 from strobe.batching.base import pieces
 from strobe.comm import Alone, Comm
 from strobe.engine.asked import asked, asked_at
@@ -49,11 +49,6 @@ class Job:
     threads: int
     _decided: list[Sharing] = field(default_factory=list, init=False, repr=False)
 
-    @property
-    def window(self) -> int | None:
-        """Snapshots that are computed together where all cells are asked for."""
-        return self.plan.batching.size if isinstance(self.plan.batching, Windows | Groups) else None
-
     @cached_property
     def batches(self) -> list[Batch]:
         """The batches of an epoch."""
@@ -72,22 +67,22 @@ class Job:
     def _sharing(self) -> Sharing:
         graph, split = self.problem.graph, self.problem.split
         together = [batch.times for batch in self.batches if batch.targets is None] or [split.train]
-        others = [piece for part in (split.validation, split.test) for piece in pieces(part, self.window)]
+        others = [piece for part in (split.validation, split.test) for piece in pieces(part, self.plan.batching.window)]
         windows = [piece for window in (*together, *others) for piece in pieces(window, self.settings.recompute)]
         placed = place(graph, self.plan, self.comm, windows, self.settings.seed)
         return Sharing(graph, self.plan, self.comm, placed, device=self.device, dtype=self.settings.dtype)
 
     def windows(self, times: range) -> list[Window]:
-        return cut(self.sharing, times, self.window, self.settings.recompute)
+        return cut(self.sharing, times, self.plan.batching.window, self.settings.recompute)
 
     def stream(self, *parts: range) -> Iterator[Window]:
         """Windows of parts one after the other, cut as in training, each let go of before the next is made."""
-        cut_as = self.window, self.settings.recompute
+        cut_as = self.plan.batching.window, self.settings.recompute
         return chain.from_iterable(stream(self.sharing, times, *cut_as) for times in parts)
 
     def alone(self) -> Job:
         """The same on one rank: what is done with a run once it is trained."""
-        return replace(self, comm=Alone(), device=self.device)
+        return replace(self, comm=Alone())
 
     def make(self) -> tuple[nn.Module, nn.Module]:
         """A fresh model and its head, on the device; the same for the same seed."""
@@ -159,7 +154,7 @@ def choose(
     watch.stage("fitting to the training snapshots", 0, None)
     known = given.problem if earlier is None else earlier["problem"]
     problem = task.bind(plan.store.keep(source.graph), seed=settings.seed, state=known)
-    if plan.batching.wants_hops and task.name == "link-prediction":
+    if plan.batching.wants_hops and problem.asks_pairs:
         raise OptionError(f"batching {plan.batching} asks nodes, not pairs: take batching full or windows")
     return Job(
         source=source,
@@ -225,13 +220,7 @@ def _plan(given: Given, earlier: dict[str, Any] | None, settings: Settings) -> P
         plan = Plan() if earlier is None else Plan.from_json(earlier["plan"])
     else:
         plan = preset(given.plan) if isinstance(given.plan, str) else given.plan
-    if settings.window is None:
-        return plan
-    if isinstance(plan.batching, Full):
-        return replace(plan, batching=Windows(size=settings.window))
-    if isinstance(plan.batching, Windows | Groups):
-        return replace(plan, batching=replace(plan.batching, size=settings.window))
-    raise OptionError(f"batching {plan.batching} is not cut into windows: leave --window out")
+    return plan if settings.window is None else replace(plan, batching=plan.batching.cut(settings.window))
 
 
 def _settings(given: Given, earlier: dict[str, Any] | None) -> Settings:

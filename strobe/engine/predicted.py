@@ -5,52 +5,22 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
-from torch import Tensor
-
-from strobe.comm import Arrival, Comm, Ledger
+from strobe.comm import Alone
 from strobe.comm.rows import Route
 from strobe.engine.trace import Call
-from strobe.exchange.legs import NOBODY
 from strobe.exchange.relay import Relaying
 from strobe.exchange.shuffle import Shuffling
 from strobe.view import Share
 from strobe.view.share import Reads
 
 
-class Imagined(Comm):
+class Imagined(Alone):
     """One of so many ranks that do not exist: what it would send can be asked, nothing can be sent."""
 
     def __init__(self, rank: int, num_ranks: int) -> None:
-        self.rank, self.num_ranks, self.ledger = rank, num_ranks, Ledger()
-
-    def send(self, to: int, rows: Tensor, *, kind: str, tag: int = 0) -> None:
-        raise AssertionError("an imagined rank sends nothing")
-
-    def receive(self, source: int, like: Tensor, num_rows: int, *, kind: str, tag: int = 0) -> Arrival:
-        raise AssertionError("an imagined rank hears nothing")
-
-    def settle(self) -> None:
-        raise AssertionError
-
-    def sum(self, values: Tensor, *, kind: str) -> Tensor:
-        raise AssertionError
-
-    def sum_later(self, values: Tensor, *, kind: str) -> Arrival:
-        raise AssertionError
-
-    def gather(self, value: Any, *, kind: str) -> list[Any]:
-        raise AssertionError
-
-    def collect(self, value: Any, *, kind: str) -> list[Any]:
-        raise AssertionError
-
-    def share(self, value: Any, *, kind: str) -> Any:
-        raise AssertionError
-
-    def close(self) -> None:
-        raise AssertionError
+        super().__init__()
+        self.rank, self.num_ranks = rank, num_ranks
 
 
 @dataclass(frozen=True)
@@ -98,8 +68,8 @@ def predicted(share: Share, calls: Iterable[Call], *, item_bytes: int = 4, carri
             timing = share.timing(call)  # type: ignore[arg-type]
             if isinstance(timing, Relaying):
                 legs = timing.legs
-                there, back = int((legs.target != NOBODY).sum()), int((legs.source != NOBODY).sum())
-                found["relay"] = found["relay"].with_rows(there, back, call.state_columns, item_bytes)
+                rows = legs.rows_cut, legs.rows_heard
+                found["relay"] = found["relay"].with_rows(*rows, call.state_columns, item_bytes)
                 if carries:
                     add("carry", timing.route, call.state_columns, learns=False)
             elif isinstance(timing, Shuffling):

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from strobe.comm import Comm
+from strobe.ops.csr import IntArray
 from strobe.ops.sequences import Sequences
 from strobe.strategy import Fact, Need, Strategy
 
@@ -56,9 +61,46 @@ class StructureExchange(Strategy):
     """How the structure stage gets rows of neighbours owned by other ranks."""
 
 
+class Window(Protocol):
+    """Who has which cells of a window, as a time stage needs to know it; a rank sees all owners, not all rows."""
+
+    @property
+    def comm(self) -> Comm: ...
+    @property
+    def device(self) -> torch.device: ...
+    @property
+    def nodes(self) -> Sequence[IntArray]:
+        """Present nodes of each snapshot, ascending."""
+        ...
+
+    @property
+    def owners(self) -> Sequence[IntArray]:
+        """The owner of each of their cells; -1 for those that take no part."""
+        ...
+
+    @property
+    def home(self) -> npt.NDArray[np.int16]:
+        """Where each node's state is before the window, [N]; -1 where there is none."""
+        ...
+
+    @property
+    def of_sequence(self) -> IntArray:
+        """The one owner that each whole sequence would have, [N]."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class TimeExchange(Strategy):
-    """How the time stage goes on where a sequence changes ranks."""
+    """How the time stage goes on where a sequence changes ranks. Where none does, nobody asks."""
+
+    def fitting(self, encoder: TimeEncoder) -> TimeExchange:
+        """The choice that works for an encoder: this one, unless it cannot."""
+        del encoder
+        return self
+
+    @abstractmethod
+    def start(self, window: Window) -> Timing:
+        """A time stage over this rank's cells of a window."""
 
 
 @dataclass(frozen=True, kw_only=True)

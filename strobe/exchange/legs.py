@@ -7,7 +7,7 @@ again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,7 +38,6 @@ class Legs:
     group: IntArray  # [L]
     leg_of: list[IntArray]  # for each snapshot, the leg of each of the rank's cells
     num_waves: int
-    num_groups: int
     turn: IntArray  # [groups], which of them goes first, second, …
     in_turn: bool
     moves: Moves
@@ -47,6 +46,11 @@ class Legs:
     def rows_cut(self) -> int:
         """States that this rank sends within the window."""
         return int((self.target != NOBODY).sum())
+
+    @property
+    def rows_heard(self) -> int:
+        """States that it gets from others."""
+        return int((self.source != NOBODY).sum())
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,8 +76,8 @@ def find_legs(
     home: npt.NDArray[np.int16],
     groups: int,
     num_ranks: int,
-) -> tuple[Legs, npt.NDArray[np.int16]]:
-    """The legs of a rank, and the home of every node after the window.
+) -> Legs:
+    """The legs of a rank.
 
     Args:
         rank: whose legs.
@@ -83,64 +87,69 @@ def find_legs(
         groups: how many groups at most.
         num_ranks: all ranks.
     """
-    num_nodes = len(home)
-    now = np.full(num_nodes, NOBODY, np.int16)  # owner of the last cell so far
-    begin = np.full(num_nodes, NOBODY, np.int16)  # owner of the first
-    count = np.zeros(num_nodes, np.int64)
-    legs_so_far = np.zeros(num_nodes, np.int64)
-    at = np.zeros(num_nodes, np.int64)  # number of the leg that this rank is at
-    crossed = np.zeros((num_ranks, num_ranks), bool)
-    found: list[IntArray] = []  # node, source, wave of new legs
-    left: list[IntArray] = []  # leg, target
-    leg_of: list[IntArray] = []
-    num_legs = 0
+    walk = _Walk(rank, len(home), num_ranks)
     for present, owner in zip(nodes, owners, strict=True):
-        part = owner >= 0
-        present, owner = (present, owner) if part.all() else (present[part], owner[part])
-        before = now[present]
-        new = owner != before
-        legs_so_far[present[new]] += 1
-        crossed[before[new & (before >= 0)], owner[new & (before >= 0)]] = True
-        begin[present[before < 0]] = owner[before < 0]
-        leaves = new & (before == rank)
-        left.append(np.stack([at[present[leaves]], owner[leaves]], axis=1).astype(np.int64))
-        mine = owner == rank
-        starts = present[mine & new]
-        at[starts] = num_legs + np.arange(len(starts))
-        num_legs += len(starts)
-        found.append(np.stack([starts, before[mine & new], legs_so_far[starts] - 1], axis=1).astype(np.int64))
-        leg_of.append(at[present[mine]])
-        now[present] = owner
-        count[present] += 1
-    node, source, wave = np.concatenate([np.empty((0, 3), np.int64), *found]).T
-    target = np.full(num_legs, NOBODY, np.int64)
-    for leaving in left:
-        target[leaving[:, 0]] = leaving[:, 1]
+        walk.on(present[owner >= 0], owner[owner >= 0])
+    node, source, wave = np.concatenate([np.empty((0, 3), np.int64), *walk.begun]).T
+    leg, target_of = np.concatenate([np.empty((0, 2), np.int64), *walk.left]).T
+    target = np.full(len(node), NOBODY, np.int64)
+    target[leg] = target_of
     order = np.lexsort((wave, node))
-    place = np.empty(num_legs, np.int64)
-    place[order] = np.arange(num_legs)
-    levels = _levels(crossed)
-    num_waves = int(legs_so_far.max(initial=1)) if levels is None else int(levels.max()) + 1
-    wave = wave[order] if levels is None else np.full(num_legs, levels[rank])
-    source, target = source[order], target[order]
-    cuts = _cuts(count, groups, num_ranks)
-    node = node[order]
-    after = np.where(now >= 0, now, home)
-    legs = Legs(
+    place = np.empty(len(node), np.int64)
+    place[order] = np.arange(len(node))
+    node, source, target, wave = node[order], source[order], target[order], wave[order]
+    levels = _levels(walk.crossed)
+    cuts = _cuts(walk.count, groups, num_ranks)
+    after = np.where(walk.now >= 0, walk.now, home)
+    return Legs(
         node=node,
         source=source,
         target=target,
-        wave=wave,
+        wave=wave if levels is None else np.full(len(node), levels[rank]),
         source_wave=wave - 1 if levels is None else levels[source],
         group=np.searchsorted(cuts, node, side="right"),
-        leg_of=[place[legs] for legs in leg_of],
-        num_waves=num_waves,
-        num_groups=len(cuts) + 1,
+        leg_of=[place[legs] for legs in walk.leg_of],
+        num_waves=int(walk.legs.max(initial=1)) if levels is None else int(levels.max()) + 1,
         turn=_turns(_loads(nodes, owners, cuts, num_ranks), levels),
         in_turn=levels is not None,
-        moves=_moves(rank, node, source, target, home, begin, after),
+        moves=_moves(rank, node, source, target, home, walk.begin, after),
     )
-    return legs, after.astype(np.int16)
+
+
+class _Walk:
+    """What one pass over the snapshots of a window finds: legs are numbered as they begin."""
+
+    def __init__(self, rank: int, num_nodes: int, num_ranks: int) -> None:
+        self.rank = rank
+        self.now = np.full(num_nodes, NOBODY, np.int16)  # owner of the last cell so far
+        self.begin = np.full(num_nodes, NOBODY, np.int16)  # owner of the first
+        self.count = np.zeros(num_nodes, np.int64)  # cells so far
+        self.legs = np.zeros(num_nodes, np.int64)  # legs so far, on any rank
+        self.crossed = np.zeros((num_ranks, num_ranks), bool)  # whether a sequence goes from one rank to another
+        self.begun: list[IntArray] = []  # (node, source, wave) of this rank's legs
+        self.left: list[IntArray] = []  # (leg, target) of those that go on elsewhere
+        self.leg_of: list[IntArray] = []
+        self._at = np.zeros(num_nodes, np.int64)  # the leg that this rank is at
+        self._num_legs = 0
+
+    def on(self, present: IntArray, owner: IntArray) -> None:
+        """The next snapshot."""
+        before = self.now[present]
+        new = owner != before
+        moved = new & (before >= 0)
+        self.crossed[before[moved], owner[moved]] = True
+        self.legs[present[new]] += 1
+        self.begin[present[before < 0]] = owner[before < 0]
+        leaves = new & (before == self.rank)
+        self.left.append(np.stack([self._at[present[leaves]], owner[leaves]], axis=1).astype(np.int64))
+        mine = owner == self.rank
+        starts = present[mine & new]
+        self._at[starts] = self._num_legs + np.arange(len(starts))
+        self._num_legs += len(starts)
+        self.begun.append(np.stack([starts, before[mine & new], self.legs[starts] - 1], axis=1).astype(np.int64))
+        self.leg_of.append(self._at[present[mine]])
+        self.now[present] = owner
+        self.count[present] += 1
 
 
 def _levels(crossed: npt.NDArray[np.bool_]) -> IntArray | None:
@@ -217,11 +226,3 @@ def _moves(
     kept = np.searchsorted(held, holds)
     kept[is_leg] = len(held) + last[final[is_leg]]
     return Moves(len(held), send, arrive, (np.searchsorted(held, node[here]), here), kept)
-
-
-def home_before(snapshots: Iterable[tuple[IntArray, IntArray]], num_nodes: int) -> npt.NDArray[np.int16]:
-    """Where each node's state is after (nodes, owners) of some snapshots from the beginning of time."""
-    home = np.full(num_nodes, NOBODY, np.int16)
-    for nodes, owners in snapshots:
-        home[nodes] = owners
-    return home

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from strobe.exchange.base import Columns, StructureExchange, TimeEncoder, TimeExchange, Timing, encode
+from strobe.exchange.base import Columns, StructureExchange, TimeEncoder, TimeExchange, Timing, Window, encode
 from strobe.ops.sequences import Sequences
 from strobe.strategy import Need
 
@@ -35,6 +35,9 @@ class Stay(TimeExchange):
         why = "without an exchange a state cannot follow its node to another rank"
         fix = "exchange time relay or shuffle, or a placement that keeps sequences whole"
         return (Need("whole sequences", why, fix),)
+
+    def start(self, window: Window) -> Timing:
+        raise AssertionError("the check of a plan has seen to it that no sequence changes ranks")
 
 
 class Staying(Timing):

@@ -16,8 +16,9 @@ from torch.utils import _pytree as pytree
 from strobe.comm import Arrival, Comm
 from strobe.comm.rows import Route, anchor, exchange
 from strobe.errors import OptionError
-from strobe.exchange.base import Columns, TimeEncoder, TimeExchange, Timing, apart, encode, side_by_side
-from strobe.exchange.legs import NOBODY, Legs
+from strobe.exchange.base import Columns, TimeEncoder, TimeExchange, Timing, Window, apart, encode, side_by_side
+from strobe.exchange.legs import NOBODY, Legs, find_legs
+from strobe.exchange.shuffle import Shuffle
 from strobe.ops import native
 from strobe.ops.csr import IntArray
 from strobe.ops.picked import joined, parted
@@ -42,6 +43,14 @@ class Relay(TimeExchange):
         super().__post_init__()
         if self.groups < 1:
             raise OptionError(f"nodes are cut into at least 1 group, not {self.groups}")
+
+    def fitting(self, encoder: TimeEncoder) -> TimeExchange:
+        return self if getattr(encoder, "relays", False) else Shuffle()
+
+    def start(self, window: Window) -> Timing:
+        comm = window.comm
+        legs = find_legs(comm.rank, window.nodes, window.owners, window.home, self.groups, comm.num_ranks)
+        return Relaying(legs, comm, window.device)
 
 
 @dataclass(frozen=True, eq=False)

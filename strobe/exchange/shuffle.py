@@ -12,7 +12,7 @@ from torch import Tensor
 
 from strobe.comm import Comm
 from strobe.comm.rows import Route, exchange
-from strobe.exchange.base import Columns, TimeEncoder, TimeExchange, Timing, apart, encode, side_by_side
+from strobe.exchange.base import Columns, TimeEncoder, TimeExchange, Timing, Window, apart, encode, side_by_side
 from strobe.ops.csr import IntArray
 from strobe.ops.picked import picked
 from strobe.ops.sequences import Sequences
@@ -28,6 +28,9 @@ class Shuffle(TimeExchange):
     """
 
     name: ClassVar[str] = "shuffle"
+
+    def start(self, window: Window) -> Timing:
+        return Shuffling(window.comm, window.nodes, list(window.owners), window.of_sequence, window.device)
 
 
 class Shuffling(Timing):

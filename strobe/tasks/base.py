@@ -47,6 +47,8 @@ class Problem(ABC):
     metric: ClassVar[str]
     """What runs are compared by; defined wherever anything was asked."""
     higher_is_better: ClassVar[bool]
+    asks_pairs: ClassVar[bool] = False
+    """Whether an example reads two cells."""
     changes_with_epoch: bool = False
     """Whether training examples are drawn anew every epoch. Where not, and in evaluation, they may be kept."""
 

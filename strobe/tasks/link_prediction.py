@@ -77,6 +77,7 @@ class LinkProblem(Problem):
 
     metric = "ap"
     higher_is_better = True
+    asks_pairs = True
     changes_with_epoch = True
 
     def __init__(self, task: LinkPrediction, graph: DynamicGraph, seed: int, state: dict[str, Any] | None) -> None:

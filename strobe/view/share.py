@@ -14,12 +14,10 @@ from torch import Tensor
 
 from strobe.comm import Comm
 from strobe.comm.rows import Route
-from strobe.exchange import Exchange, Relay, TimeEncoder, Timing
+from strobe.exchange import Exchange, TimeEncoder, TimeExchange, Timing
 from strobe.exchange.halo import Arcs, Neighbours, neighbours
-from strobe.exchange.legs import NOBODY, find_legs
+from strobe.exchange.legs import NOBODY
 from strobe.exchange.none import Staying
-from strobe.exchange.relay import Relaying
-from strobe.exchange.shuffle import Shuffling
 from strobe.graph import DynamicGraph
 from strobe.ops.csr import IntArray
 from strobe.ops.sequences import Sequences
@@ -81,6 +79,12 @@ class Share:
     def placed(self) -> Placed:
         return self.owners.placed
 
+    @property
+    def of_sequence(self) -> IntArray:
+        """The one owner that each whole sequence would have."""
+        assert self.placed.of_sequence is not None
+        return self.placed.of_sequence
+
     @cached_property
     def own(self) -> list[IntArray]:
         """Positions of the rank's cells in each snapshot, ascending."""
@@ -115,28 +119,22 @@ class Share:
         """How a time stage runs; the same for all encoders of a kind."""
         if self._stays:
             return self._staying
-        relays = getattr(encoder, "relays", False)
-        return self._relaying if isinstance(self.exchange.time, Relay) and relays else self._shuffling
+        choice = self.exchange.time.fitting(encoder)
+        if choice not in self._timings:
+            self._timings[choice] = choice.start(self)
+        return self._timings[choice]
 
     @property
     def state_sequences(self) -> Sequences:
         """Whose cells the rank has, with a slot for every node whose state it may hold."""
         return self._staying.sequences if self._stays else self._all_slots
 
-    @cached_property
-    def home_after(self) -> Homes:
-        """Where each node's state is after the window."""
-        home = self.home.copy()
-        for nodes, owners in zip(self._nodes, self.owners, strict=True):
-            home[nodes[owners >= 0]] = owners[owners >= 0]
-        return home
-
     def handovers(self) -> list[Handover | None]:
         """For each snapshot, states that must move before it; None where nothing does."""
         if self._stays:
             return [None] * len(self.own)
         home, found = self.home.copy(), []
-        for nodes, owners, own in zip(self._nodes, self.owners, self.own, strict=True):
+        for nodes, owners, own in zip(self.nodes, self.owners, self.own, strict=True):
             found.append(self._handover(nodes, owners, home[nodes], own))
             home[nodes[owners >= 0]] = owners[owners >= 0]
         return found
@@ -157,17 +155,8 @@ class Share:
         return Staying(Sequences.of([slots[nodes] for nodes in self._own_nodes], int(held.sum()), self.device))
 
     @cached_property
-    def _relaying(self) -> Relaying:
-        assert isinstance(self.exchange.time, Relay)
-        legs, _ = find_legs(
-            self.comm.rank, self._nodes, self.owners, self.home, self.exchange.time.groups, self.comm.num_ranks
-        )
-        return Relaying(legs, self.comm, self.device)
-
-    @cached_property
-    def _shuffling(self) -> Shuffling:
-        assert self.placed.of_sequence is not None
-        return Shuffling(self.comm, self._nodes, list(self.owners), self.placed.of_sequence, self.device)
+    def _timings(self) -> dict[TimeExchange, Timing]:
+        return {}
 
     @cached_property
     def _all_slots(self) -> Sequences:
@@ -175,10 +164,11 @@ class Share:
 
     @property
     def _own_nodes(self) -> list[IntArray]:
-        return [nodes[own] for nodes, own in zip(self._nodes, self.own, strict=True)]
+        return [nodes[own] for nodes, own in zip(self.nodes, self.own, strict=True)]
 
     @property
-    def _nodes(self) -> list[IntArray]:
+    def nodes(self) -> list[IntArray]:
+        """Present nodes of each snapshot, whoever has their cells."""
         return [self.graph[t].nodes for t in self.owners.times]
 
     def _arcs(self, reads: Reads) -> Iterator[Arcs]:

@@ -66,9 +66,3 @@ def _windows(job: Any) -> list[range]:
     split = job.problem.split
     later = [range(t, min(t + 3, part.stop)) for part in (split.validation, split.test) for t in part[::3]]
     return [*(batch.times for batch in job.batches), *later]
-
-
-def test_an_imagined_rank_says_nothing() -> None:
-    for call in ("settle", "close"):
-        with pytest.raises(AssertionError):
-            getattr(Imagined(0, 2), call)()

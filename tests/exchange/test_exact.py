@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from strobe.comm import Comm
 from strobe.exchange import Exchange, Halo, Relay, Shuffle
 from strobe.exchange import legs as legs_module
-from strobe.exchange.legs import home_before
 from strobe.graph import DynamicGraph
 from strobe.models import make_model
 from strobe.placement import Placed
@@ -89,7 +88,9 @@ def together(
         loss = torch.zeros((), dtype=torch.float64)
         for start, stop in pairwise(cuts):
             owners = Owners(graph, placed, range(start, stop))
-            home = home_before(((graph[t].nodes, placed.owners(graph, t)) for t in range(start)), graph.num_nodes)
+            home = np.full(graph.num_nodes, -1, np.int16)
+            for t in range(start):
+                home[graph[t].nodes] = placed.owners(graph, t)
             share = Share(comm, exchange, owners, home, torch.device("cpu"))
             view = View(Cells(graph[start:stop], share=share, dtype=torch.float64), carry)
             out = model(view)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strobe.exchange import legs as legs_module
-from strobe.exchange.legs import NOBODY, Legs, Moves, _cuts, _levels, _turns, find_legs, home_before
+from strobe.exchange.legs import NOBODY, Legs, Moves, _cuts, _levels, _turns, find_legs
 from tests.exchange.cases import Table, tables, windows
 
 quick = settings(deadline=None, max_examples=60)
@@ -25,7 +25,7 @@ def legs_of(table: Table, groups: int = 1) -> list[Legs]:
     """The legs of every rank in a window at the beginning of time; groups may be of one cell."""
     with patch.object(legs_module, "MIN_CELLS", 1):
         return [
-            find_legs(rank, table.nodes, table.owners, nobody(table), groups, table.num_ranks)[0]
+            find_legs(rank, table.nodes, table.owners, nobody(table), groups, table.num_ranks)
             for rank in range(table.num_ranks)
         ]
 
@@ -54,7 +54,7 @@ def test_as_many_states_are_sent_as_temporal_edges_are_cut(table: Table) -> None
 @given(tables(nobody=True), st.integers(1, 4))
 def test_a_leg_comes_in_a_later_wave_than_the_leg_it_waits_for(table: Table, groups: int) -> None:
     everyone = legs_of(table, groups)
-    assert len({(legs.num_waves, legs.num_groups) for legs in everyone}) == 1, "all ranks know of the same"
+    assert len({(legs.num_waves, len(legs.turn)) for legs in everyone}) == 1, "all ranks know of the same"
     waves = {
         (rank, leg.node, leg.number): int(legs.wave[k])
         for rank, legs in enumerate(everyone)
@@ -72,9 +72,9 @@ def test_a_leg_comes_in_a_later_wave_than_the_leg_it_waits_for(table: Table, gro
 def test_groups_are_stretches_of_nodes_the_same_on_all_ranks(table: Table, groups: int) -> None:
     found: dict[int, set[int]] = defaultdict(set)
     for legs in legs_of(table, groups):
-        assert legs.num_groups <= groups
+        assert len(legs.turn) <= groups
         for node, group in zip(legs.node.tolist(), legs.group.tolist(), strict=True):
-            assert 0 <= group < legs.num_groups
+            assert 0 <= group < len(legs.turn)
             found[node].add(group)
     assert all(len(group) == 1 for group in found.values())
     in_order = [min(found[node]) for node in sorted(found)]
@@ -84,7 +84,7 @@ def test_groups_are_stretches_of_nodes_the_same_on_all_ranks(table: Table, group
 def test_nodes_with_as_many_cells_are_shared_out_evenly_over_groups() -> None:
     table = Table(2, 12, [[0] * 12, [1] * 12])
     for legs in legs_of(table, 4):
-        assert legs.num_groups == 4
+        assert len(legs.turn) == 4
         assert legs.group.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
 
 
@@ -109,8 +109,8 @@ def test_a_group_is_never_too_small_to_be_worth_its_messages() -> None:
     table = Table(2, 10, [[0] * 10, [1] * 10])
     for least, expected in ((11, 1), (10, 1), (5, 2), (4, 2), (3, 3)):
         with patch.object(legs_module, "MIN_CELLS", least):
-            legs, _ = find_legs(0, table.nodes, table.owners, nobody(table), 16, 2)
-        assert legs.num_groups == expected, least
+            legs = find_legs(0, table.nodes, table.owners, nobody(table), 16, 2)
+        assert len(legs.turn) == expected, least
 
 
 # In which order ranks come.
@@ -182,34 +182,11 @@ def test_where_sequences_go_round_in_circles_waves_are_numbers_of_legs() -> None
 
 def test_without_cells_there_is_one_wave_and_no_leg() -> None:
     for legs in legs_of(Table(3, 2, [[None, None], [NOBODY, None]])):
-        assert (len(legs.node), legs.num_waves, legs.num_groups, legs.rows_cut) == (0, 1, 1, 0)
+        assert (len(legs.node), legs.num_waves, len(legs.turn), legs.rows_cut) == (0, 1, 1, 0)
         assert [len(part) for part in legs.leg_of] == [0, 0]
 
 
 # From window to window.
-
-
-@quick
-@given(windows(nobody=True))
-def test_states_stay_with_the_rank_of_the_last_cell(drawn: tuple[Table, list[int]]) -> None:
-    table, cuts = drawn
-    homes = [nobody(table)] * table.num_ranks
-    for start, stop in pairwise(cuts):
-        window = table.window(start, stop)
-        for rank in range(table.num_ranks):
-            _, homes[rank] = find_legs(rank, window.nodes, window.owners, homes[rank], 2, table.num_ranks)
-            assert homes[rank].tolist() == table.window(0, stop).homes()
-            assert homes[rank].dtype == np.int16
-
-
-@quick
-@given(windows())
-def test_the_home_before_a_window_is_found_from_the_beginning_of_time(drawn: tuple[Table, list[int]]) -> None:
-    table, cuts = drawn
-    for cut in cuts:
-        past = table.window(0, cut)
-        home = home_before(zip(past.nodes, past.owners, strict=True), table.num_nodes)
-        assert home.tolist() == past.homes()
 
 
 State = tuple[int, int]  # whose it is, and the end of the window that it comes from
@@ -238,7 +215,7 @@ def test_every_state_comes_from_its_home_to_the_leg_that_goes_on_from_it(drawn: 
     for start, stop in pairwise(cuts):
         window = table.window(start, stop)
         found = [find_legs(rank, window.nodes, window.owners, home, 2, table.num_ranks) for rank in ranks]
-        moves = [legs.moves for legs, _ in found]
+        moves = [legs.moves for legs in found]
         for rank in ranks:
             begins = [(k, leg.node) for k, leg in enumerate(window.legs(rank)) if leg.source == NOBODY]
             assert arrived(rank, moves, held) == {k: (node, seen[node]) for k, node in begins if node in seen}
@@ -249,8 +226,8 @@ def test_every_state_comes_from_its_home_to_the_leg_that_goes_on_from_it(drawn: 
         assert sent == sum(before != first for before, first in moved if NOBODY not in (before, first))
 
         seen |= {v: stop for v, first in enumerate(window.firsts()) if first != NOBODY}
-        home = found[0][1]
-        for rank, (legs, _) in enumerate(found):
+        home = np.array(table.window(0, stop).homes(), np.int16)
+        for rank, legs in enumerate(found):
             rows = held[rank] + [(node, stop) for node in legs.node.tolist()]
             held[rank] = [rows[row] for row in moves[rank].kept.tolist()]
             assert held[rank] == [(v, seen[v]) for v in range(table.num_nodes) if home[v] == rank]

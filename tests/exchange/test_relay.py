@@ -38,8 +38,9 @@ sparing = among_threads(25)
 def relaying(table: Table, comm: Comm, rank: int, groups: int, home: Any = None) -> tuple[Relaying, Any]:
     """How a rank relays a window, and where states are after it."""
     home = np.full(table.num_nodes, NOBODY, np.int16) if home is None else home
-    legs, after = find_legs(rank, table.nodes, table.owners, home, groups, table.num_ranks)
-    return Relaying(legs, comm, CPU), after
+    legs = find_legs(rank, table.nodes, table.owners, home, groups, table.num_ranks)
+    last = np.array(table.homes(), np.int16)
+    return Relaying(legs, comm, CPU), np.where(last == NOBODY, home, last)
 
 
 def tasks_of(table: Table, groups: int) -> list[Relaying]:

@@ -219,19 +219,6 @@ def moved_on(owned: Owned, t: int, home: list[int]) -> None:
 
 
 @quick
-@given(owned_graphs(some=True), st.data())
-def test_homes_after_a_window_are_the_owners_of_the_last_cells(owned: Owned, data: st.DataObject) -> None:
-    home = drawn_homes(data, owned)
-    before = np.array(home, np.int16)
-    share = owned.share(one_of(0, owned.num_ranks), home=before)
-    after = share.home_after.tolist()
-    assert before.tolist() == home, "what was before is not overwritten"
-    for t in range(len(owned.graph)):
-        moved_on(owned, t, home)
-    assert after == home
-
-
-@quick
 @given(owned_graphs(some=True, min_snapshots=1), st.data())
 def test_states_are_handed_over_to_whoever_has_the_next_cell(owned: Owned, data: st.DataObject) -> None:
     assume(not owned.placed.whole_sequences)
