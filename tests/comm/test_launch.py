@@ -31,8 +31,7 @@ def nothing_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[li
     yield pids
     assert pids, "no rank told of itself"
     assert not [pid for pid in pids if _runs(pid)]
-    # Libraries keep a few open for good when they are first used.
-    assert len(list(Path("/proc/self/fd").iterdir())) <= before + 4
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
     assert list(tmp_path.iterdir()) == []
 
 
