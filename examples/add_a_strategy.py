@@ -16,7 +16,7 @@ import strobe
 from strobe.engine import Settings
 from strobe.graph import DynamicGraph
 from strobe.graph.synthetic import Social
-from strobe.placement import Placed, Placement
+from strobe.placement import Placed, Placement, Work
 from strobe.placement.loads import loads_of_nodes
 from strobe.presets import preset
 from strobe.strategy import Fact
@@ -36,7 +36,10 @@ class Dealt(Placement):
     def gives(self) -> tuple[Fact, ...]:
         return ("whole sequences",)  # a node is on one rank for all time
 
-    def place(self, graph: DynamicGraph, windows: Sequence[range], num_ranks: int, *, seed: int = 0) -> Placed:
+    def place(
+        self, graph: DynamicGraph, windows: Sequence[range], num_ranks: int, *, seed: int = 0, work: Work | None = None
+    ) -> Placed:
+        del work
         busiest = np.argsort(-loads_of_nodes(graph), kind="stable")
         turn, place = np.divmod(np.arange(graph.num_nodes), num_ranks)
         of_node = np.empty(graph.num_nodes, np.int64)

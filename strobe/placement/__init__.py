@@ -9,6 +9,7 @@ from strobe.placement.metis_per_snapshot import MetisPerSnapshot
 from strobe.placement.replicated import Replicated
 from strobe.placement.snapshot_then_sequence import SnapshotThenSequence
 from strobe.placement.time_blocks import TimeBlocks
+from strobe.placement.work import Work
 
 __all__ = [
     "BySequence",
@@ -21,4 +22,5 @@ __all__ = [
     "Replicated",
     "SnapshotThenSequence",
     "TimeBlocks",
+    "Work",
 ]

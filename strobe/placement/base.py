@@ -6,16 +6,14 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
 from strobe.graph import DynamicGraph
 from strobe.ops.csr import IntArray
+from strobe.placement.work import CELL_LOAD, Work
 from strobe.strategy import Strategy
-
-CELL_LOAD = 16
-"""A cell costs as much as so many arcs. Recurrent stages of 32 columns took 500 to 600 ns a cell, there and back, on
-one core, products with a sparse matrix of as many columns 20 to 40 ns an arc."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +23,7 @@ class Placed:
 
     ``of_sequence`` owns whole sequences where a time stage wants them in one place; without it each belongs to the
     rank that has most of its cells. With ``replicas`` every rank has all cells and the rest does not count.
+    ``of_chunk`` tells cells apart that hang together: those of a chunk are on one rank.
     """
 
     num_ranks: int
@@ -32,6 +31,7 @@ class Placed:
     of_node: IntArray  # [N]
     of_cell: IntArray | None = None  # [C], cells of the whole graph, t-major
     of_sequence: IntArray | None = None  # [N]
+    of_chunk: IntArray | None = None  # [C]
     replicas: bool = False
 
     @classmethod
@@ -80,12 +80,17 @@ class Placed:
 
 @dataclass(frozen=True, kw_only=True)
 class Placement(Strategy):
-    """A way to share out cells. The same graph, windows and seed give the same owners, on any machine."""
+    """A way to share out cells. The same graph, windows, seed and work give the same owners, on any machine."""
+
+    wants_work: ClassVar[bool] = False
+    """Whether it asks what a model sends and costs, which has to be found out first."""
 
     @abstractmethod
-    def place(self, graph: DynamicGraph, windows: Sequence[range], num_ranks: int, *, seed: int = 0) -> Placed:
+    def place(
+        self, graph: DynamicGraph, windows: Sequence[range], num_ranks: int, *, seed: int = 0, work: Work | None = None
+    ) -> Placed:
         """Owners of all cells. ``windows`` are the stretches of time that are computed together: all ranks should
-        have work in each."""
+        have work in each. ``work`` is what the model does, None where nobody knows."""
 
 
 def cell_loads(graph: DynamicGraph) -> IntArray:

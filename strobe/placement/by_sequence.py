@@ -9,6 +9,7 @@ from typing import ClassVar
 from strobe.graph import DynamicGraph
 from strobe.placement.base import Placed, Placement
 from strobe.placement.loads import even_sequences
+from strobe.placement.work import Work
 from strobe.strategy import Fact
 
 
@@ -23,6 +24,8 @@ class BySequence(Placement):
     def gives(self) -> tuple[Fact, ...]:
         return ("whole sequences",)
 
-    def place(self, graph: DynamicGraph, windows: Sequence[range], num_ranks: int, *, seed: int = 0) -> Placed:
-        del windows, seed
+    def place(
+        self, graph: DynamicGraph, windows: Sequence[range], num_ranks: int, *, seed: int = 0, work: Work | None = None
+    ) -> Placed:
+        del windows, seed, work
         return Placed.by_node(num_ranks, even_sequences(graph, num_ranks), len(graph))

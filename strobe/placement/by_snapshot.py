@@ -12,6 +12,7 @@ from strobe.graph import DynamicGraph
 from strobe.ops.csr import IntArray
 from strobe.placement.base import Placed, Placement, even
 from strobe.placement.stretches import stretches
+from strobe.placement.work import Work
 from strobe.strategy import Fact
 
 
@@ -30,8 +31,10 @@ class BySnapshot(Placement):
     def gives(self) -> tuple[Fact, ...]:
         return ("whole snapshots",)
 
-    def place(self, graph: DynamicGraph, windows: Sequence[range], num_ranks: int, *, seed: int = 0) -> Placed:
-        del seed
+    def place(
+        self, graph: DynamicGraph, windows: Sequence[range], num_ranks: int, *, seed: int = 0, work: Work | None = None
+    ) -> Placed:
+        del seed, work
         # Dealt, every window is shared out evenly wherever it begins.
         of_snapshot = np.arange(len(graph)) % num_ranks if self.dealt else in_blocks(windows, len(graph), num_ranks)
         return Placed.by_snapshot(num_ranks, of_snapshot, graph.num_nodes)

@@ -10,6 +10,7 @@ import numpy as np
 
 from strobe.graph import DynamicGraph
 from strobe.placement.base import Placed, Placement
+from strobe.placement.work import Work
 from strobe.strategy import Fact
 
 
@@ -26,8 +27,10 @@ class Hash(Placement):
     def gives(self) -> tuple[Fact, ...]:
         return ("whole sequences",)
 
-    def place(self, graph: DynamicGraph, windows: Sequence[range], num_ranks: int, *, seed: int = 0) -> Placed:
-        del windows
+    def place(
+        self, graph: DynamicGraph, windows: Sequence[range], num_ranks: int, *, seed: int = 0, work: Work | None = None
+    ) -> Placed:
+        del windows, work
         number = np.arange(graph.num_nodes, dtype=np.uint64) + np.uint64(seed)
         number = (number ^ (number >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         number = (number ^ (number >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

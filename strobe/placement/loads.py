@@ -8,7 +8,8 @@ import numpy as np
 
 from strobe.graph import DynamicGraph, Snapshot
 from strobe.ops.csr import IntArray
-from strobe.placement.base import CELL_LOAD, Placed
+from strobe.placement.base import Placed
+from strobe.placement.work import CELL_LOAD
 
 
 def loads_of_cells(snapshot: Snapshot) -> IntArray:

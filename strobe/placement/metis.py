@@ -13,6 +13,7 @@ from strobe.placement.base import Placed, Placement
 from strobe.placement.loads import loads_of_nodes
 from strobe.placement.partition import partition
 from strobe.placement.union import union
+from strobe.placement.work import Work
 from strobe.strategy import Fact
 
 
@@ -30,8 +31,10 @@ class Metis(Placement):
     def gives(self) -> tuple[Fact, ...]:
         return ("whole sequences",)
 
-    def place(self, graph: DynamicGraph, windows: Sequence[range], num_ranks: int, *, seed: int = 0) -> Placed:
-        del windows
+    def place(
+        self, graph: DynamicGraph, windows: Sequence[range], num_ranks: int, *, seed: int = 0, work: Work | None = None
+    ) -> Placed:
+        del windows, work
         of_node = np.zeros(graph.num_nodes, np.int64)
         if num_ranks > 1:
             loads = loads_of_nodes(graph)

@@ -14,6 +14,7 @@ from strobe.placement.loads import loads_of_cells
 from strobe.placement.partition import partition
 from strobe.placement.staying import renamed
 from strobe.placement.union import links
+from strobe.placement.work import Work
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,8 +26,10 @@ class MetisPerSnapshot(Placement):
 
     name: ClassVar[str] = "metis-per-snapshot"
 
-    def place(self, graph: DynamicGraph, windows: Sequence[range], num_ranks: int, *, seed: int = 0) -> Placed:
-        del windows
+    def place(
+        self, graph: DynamicGraph, windows: Sequence[range], num_ranks: int, *, seed: int = 0, work: Work | None = None
+    ) -> Placed:
+        del windows, work
         of_cell = np.zeros(graph.num_cells, np.int16)
         last = np.full(graph.num_nodes, -1, np.int16)
         for snapshot in graph if num_ranks > 1 else ():

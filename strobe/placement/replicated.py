@@ -10,6 +10,7 @@ import numpy as np
 
 from strobe.graph import DynamicGraph
 from strobe.placement.base import Placed, Placement
+from strobe.placement.work import Work
 from strobe.strategy import Fact, Need
 
 
@@ -33,7 +34,9 @@ class Replicated(Placement):
             ),
         )
 
-    def place(self, graph: DynamicGraph, windows: Sequence[range], num_ranks: int, *, seed: int = 0) -> Placed:
-        del windows, seed
+    def place(
+        self, graph: DynamicGraph, windows: Sequence[range], num_ranks: int, *, seed: int = 0, work: Work | None = None
+    ) -> Placed:
+        del windows, seed, work
         nobody = Placed.by_node(num_ranks, np.zeros(graph.num_nodes, np.int16), len(graph))
         return replace(nobody, replicas=True)

@@ -12,6 +12,7 @@ from strobe.graph import DynamicGraph
 from strobe.placement.base import Placed, Placement
 from strobe.placement.by_snapshot import in_blocks
 from strobe.placement.loads import even_sequences
+from strobe.placement.work import Work
 from strobe.strategy import Fact
 
 
@@ -29,7 +30,9 @@ class SnapshotThenSequence(Placement):
     def gives(self) -> tuple[Fact, ...]:
         return ("whole snapshots",)
 
-    def place(self, graph: DynamicGraph, windows: Sequence[range], num_ranks: int, *, seed: int = 0) -> Placed:
-        del seed
+    def place(
+        self, graph: DynamicGraph, windows: Sequence[range], num_ranks: int, *, seed: int = 0, work: Work | None = None
+    ) -> Placed:
+        del seed, work
         placed = Placed.by_snapshot(num_ranks, in_blocks(windows, len(graph), num_ranks), graph.num_nodes)
         return replace(placed, of_sequence=even_sequences(graph, num_ranks).astype(np.int16))

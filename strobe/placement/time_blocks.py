@@ -18,6 +18,7 @@ from strobe.placement.loads import loads_of_nodes, loads_of_ranks
 from strobe.placement.metis import Metis
 from strobe.placement.staying import renamed
 from strobe.placement.stretches import stretches
+from strobe.placement.work import Work
 from strobe.strategy import Fact
 
 EVEN = 1.15
@@ -46,7 +47,10 @@ class TimeBlocks(Placement):
     def gives(self) -> tuple[Fact, ...]:
         return ("whole snapshots",) if self.parts == 1 else ()
 
-    def place(self, graph: DynamicGraph, windows: Sequence[range], num_ranks: int, *, seed: int = 0) -> Placed:
+    def place(
+        self, graph: DynamicGraph, windows: Sequence[range], num_ranks: int, *, seed: int = 0, work: Work | None = None
+    ) -> Placed:
+        del work
         spans, loads = stretches(windows, len(graph)), cell_loads(graph)
         shapes = [_Shape.of(spans, loads, num_ranks, parts) for parts in self._allowed(num_ranks)]
         # Shapes whose blocks alone are uneven come last: parts can only add to that, and METIS takes its time.

@@ -14,7 +14,7 @@ from strobe.comm import Alone, Comm
 from strobe.engine.sharing import Sharing, around, place
 from strobe.exchange.legs import NOBODY
 from strobe.graph import DynamicGraph
-from strobe.placement import Placed, Placement, Replicated, TimeBlocks
+from strobe.placement import Placed, Placement, Replicated, TimeBlocks, Work
 from strobe.plan import Plan
 from tests.graphs import PlainGraph, dynamic_graphs
 from tests.models.cases import CHANGING, with_inputs
@@ -101,7 +101,10 @@ class Noted(Placement):
     name: ClassVar[str] = "noted"
     asked: Any = None
 
-    def place(self, graph: DynamicGraph, windows: Sequence[range], num_ranks: int, *, seed: int = 0) -> Placed:
+    def place(
+        self, graph: DynamicGraph, windows: Sequence[range], num_ranks: int, *, seed: int = 0, work: Work | None = None
+    ) -> Placed:
+        del work
         self.asked.append((graph, list(windows), num_ranks, seed))
         return TimeBlocks().place(graph, windows, num_ranks, seed=seed)
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from strobe.graph import DynamicGraph, from_edges
 from strobe.placement import Placed
-from strobe.placement.base import CELL_LOAD
+from strobe.placement.work import CELL_LOAD
 from tests.graphs import PlainGraph
 
 
