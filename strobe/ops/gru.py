@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 
 from strobe.ops import native
 from strobe.ops.memory import empty
-from strobe.ops.recurrent import TILE_ROWS, State, go_back, go_through, reference, sums_like
+from strobe.ops.recurrent import TILE_ROWS, State, check_columns, go_back, go_through, in_torch, sums_like
 from strobe.ops.sequences import Sequences
 
 
@@ -47,10 +47,11 @@ def gru(
     Keeps nothing but the states: backward computes the gates again, which costs less than to store and load 3H
     numbers a cell.
     """
+    check_columns(x.shape[1], w_ih)
     zeros = x.new_zeros(w_hh.shape[0])
     weights = (w_ih, w_hh, zeros if b_ih is None else b_ih, zeros if b_hh is None else b_hh)
     if not native.usable(x, h, *weights):
-        out, (last,) = reference(partial(gru_step, weights, reset_state), x, (h,), sequences)
+        out, (last,) = in_torch(partial(gru_step, weights, reset_state), x, (h,), sequences)
         return out, last
     stage: tuple[Tensor, Tensor] = _Gru.apply(sequences, tile_rows, reset_state, x, h, *weights)  # type: ignore[no-untyped-call]
     return stage

@@ -2,22 +2,25 @@
 
 The cells of some nodes are laid out as a dense array, a node's cells one after the other in a row: then a time stage
 without recurrence is plain batched torch on any device. Nodes with about equally many cells share a grid, so that
-little of it is empty however short and scattered sequences are. Only one piece exists at a time on each core:
-backward lays it out and computes it again.
+little of it is empty however short and scattered sequences are; where too few are alike to make a grid worth its while,
+short ones stand end to end in a row, and none sees the others (temporal fusion, Chen and Li 2023, section 5.1.2).
+Only one piece exists at a time on each core: backward lays it out and computes it again.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from strobe.ops.csr import IntArray, stable_argsort
+from strobe.ops.lanes import pack
 from strobe.ops.sequences import Sequences, Tile
 from strobe.ops.threads import run_parts
 
@@ -26,6 +29,12 @@ TILE_ROWS = {"cpu": 1024, "cuda": 65_536}
 
 GROUPS = 8
 """Sums of weight gradients are kept apart in this many groups of tiles and joined in order: the same bits always."""
+
+WORTH = 8
+"""A piece that fills one in this many of the rows it has room for is worth its while."""
+
+FEWER_ROWS = 0.9
+"""Stretches stand end to end where no more than this share of rows is left: else each has its own."""
 
 Tensors = tuple[Tensor, ...]
 
@@ -48,42 +57,35 @@ class Places:
         """The way back: what stands at the places of the cells."""
         return grid.flatten(0, 1).index_select(0, self.at)
 
-    @cached_property
-    def present(self) -> Tensor:
-        """Who is there, [slots, columns]."""
-        mask = torch.zeros(self.slots * self.columns, dtype=torch.bool, device=self.at.device)
-        mask[self.at] = True
-        return mask.view(self.slots, self.columns)
-
 
 @dataclass(frozen=True)
 class Piece:
-    """Some nodes, a row each: *own* cells are computed, *seen* ones are those and some before.
+    """Some stretches of sequences, in rows: *own* cells are computed, *seen* ones are those and some before.
 
-    Column i of the own grid is column i + before of the seen one. ``time`` is the snapshot of each seen cell,
-    arbitrary where nobody is; ``number`` tells pieces apart.
+    Clocks tell when cells are, every stretch in an age of its own: where two meet in a row, that is their seam, and
+    more than ``horizon`` snapshots lie between them, further than anybody sees. An absent cell's clock is ahead of all
+    where it is seen, arbitrary where it is own. ``number`` tells pieces apart.
     """
 
     own: Places
     seen: Places
-    time: Tensor
-    before: int
+    own_clock: Tensor
+    seen_clock: Tensor
+    horizon: int
     number: int
 
     @cached_property
     def distance(self) -> Tensor:
-        """How many snapshots a seen cell lies before an own one, [nodes, own, seen]; arbitrary where nobody is."""
-        return self.time[:, self.before :, None] - self.time[:, None, :]
+        """How many snapshots a seen cell lies before an own one, [rows, own, seen]; arbitrary where it is hidden."""
+        return self.own_clock[:, :, None] - self.seen_clock[:, None, :]
 
     def hidden(self, span: int | None) -> Tensor:
-        """Which seen cells an own cell must not read, [nodes, own, seen]: absent ones, later ones, those too far back.
+        """Which seen cells an own cell must not read, [rows, own, seen].
 
-        A cell reads itself even where it is absent, so that no average is over nothing; its output does not count.
+        Later ones, those too far back, absent ones, those of other sequences; all, maybe, where nobody reads.
         """
-        seen, own = (torch.arange(n, device=self.time.device) for n in (self.seen.columns, self.own.columns))
-        ahead = seen - own[:, None] - self.before
-        hidden = (ahead > 0) | (~self.seen.present[:, None, :] & (ahead != 0))
-        return hidden if span is None else hidden | (self.distance >= span)
+        far = self.horizon if span is None else min(span, self.horizon)
+        return (self.distance < 0) | (self.distance >= far)
 
 
 Step = Callable[[Piece, Tensors, Tensors, Tensors], Tensor]
@@ -118,75 +120,147 @@ class Lookback:
         return out
 
     def pieces(self, sequences: Sequences, tile: Tile, number: int) -> Iterator[Piece]:
-        """The pieces of a tile: nodes with most cells first, a node's cells from left to right."""
+        """The pieces of a tile: a node's cells from left to right, longest stretches first."""
         cells = _TileCells.of(sequences, tile, self.past)
-        low = 0
-        while low < len(cells.own_counts):
-            longest = cells.own_counts[low]
-            columns = min(self.stride, longest)
-            high = min(low + self._rows(columns, cells.deepest + longest), len(cells.own_counts))
-            for first in range(0, longest, columns):
-                here = cells.with_more_than(first, low, high)
-                begin = -cells.deepest if self.span is None else max(first - self.span + 1, -cells.deepest)
-                yield cells.piece(low, here, begin, first, min(first + columns, longest), number)
-                number += 1
-            low = high
+        for first in range(0, cells.longest, self.stride):
+            reach = None if self.span is None else first - self.span + 1
+            stretches = cells.stretches(first, first + self.stride, reach)
+            low = 0
+            while low < len(stretches.own):
+                high = self._end(stretches, low)
+                yield cells.piece(stretches[low:high], number)
+                low, number = high, number + 1
 
-    def _rows(self, columns: int, longest: int) -> int:
-        seen = longest if self.span is None else min(longest, columns + self.span)
-        return max(1, self.pairs // (columns * seen))
+    def _end(self, stretches: _Stretches, low: int) -> int:
+        """Where a piece that begins with the stretch ``low`` ends: full, or before stretches of half its length.
+
+        A piece that has hardly begun goes on with those: more of them fit, end to end in its rows.
+        """
+        columns, longest = int(stretches.widest[low]), int(stretches.seen[low])
+        rows = max(1, self.pairs // (columns * longest))
+        half = stretches.first_within(longest // 2)
+        if half - low >= max(1, rows // WORTH):
+            return min(half, low + rows)
+        room = np.cumsum(stretches[low:].sizes(columns, longest))
+        return low + max(1, int(np.searchsorted(room, rows * longest, "right")))
+
+
+@dataclass(frozen=True)
+class _Stretches:
+    """Stretches of sequences, those that see most first: the last ``own`` of the ``seen`` cells before ``end``."""
+
+    end: IntArray
+    own: IntArray
+    seen: IntArray
+
+    def __getitem__(self, cut: slice) -> _Stretches:
+        return _Stretches(self.end[cut], self.own[cut], self.seen[cut])
+
+    @cached_property
+    def widest(self) -> IntArray:
+        """The most own cells of each stretch and those after it."""
+        return np.maximum.accumulate(self.own[::-1])[::-1]
+
+    @cached_property
+    def _fewest(self) -> IntArray:
+        return -self.seen
+
+    def first_within(self, seen: int) -> int:
+        """The first stretch that sees no more than so many cells."""
+        return int(np.searchsorted(self._fewest, -seen))
+
+    def sizes(self, columns: int, longest: int) -> IntArray:
+        """Room they take in a row of ``longest`` seen and ``columns`` own places, in seen ones."""
+        return np.maximum(self.seen, -(-self.own * longest // columns))
+
+    def rows(self) -> tuple[IntArray, IntArray, IntArray]:
+        """The row of each and its first own and seen place there: end to end where that leaves fewer rows."""
+        count = len(self.own)
+        columns, longest = int(self.own.max()), int(self.seen[0])
+        sizes = self.sizes(columns, longest)
+        if int(sizes.sum()) > FEWER_ROWS * count * longest:
+            start = np.zeros(count, np.int64)
+            return np.arange(count), start, start
+        row, _ = pack(sizes, longest)
+        return row, _before(self.own, row), _before(self.seen, row)
 
 
 @dataclass(frozen=True)
 class _TileCells:
-    """The cells of a tile sequence by sequence, those with most own cells first; no node without any.
+    """The cells of a tile sequence by sequence.
 
-    ``turn`` counts a node's cells from its first own one on, so that past ones have negative turns. Lists are by
-    sequence: the number of its own cells, and where its cells begin; ``deepest`` is the most past cells one has.
+    Arrays are by sequence: how many of its cells are own ones and how many past, and where its own ones begin.
     """
 
     row: Tensor
-    sequence: Tensor
-    turn: Tensor
     t: Tensor
-    own_counts: list[int]
-    ptr: list[int]
-    deepest: int
+    own: IntArray
+    past: IntArray
+    begin: IntArray
+    num_snapshots: int
     own_start: int
 
     @classmethod
     def of(cls, sequences: Sequences, tile: Tile, past: int) -> _TileCells:
         row, slot, t = _t_major(sequences, tile)
-        own = torch.bincount(slot[t >= past], minlength=tile.num_slots)
-        order = torch.argsort(own, descending=True, stable=True)
-        rank = torch.empty_like(order)
-        rank[order] = torch.arange(len(order), device=order.device)
-        busy = own[slot] > 0
-        row, sequence, t = row[busy], rank[slot[busy]], t[busy]
-        by_sequence = torch.argsort(sequence, stable=True)
-        row, sequence, t = row[by_sequence], sequence[by_sequence], t[by_sequence]
-        own = own[order][: int((own > 0).sum())]
-        counts = torch.bincount(sequence, minlength=len(own))
-        ptr = torch.nn.functional.pad(counts.cumsum(0), (1, 0))
-        turn = torch.arange(len(row), device=row.device) - (ptr[1:] - own)[sequence]
-        deepest = int((counts - own).max()) if len(own) else 0
-        return cls(row, sequence, turn, t, own.tolist(), ptr.tolist(), deepest, sequences.cell_ptr[past])
+        own = torch.bincount(slot[t >= past], minlength=tile.num_slots).cpu().numpy()
+        counts = torch.bincount(slot, minlength=tile.num_slots).cpu().numpy()
+        by_sequence = torch.argsort(slot, stable=True)
+        begin = np.cumsum(counts) - own
+        start = sequences.cell_ptr[past]
+        return cls(row[by_sequence], t[by_sequence], own, counts - own, begin, sequences.num_snapshots, start)
 
-    def with_more_than(self, count: int, low: int, high: int) -> int:
-        """The end of those sequences from ``low`` on, before ``high``, that have more own cells than that."""
-        return bisect_left(self.own_counts, -count, low, high, key=lambda own: -own)
+    @property
+    def longest(self) -> int:
+        """The most own cells of a sequence."""
+        return int(self.own.max(initial=0))
 
-    def piece(self, low: int, high: int, begin: int, first: int, last: int, number: int) -> Piece:
-        """Sequences ``low:high``: own cells ``first:last`` of each, seen ones from ``begin`` on, counted in turns."""
-        cut = slice(self.ptr[low], self.ptr[high])
-        row, sequence, turn, t = self.row[cut], self.sequence[cut] - low, self.turn[cut], self.t[cut]
-        seen, own = _inside(turn, begin, last), _inside(turn, first, last)
-        columns = last - begin
-        at = sequence[seen] * columns + turn[seen] - begin
-        time = t.new_zeros((high - low) * columns).index_copy_(0, at, t[seen]).view(high - low, columns)
-        own_at = sequence[own] * (last - first) + turn[own] - first
-        own_places = Places(row[own] - self.own_start, own_at, high - low, last - first)
-        return Piece(own_places, Places(row[seen], at, high - low, columns), time, first - begin, number)
+    def stretches(self, first: int, last: int, reach: int | None) -> _Stretches:
+        """Own cells ``first:last`` of all sequences that have them; seen ones begin with ``reach``, or with the first.
+
+        Cells are counted from a sequence's first own one on, so that past ones have negative numbers.
+        """
+        who = np.flatnonzero(self.own > first)
+        end = np.minimum(self.own[who], last)
+        seen = end + (self.past[who] if reach is None else np.minimum(self.past[who], -reach))
+        order = stable_argsort(int(seen.max(initial=0)) - seen)
+        who, end, seen = who[order], end[order], seen[order]
+        return _Stretches(self.begin[who] + end, end - first, seen)
+
+    def piece(self, stretches: _Stretches, number: int) -> Piece:
+        """Stretches laid out in rows."""
+        row, own_at, seen_at = stretches.rows()
+        rows, device = int(row.max()) + 1, self.row.device
+        columns, longest = int(stretches.own.max()), int(stretches.seen[0])
+        which, cells, at = _places(stretches.end, stretches.seen, row * longest + seen_at, device)
+        apart = 2 * self.num_snapshots
+        seen = Places(self.row[cells], at, rows, longest)
+        beyond = torch.full((rows * longest,), apart * (len(row) + 1), device=device)
+        seen_clock = beyond.index_copy_(0, at, which * apart + self.t[cells]).view(rows, longest)
+        which, cells, at = _places(stretches.end, stretches.own, row * columns + own_at, device)
+        own = Places(self.row[cells] - self.own_start, at, rows, columns)
+        own_clock = at.new_zeros(rows * columns).index_copy_(0, at, which * apart + self.t[cells]).view(rows, columns)
+        return Piece(own, seen, own_clock, seen_clock, self.num_snapshots, number)
+
+
+def _before(sizes: IntArray, row: IntArray) -> IntArray:
+    """The sum of the sizes of those that come before each in its row."""
+    order = stable_argsort(row)
+    total = np.cumsum(sizes[order]) - sizes[order]
+    begins = np.flatnonzero(np.diff(row[order], prepend=-1))
+    before = np.empty_like(sizes)
+    before[order] = total - np.repeat(total[begins], np.diff(begins, append=len(row)))
+    return before
+
+
+def _places(end: IntArray, count: IntArray, at: IntArray, device: torch.device) -> Tensors:
+    """Stretch, number and place of all cells of stretches: ``count`` before ``end``, from place ``at`` on."""
+    total = int(count.sum())
+    ahead = np.cumsum(count)
+    begin = torch.from_numpy(np.stack([end - ahead, at + count - ahead, count])).to(device)
+    which = torch.repeat_interleave(torch.arange(len(count), device=device), begin[2], output_size=total)
+    each = torch.arange(total, device=device)
+    return which, begin[0][which] + each, begin[1][which] + each
 
 
 def _t_major(sequences: Sequences, tile: Tile) -> Tensors:
@@ -199,10 +273,6 @@ def _t_major(sequences: Sequences, tile: Tile) -> Tensors:
         slots.append(everyone if stretch.at is None else stretch.at)
     t = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts, dtype=torch.int64))
     return torch.cat(rows), torch.cat(slots), t.to(sequences.device)
-
-
-def _inside(values: Tensor, first: int, last: int) -> Tensor:
-    return torch.nonzero((values >= first) & (values < last)).squeeze(1)
 
 
 class _Pieces(torch.autograd.Function):

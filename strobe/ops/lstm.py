@@ -12,7 +12,7 @@ from torch.autograd.function import once_differentiable
 
 from strobe.ops import native
 from strobe.ops.memory import empty
-from strobe.ops.recurrent import TILE_ROWS, State, go_back, go_through, reference, sums_like
+from strobe.ops.recurrent import TILE_ROWS, State, check_columns, go_back, go_through, in_torch, sums_like
 from strobe.ops.sequences import Grid, Sequences
 
 Weights = tuple[Tensor, Tensor, Tensor]
@@ -79,6 +79,7 @@ def lstm_stack(
         keep_gates: as in ``lstm``.
         tile_rows: as in ``lstm``.
     """
+    check_columns(sum(part.shape[1] for part in parts), layers[0][0])
     extra = [] if beside is None else [beside]
     if not native.usable(*parts, *extra, *(each for group in (*states, *layers) for each in group)):
         return lstm_stack_reference(parts, states, sequences, layers, beside=beside)
@@ -101,7 +102,7 @@ def lstm_stack_reference(
     """The same in plain torch, layer after layer."""
     x, outs, lasts = torch.cat(list(parts), 1), [], []
     for layer, state in zip(layers, states, strict=True):
-        x, (h, c) = reference(partial(lstm_step, layer), x, state, sequences)
+        x, (h, c) = in_torch(partial(lstm_step, layer), x, state, sequences)
         outs.append(x)
         lasts.append((h, c))
     return torch.cat(outs if beside is None else [*outs, beside], 1), tuple(lasts)

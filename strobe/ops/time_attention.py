@@ -99,7 +99,7 @@ def _step(
     seen: Tensors,
     positions: Tensors,
 ) -> Tensor:
-    """Attention on a piece's grids; grids become [nodes, heads, columns, depth]."""
+    """Attention on a piece's grids; grids become [rows, heads, columns, depth]."""
     (q,), (k, v) = _by_head(own, heads), _by_head(seen, heads)
     q = q * q.shape[-1] ** -0.5
     score = q @ k.transpose(-1, -2)
@@ -107,7 +107,8 @@ def _step(
         key, value = (table.unflatten(1, (heads, -1)).transpose(0, 1) for table in positions)
         place = piece.distance.clamp(0, key.shape[1] - 1)[:, None].expand_as(score)
         score = score + (q @ key.transpose(-1, -2)).gather(3, place)
-    weight = torch.softmax(score.masked_fill(piece.hidden(span)[:, None], -torch.inf), -1)
+    lowest = torch.finfo(score.dtype).min  # not -inf: where nobody is, all may be hidden, and must stay finite
+    weight = torch.softmax(score.masked_fill(piece.hidden(span)[:, None], lowest), -1)
     if dropout:
         weight = weight * _kept(weight, dropout, seed + piece.number)
     out = weight @ v

@@ -3,6 +3,7 @@
 from strobe.placement.base import Placed, Placement
 from strobe.placement.by_sequence import BySequence
 from strobe.placement.by_snapshot import BySnapshot
+from strobe.placement.chunks import Chunks
 from strobe.placement.hash import Hash
 from strobe.placement.metis import Metis
 from strobe.placement.metis_per_snapshot import MetisPerSnapshot
@@ -14,6 +15,7 @@ from strobe.placement.work import Work
 __all__ = [
     "BySequence",
     "BySnapshot",
+    "Chunks",
     "Hash",
     "Metis",
     "MetisPerSnapshot",

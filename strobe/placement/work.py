@@ -18,9 +18,13 @@ one core, products with a sparse matrix of as many columns 20 to 40 ns an arc.""
 class Sizes:
     """How large some sets of cells are: their cells, the arcs that end in them, the sequences they have cells of."""
 
-    cells: IntArray  # [K]
-    arcs: IntArray  # [K]
-    sequences: IntArray  # [K]
+    cells: IntArray | FloatArray  # [K]
+    arcs: IntArray | FloatArray  # [K]
+    sequences: IntArray | FloatArray  # [K]
+
+    def times(self, scale: FloatArray) -> Sizes:
+        """Sets of the same kind, each so many times as large."""
+        return Sizes(self.cells * scale, self.arcs * scale, self.sequences * scale)
 
     def __len__(self) -> int:
         return len(self.cells)

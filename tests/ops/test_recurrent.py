@@ -10,17 +10,21 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from strobe.ops import native
+from strobe.errors import InputError
+from strobe.ops import native, recurrent
 from strobe.ops.gru import gru, gru_step
-from strobe.ops.lstm import lstm, lstm_step
-from strobe.ops.recurrent import reference
+from strobe.ops.lanes import Lanes
+from strobe.ops.lstm import lstm, lstm_stack, lstm_step
+from strobe.ops.recurrent import packed, reference
 from strobe.ops.sequences import Sequences
 from tests.ops.sequences import awkward, presences
 
 Run = Callable[..., tuple[Tensor, ...]]
 KINDS = ["gru", "gru that resets the state", "lstm", "lstm that computes gates again"]
+PLAIN_KINDS = KINDS[:3]
 WIDTHS = [(1, 1), (3, 4), (2, 17), (5, 32), (33, 40)]  # inputs, hidden: below, at and above the kernels' vectors
 
 
@@ -45,13 +49,13 @@ def _fast(kind: str, sequences: Sequences, tile_rows: int = 2) -> Run:
     return run
 
 
-def _plain(kind: str, sequences: Sequences) -> Run:
+def _plain(kind: str, sequences: Sequences, stage: Any = reference) -> Run:
     def run(x: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
         if kind.startswith("gru"):
-            out, state = reference(partial(gru_step, rest[1:], "resets" in kind), x, rest[:1], sequences)
+            out, state = stage(partial(gru_step, rest[1:], "resets" in kind), x, rest[:1], sequences)
         else:
             w_ih, w_hh, b_ih, b_hh = rest[2:]
-            out, state = reference(partial(lstm_step, (w_ih, w_hh, b_ih + b_hh)), x, rest[:2], sequences)
+            out, state = stage(partial(lstm_step, (w_ih, w_hh, b_ih + b_hh)), x, rest[:2], sequences)
         return (out, *state)
 
     return run
@@ -67,13 +71,109 @@ def _needs_kernels() -> None:
 def test_a_stage_equals_plain_torch_with_its_gradients(kind: str, widths: tuple[int, int]) -> None:
     sequences = awkward()
     given = _inputs(kind, sequences, *widths)
-    results = []
-    for run in (_fast(kind, sequences), _plain(kind, sequences)):
-        out = run(*given)
-        loss = sum((part * torch.linspace(-1, 1, part.numel(), dtype=part.dtype).view_as(part)).sum() for part in out)
-        results.append([*out, *torch.autograd.grad(loss, given)])  # type: ignore[arg-type]
+    results = [_with_gradients(run, given) for run in (_fast(kind, sequences), _plain(kind, sequences))]
     for fast, plain in zip(*results, strict=True):
         torch.testing.assert_close(fast, plain, rtol=1e-11, atol=1e-11)
+
+
+def _with_gradients(run: Run, given: list[Tensor]) -> list[Tensor]:
+    """Outputs and last states, then the gradients of all that is given."""
+    out = run(*given)
+    loss = torch.stack(
+        [(part * torch.linspace(-1, 1, part.numel(), dtype=part.dtype).view_as(part)).sum() for part in out]
+    ).sum()
+    return [*out, *torch.autograd.grad(loss, given, materialize_grads=True)]
+
+
+@settings(max_examples=40, deadline=None)
+@given(presences(), st.sampled_from(PLAIN_KINDS))
+def test_packed_sequences_give_what_unpacked_ones_do_with_all_gradients(sequences: Sequences, kind: str) -> None:
+    given = _inputs(kind, sequences, 3, 4)
+    results = [_with_gradients(_plain(kind, sequences, stage), given) for stage in (packed, reference)]
+    for fused, plain in zip(*results, strict=True):
+        torch.testing.assert_close(fused, plain, rtol=1e-12, atol=1e-12)
+
+
+def _short_and_long() -> Sequences:
+    """Six nodes: one with five cells, two that share a lane with others, one without any."""
+    return Sequences.of([np.array(shot) for shot in ([0, 1], [0, 1, 2, 5], [0, 2, 4], [0, 2], [0, 4])], 6)
+
+
+@pytest.mark.parametrize("kind", PLAIN_KINDS)
+def test_a_seam_cuts_all_between_neighbours_in_a_lane(kind: str) -> None:
+    """Whatever the others' inputs and first states are, a node's outputs and gradients are the same bits."""
+    sequences = _short_and_long()
+    lanes = Lanes.of(sequences)
+    assert lanes.num_lanes < lanes.seam_slot.numel()
+    given = _inputs(kind, sequences, 3, 4)
+    states = 2 if kind.startswith("lstm") else 1
+
+    def run(values: list[Tensor], slot: int) -> list[Tensor]:
+        of_slot = sequences.slots == slot
+        out, *last = _plain(kind, sequences, packed)(*values)
+        loss = out[of_slot].square().sum() + sum((each[slot].sum() for each in last), out.new_zeros(()))
+        return [out[of_slot], *(each[slot] for each in last), *torch.autograd.grad(loss, values)]
+
+    for slot in range(6):
+        others = [each.detach().clone() for each in given]
+        others[0][sequences.slots != slot] += 7.0
+        for first in others[1 : 1 + states]:
+            first[torch.arange(6) != slot] -= 5.0
+        before, after = run(given, slot), run([each.requires_grad_() for each in others], slot)
+        for one, other in zip(before, after, strict=True):
+            assert torch.equal(one, other)
+        assert not before[1 + states][sequences.slots != slot].any()  # no gradient of anybody else's inputs
+
+
+@pytest.mark.parametrize("kind", PLAIN_KINDS)
+@pytest.mark.parametrize("lengths", [[0, 0], [1], [1, 1, 1], [4, 4], [5, 0, 3, 2]])
+def test_packed_sequences_of_awkward_lengths_work(kind: str, lengths: list[int]) -> None:
+    shots = [np.flatnonzero(np.array(lengths) > t) for t in range(6)]
+    sequences = Sequences.of(shots, len(lengths))
+    given = _inputs(kind, sequences, 2, 3)
+    results = [_with_gradients(_plain(kind, sequences, stage), given) for stage in (packed, reference)]
+    for fused, plain in zip(*results, strict=True):
+        torch.testing.assert_close(fused, plain, rtol=1e-12, atol=1e-12)
+
+
+def test_lanes_are_taken_where_nodes_are_absent_too_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = []
+    for name in ("packed", "reference"):
+        monkeypatch.setattr(recurrent, name, lambda *_, name=name: taken.append(name))
+    everyone, few = np.arange(8), np.array([1, 5])
+    for shots in ([everyone] * 4, [everyone[1:]] * 4, [few] * 4, [few, everyone, few], [], [few[:0]]):
+        recurrent.in_torch(lambda _, state: state, torch.zeros(0, 1), (torch.zeros(8, 1),), Sequences.of(shots, 8))
+    assert taken == ["reference", "reference", "packed", "reference", "reference", "reference"]
+
+
+@pytest.mark.parametrize("kind", PLAIN_KINDS)
+def test_without_kernels_lanes_change_nothing(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    sequences = awkward()
+    given = _inputs(kind, sequences, 3, 4)
+    expected = _with_gradients(_fast(kind, sequences), given)
+    monkeypatch.setattr(native, "library", lambda: None)
+    for rows in (0.0, float("inf")):
+        monkeypatch.setattr(recurrent, "PACKED_ROWS", rows)
+        for found, right in zip(_with_gradients(_fast(kind, sequences), given), expected, strict=True):
+            torch.testing.assert_close(found, right, rtol=1e-11, atol=1e-11)
+
+
+def test_without_kernels_a_stack_goes_through_lanes_and_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    sequences = _short_and_long()
+    first, second = _inputs("lstm", sequences, 3, 4), _inputs("lstm", sequences, 4, 4)
+
+    def run(*given: Tensor) -> tuple[Tensor, ...]:
+        x, h, c, *rest = given
+        states, layers = [(h, c), (rest[3], rest[4])], [tuple(rest[:3]), tuple(rest[5:])]
+        out, lasts = lstm_stack([x], states, sequences, layers)  # type: ignore[arg-type]
+        return out, *(each for last in lasts for each in last)
+
+    given = [*first[:-1], *second[1:-1]]
+    expected = _with_gradients(run, given)
+    monkeypatch.setattr(native, "library", lambda: None)
+    monkeypatch.setattr(recurrent, "reference", None)
+    for found, right in zip(_with_gradients(run, given), expected, strict=True):
+        torch.testing.assert_close(found, right, rtol=1e-11, atol=1e-11)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -160,3 +260,12 @@ def threads() -> Iterator[Callable[[int], None]]:
     before = torch.get_num_threads()
     yield torch.set_num_threads
     torch.set_num_threads(before)
+
+
+def test_inputs_that_weights_are_not_made_for_are_refused() -> None:
+    sequences = Sequences.of([np.arange(2)], 2)
+    x, h = torch.zeros(2, 3), torch.zeros(2, 4)
+    with pytest.raises(InputError, match="inputs have 3 columns, the weights are for 5"):
+        gru(x, h, sequences, torch.zeros(12, 5), torch.zeros(12, 4))
+    with pytest.raises(InputError, match="inputs have 3 columns, the weights are for 5"):
+        lstm(x, (h, h), sequences, torch.zeros(16, 5), torch.zeros(16, 4))

@@ -6,12 +6,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 
 from strobe.ops import lookback, time_attention
 from strobe.ops.sequences import Sequences
 from strobe.ops.time_attention import time_attention as attention
 from strobe.ops.time_attention import time_attention_reference as reference
+from tests.ops.sequences import presences
 
 EVERYONE = [[0, 1, 2]] * 5
 CHANGING = [[0, 1, 4], [1, 4], [], [0, 1, 2, 4], [2], [0, 1, 2, 3, 4], [3, 4], [0]]
@@ -45,10 +48,12 @@ def assert_equal_with_gradients(ours: Tensor, expected: Tensor, inputs: Sequence
         torch.testing.assert_close(a, b, rtol=1e-11, atol=1e-11)
 
 
-@pytest.fixture(params=["whole", "cut into pieces"])
+@pytest.fixture(params=["whole", "a row each", "cut into pieces"])
 def cut(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Pieces of two snapshots and one or two slots, or as large as they come."""
-    if request.param != "whole":
+    """As large as they come, short sequences end to end; the same without that; pieces of two snapshots and slots."""
+    if request.param == "a row each":
+        monkeypatch.setattr(lookback, "FEWER_ROWS", 0.0)
+    if request.param == "cut into pieces":
         monkeypatch.setattr(time_attention, "STRIDE", 2)
         monkeypatch.setattr(time_attention, "PIECE_SCORES", {"cpu": 40})
         monkeypatch.setattr(lookback, "TILE_ROWS", {"cpu": 1})
@@ -142,6 +147,70 @@ def test_nothing_is_kept_per_pair_of_cells() -> None:
         attention(*operands(sequences, 2), sequences, 1)
     assert kept
     assert max(kept) < 60 * 60
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(presences(max_slots=9, max_snapshots=9), st.sampled_from([None, 1, 3]), st.integers(0, 3))
+def test_packed_sequences_give_what_unpacked_ones_do(
+    monkeypatch: pytest.MonkeyPatch, sequences: Sequences, span: int | None, past: int
+) -> None:
+    past = min(past, sequences.num_snapshots)
+    inputs, tables = operands(sequences, 4, past), (rows(3, 4, seed=5), rows(3, 4, seed=6))
+    results = []
+    for share in (lookback.FEWER_ROWS, 0.0):
+        with monkeypatch.context() as patch:
+            patch.setattr(lookback, "FEWER_ROWS", share)
+            out = attention(*inputs, sequences, 2, span=span, past=past, positions=tables)
+            results.append([out, *torch.autograd.grad(out.square().sum(), [*inputs, *tables])])
+    for packed, apart in zip(*results, strict=True):
+        torch.testing.assert_close(packed, apart, rtol=1e-12, atol=1e-12)
+    right = reference(*inputs, sequences, 2, span=span, past=past, positions=tables)
+    torch.testing.assert_close(results[0][0], right, rtol=1e-12, atol=1e-12)
+
+
+SHARING = [[0, 1], [0, 1, 2], [0, 2, 3, 4], [0, 4, 5], [0, 5], [0], [0, 6]]
+"""One long sequence, and six short ones that share rows."""
+
+
+@pytest.mark.parametrize("options", [{}, {"span": 2}, {"past": 2}, {"dropout": 0.4}])
+def test_a_seam_cuts_all_between_neighbours_in_a_row(options: dict[str, Any]) -> None:
+    """Whatever the others' rows are, a node's outputs and gradients are the same bits."""
+    sequences = sequences_of(SHARING)
+    assert_shares_rows(sequences, options.get("past", 0))
+    inputs = operands(sequences, 4, options.get("past", 0))
+    tables = (rows(3, 4, seed=5), rows(3, 4, seed=6))
+    begin = sequences.num_cells - len(inputs[0])
+
+    def run(values: Sequence[Tensor], mine: Tensor) -> list[Tensor]:
+        torch.manual_seed(3)  # dropout draws the same
+        q, k, v = values
+        out = attention(q, k, v, sequences, 2, positions=tables, **options)[mine[begin:]]
+        return [out, *torch.autograd.grad(out.square().sum(), [*values, *tables])]
+
+    for slot in range(7):
+        mine = sequences.slots == slot
+        others = [value.detach().clone() for value in inputs]
+        for value in others:
+            value[~mine[len(mine) - len(value) :]] += 9.0
+        before, after = run(inputs, mine), run([value.requires_grad_() for value in others], mine)
+        for one, other in zip(before, after, strict=True):
+            assert torch.equal(one, other)
+        assert not before[2][~mine].any()  # no gradient of anybody else's keys
+
+
+def assert_shares_rows(sequences: Sequences, past: int) -> None:
+    look = lookback.Lookback(step=lambda *_: rows(0), width=4, past=past, pairs=1 << 18)
+    (tile,) = sequences.tiles(1 << 10)
+    busy = len(set(sequences.slots[sequences.cell_ptr[past] :].tolist()))
+    assert sum(piece.own.slots for piece in look.pieces(sequences, tile, 0)) < busy
+
+
+def test_dropout_draws_the_same_in_backward_where_sequences_share_rows() -> None:
+    sequences = sequences_of(SHARING)
+    q, k, v = operands(sequences, 2)
+    out = attention(q, k, v, sequences, 1, dropout=0.5)
+    (d_v,) = torch.autograd.grad(out.sum(), v)
+    assert (d_v * v).sum().item() == pytest.approx(out.sum().item())
 
 
 def test_threads_give_the_same_bits() -> None:
