@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal
 
 from strobe.options import check_options, hints_of
 
-Fact = Literal["whole snapshots", "whole sequences", "replicas", "batches per rank"]
+Fact = Literal["whole snapshots", "whole sequences", "replicas", "batches per rank", "chunks"]
 """What one choice may give and another need: every snapshot, every sequence is on one rank; every rank has all cells;
-every rank has batches of its own. On one rank the first two always hold."""
+every rank has batches of its own; cells are grouped into chunks. On one rank all but the last always hold."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,13 @@ class Strategy(ABC):
         return ()
 
     def to_json(self) -> dict[str, Any]:
-        """The name and all fields: what the registry makes an equal choice from."""
-        return {"name": self.name, **asdict(self)}
+        """The name and all fields, choices among them as theirs: what the registry makes an equal choice from."""
+        told = self._options().items()
+        return {"name": self.name, **{name: v.to_json() if isinstance(v, Strategy) else v for name, v in told}}
+
+    def _options(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def __str__(self) -> str:
-        fields = [f"{name} {value}" for name, value in asdict(self).items() if value is not None]
-        return f"{self.name} ({', '.join(fields)})" if fields else self.name
+        told = [f"{name} {value}" for name, value in self._options().items() if value is not None]
+        return f"{self.name} ({', '.join(told)})" if told else self.name

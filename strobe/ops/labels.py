@@ -279,7 +279,7 @@ def _joined(
     for g in range(first, last):
         for k in range(ptr[g], ptr[g + 1]):
             entries[g - first] += row_ptr[order[k] + 1] - row_ptr[order[k]] + 2
-    table = np.int64(_mask(entries.max())) + 1
+    table = np.int64(_mask(entries.max() if len(entries) else 0)) + 1
     keys = np.full(table, -1, np.int32)
     sums = np.zeros(table, np.float32)
     used = np.empty(table, np.uint64)

@@ -15,7 +15,8 @@ def by_score(links: Links, load: Sums, num_ranks: int) -> Labels:
     """Chunks from the heaviest to the lightest, each to the rank with the largest (mean load - its load) * (bytes
     shared with what it has), [K].
 
-    A rank that has its share is out, or its sign could make it win; without shared bytes the rank with the least wins.
+    A rank that has its share is out, or its sign could make it win; without shared bytes, and of equals, the rank with
+    the least wins. Chunks have no rows: ``links.before`` and ``links.after`` do not count.
     """
     order = np.argsort(-load, kind="stable")
     owner = np.full(len(load), -1, np.int32)
@@ -25,13 +26,14 @@ def by_score(links: Links, load: Sums, num_ranks: int) -> Labels:
 
 
 def by_metis(links: Links, load: Sums, num_ranks: int, seed: int = 0) -> Labels:
-    """METIS on a graph of chunks, or of cells."""
+    """METIS on a graph of chunks, or of cells. Links that weigh nothing do not count: METIS would take 1 for 0."""
     weight = np.broadcast_to(links.weight, links.col.shape) if len(links.weight) == 1 else links.weight
-    entries = [np.maximum(np.rint(weight), 1).astype(np.int64)]
+    kept = weight > 0
+    entries = [np.maximum(np.rint(weight[kept]), 1).astype(np.int64)]
     rows = np.repeat(np.arange(links.num_vertices, dtype=np.int32), np.diff(links.row_ptr))
-    ends = [rows], [links.col]
+    ends = [rows[kept]], [links.col[kept]]
     later = np.flatnonzero(links.before >= 0).astype(np.int32)
-    if len(later):
+    if len(later) and links.chain > 0:
         chain = np.full(len(later), max(round(links.chain), 1), np.int64)
         entries += [chain, chain]
         ends[0].extend([later, links.before[later]])
@@ -64,15 +66,17 @@ def _give(
 ) -> None:
     has = np.zeros(num_ranks)
     shared = np.zeros(num_ranks)
+    single = len(weight) == 1
     for chunk in order:
         shared[:] = 0
         for j in range(row_ptr[chunk], row_ptr[chunk + 1]):
             if owner[col[j]] >= 0:
-                shared[owner[col[j]]] += weight[j]
+                shared[owner[col[j]]] += weight[0] if single else weight[j]
         best, most = int(np.argmin(has)), 0.0
         for rank in range(num_ranks):
             score = (mean - has[rank]) * shared[rank]
-            if has[rank] < mean and score > most:
+            better = score > most or (score == most and has[rank] < has[best])
+            if has[rank] < mean and better:
                 best, most = rank, score
         owner[chunk] = best
         has[best] += load[chunk]

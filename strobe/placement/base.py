@@ -85,6 +85,11 @@ class Placement(Strategy):
     wants_work: ClassVar[bool] = False
     """Whether it asks what a model sends and costs, which has to be found out first."""
 
+    @property
+    def wants_seconds(self) -> bool:
+        """Whether loads should be the model's seconds, as predicted, rather than cells and arcs that are counted."""
+        return False
+
     @abstractmethod
     def place(
         self, graph: DynamicGraph, windows: Sequence[range], num_ranks: int, *, seed: int = 0, work: Work | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from strobe.errors import InputError
 from strobe.graph import DynamicGraph, Snapshot
 from strobe.ops.csr import IntArray
 from strobe.ops.labels import Labels, Links
@@ -16,7 +17,10 @@ def cell_links(graph: DynamicGraph, arc: float, chain: float) -> Links:
     Memory: 4 bytes per arc (both ways), 16 per cell.
     """
     if graph.num_cells >= 1 << 31:
-        raise ValueError("cells are numbered with 31 bits")
+        raise InputError(
+            f"chunks are made of fewer than {1 << 31:,} cells at a time, not {graph.num_cells:,}: "
+            "train in windows, or choose placement time-blocks"
+        )
     row_ptr = np.zeros(graph.num_cells + 1, np.int64)
     col = np.empty(graph.num_arcs * (2 if graph.directed else 1), np.int32)
     end = 0

@@ -10,7 +10,7 @@ from strobe.ops.csr import distinct
 from strobe.ops.labels import Labels, Links, Sums, between, compacted, propagate
 
 STEADY = 0.9
-"""Growing ends with the level that leaves more than this share of its chunks as they were."""
+"""Growing ends with the level that leaves at least this share of its chunks."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,12 +32,10 @@ def grow(links: Links, size: Sums, limit: int, *, rounds: int, seed: int = 0) ->
         label, _ = propagate(links, size, limit, rounds=rounds, seed=seed)
         chunk, num_chunks = compacted(label)
         before = links.num_vertices
-        if num_chunks == before:
-            return Grown(of_cell, links, size)
         of_cell = chunk[of_cell]
         links = between(links, chunk, num_chunks)
         size = np.bincount(chunk, size, num_chunks).astype(np.int64)
-        if num_chunks > STEADY * before:
+        if num_chunks >= STEADY * before:
             return Grown(of_cell, links, size)
 
 

@@ -1,6 +1,8 @@
-"""Parts of a graph of about equal load with few links between them, by METIS."""
+"""Parts of a graph with few links between them, by METIS."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -13,14 +15,11 @@ _LARGEST_SUM = 1 << 30
 
 
 def partition(links: sp.csr_array, loads: IntArray, num_parts: int, seed: int = 0) -> IntArray:
-    """The part of every row, [n], for symmetric links without self-loops. Parts may stay empty.
+    """The part of every row, [n], of about equal load, for symmetric links without self-loops. Parts may stay empty.
 
     By recursive bisection: on graphs with hubs it cuts fewer links than METIS's other way, and in less time.
     """
-    try:
-        import pymetis
-    except ImportError as error:
-        raise MissingPackageError("pymetis", "placing nodes with METIS") from error
+    pymetis = _pymetis()
     if loads.size <= num_parts or num_parts == 1:
         return np.arange(loads.size) % num_parts
     found = pymetis.part_graph(
@@ -32,6 +31,36 @@ def partition(links: sp.csr_array, loads: IntArray, num_parts: int, seed: int = 
         options=pymetis.Options(seed=seed % _LARGEST_SUM),
     )
     return np.asarray(found.vertex_part, np.int64)
+
+
+def bisections(links: sp.csr_array, loads: IntArray, share: float, seed: int = 0) -> list[IntArray]:
+    """Ways to cut rows in two, [n] each, such that part 0 has about this share of the load, 0 < share < 1.
+
+    One by each of METIS's ways. With hubs one may cut twice as many links as the other, and nobody knows which.
+    """
+    pymetis = _pymetis()
+    largest = max(int(loads.sum() * max(share, 1 - share)), 1)
+    found: list[IntArray] = []
+    for recursive, shares, zero in ((True, [share, 1 - share], 0), (False, [1 - share, share], 1)):
+        cut = pymetis.part_graph(
+            2,
+            pymetis.CSRAdjacency(links.indptr, links.indices),
+            vweights=_small(np.minimum(loads, largest)),
+            eweights=_small(links.data),
+            tpwgts=shares,
+            recursive=recursive,
+            options=pymetis.Options(seed=seed % _LARGEST_SUM),
+        )
+        found.append(np.asarray(cut.vertex_part, np.int64) ^ zero)
+    return found
+
+
+def _pymetis() -> Any:
+    try:
+        import pymetis
+    except ImportError as error:
+        raise MissingPackageError("pymetis", "placing nodes with METIS") from error
+    return pymetis
 
 
 def _shares_at_most(loads: IntArray, num_parts: int) -> IntArray:

@@ -4,35 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
 
-from strobe.errors import MissingPackageError, OptionError
+from strobe.errors import OptionError
 from strobe.graph import DynamicGraph
 from strobe.ops.csr import IntArray
 from strobe.placement.base import Placed, Placement, cell_loads
+from strobe.placement.block_parts import in_parts
 from strobe.placement.blocks import cut
-from strobe.placement.hash import Hash
-from strobe.placement.loads import loads_of_nodes, loads_of_ranks
-from strobe.placement.metis import Metis
-from strobe.placement.staying import renamed
+from strobe.placement.borders import Borders
 from strobe.placement.stretches import stretches
+from strobe.placement.ways import EVEN, best, limit, unevenness, way
 from strobe.placement.work import Work
 from strobe.strategy import Fact
-
-EVEN = 1.15
-"""Largest over mean load of ranks up to which a placement counts as even."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TimeBlocks(Placement):
     """In every window a block of consecutive snapshots per rank, such that the largest block is as small as can be.
 
-    No arc is cut, and a node changes ranks once per block it lives through. Where ranks are too many for the
-    snapshots to balance, the nodes of every block are cut, too, into ``parts`` (by METIS; by hash where pymetis is
-    not installed): the rank is block * parts + part. None takes the fewest parts that are even: the slowest ranks of
-    all windows have at most 1.15 times the mean load. Where none are it takes what comes nearest.
+    No arc is cut, and a node changes ranks once per block it lives through. Where whole snapshots are uneven (the
+    slowest ranks of all windows would have more than 1.05 times the mean load), a block may end within a snapshot,
+    whose other cells the next rank has: ranks have the same load, and rows of neighbours travel only in snapshots at
+    borders, between the two that share one. Ranks still follow each other in time along every sequence.
+
+    Where ranks are too many for that, more than two to a snapshot or fewer than two snapshots to a rank, there is
+    another way: blocks of whole snapshots whose nodes are cut into parts, rank = block * parts + part. What sends
+    fewer rows is taken, of what is even. ``parts`` asks for so many of them, everywhere; 1 for whole snapshots.
+
+    Snapshots and nodes are cut by METIS; by hash where pymetis is not installed.
     """
 
     name: ClassVar[str] = "time-blocks"
@@ -51,90 +54,85 @@ class TimeBlocks(Placement):
         self, graph: DynamicGraph, windows: Sequence[range], num_ranks: int, *, seed: int = 0, work: Work | None = None
     ) -> Placed:
         del work
-        spans, loads = stretches(windows, len(graph)), cell_loads(graph)
-        shapes = [_Shape.of(spans, loads, num_ranks, parts) for parts in self._allowed(num_ranks)]
-        # Shapes whose blocks alone are uneven come last: parts can only add to that, and METIS takes its time.
-        shapes.sort(key=lambda shape: (shape.at_best > EVEN, shape.parts))
-        best, least = None, np.inf
-        for shape in shapes:
-            if least <= EVEN or shape.at_best >= least:
-                continue
-            placed = shape.placed(graph, seed)
-            uneven = _unevenness(loads_of_ranks(graph, placed, spans))
-            if uneven < least:
-                best, least = placed, uneven
-        assert best is not None  # the first shape is always tried
-        return best
+        self._check(num_ranks)
+        spans = stretches(windows, len(graph))
+        pieces = [_Stretch(graph[span.start : span.stop], num_ranks, seed, _computed(span, windows)) for span in spans]
+        if num_ranks == 1 or self.parts == 1 or (self.parts is None and _even(pieces)):
+            of_snapshot = np.concatenate([np.empty(0, np.int64), *(piece.blocks(num_ranks) for piece in pieces)])
+            return Placed.by_snapshot(num_ranks, of_snapshot, graph.num_nodes)
+        of_cell: list[IntArray] = [np.empty(0, np.int16)]
+        last = np.full(graph.num_nodes, -1, np.int16)
+        for piece in pieces:
+            owners = piece.best(last) if self.parts is None else piece.in_parts(self.parts, last)
+            for snapshot, owner in zip(piece.graph, owners, strict=True):
+                last[snapshot.nodes] = owner
+            of_cell += owners
+        return Placed.by_cell(num_ranks, np.concatenate(of_cell), graph)
 
-    def _allowed(self, num_ranks: int) -> list[int]:
-        """Into how many parts nodes may be cut."""
-        divisors = [parts for parts in range(1, num_ranks + 1) if num_ranks % parts == 0]
-        if self.parts is None or num_ranks == 1:
-            return divisors
-        if self.parts not in divisors:
+    def _check(self, num_ranks: int) -> None:
+        divisors = _divisors(num_ranks)
+        if self.parts is not None and num_ranks > 1 and self.parts not in divisors:
             raise OptionError(
                 f"{num_ranks} ranks cannot be blocks of {self.parts} parts each: "
                 f"choose one of {', '.join(map(str, divisors))}, or none"
             )
-        return [self.parts]
 
 
 @dataclass(frozen=True, eq=False)
-class _Shape:
-    """Ranks as blocks x parts: the blocks of every stretch of time."""
+class _Stretch:
+    """A stretch of time, and ways to share it out: owners of all cells of every snapshot. ``last`` is the rank that
+    had each node's last cell before it, [N], -1 for none."""
 
+    graph: DynamicGraph
     num_ranks: int
-    parts: int
-    spans: list[range]
-    block: IntArray  # [T]
-    at_best: float
-    """How uneven it is if all parts of a block have the same load."""
+    seed: int
+    computed: bool
 
-    @classmethod
-    def of(cls, spans: list[range], loads: IntArray, num_ranks: int, parts: int) -> _Shape:
-        num_blocks = num_ranks // parts
-        block = np.zeros(loads.size, np.int64)
-        of_blocks = np.zeros((len(spans), num_blocks), np.int64)
-        for at, span in enumerate(spans):
-            here = slice(span.start, span.stop)
-            block[here] = cut(loads[here], num_blocks)
-            np.add.at(of_blocks[at], block[here], loads[here])
-        return cls(num_ranks, parts, spans, block, _unevenness(of_blocks))
+    @cached_property
+    def loads(self) -> IntArray:
+        return cell_loads(self.graph)
 
-    def placed(self, graph: DynamicGraph, seed: int) -> Placed:
-        if self.parts == 1:
-            return Placed.by_snapshot(self.num_ranks, self.block, graph.num_nodes)
-        of_cell = np.zeros(graph.num_cells, np.int16)
-        part = np.full(graph.num_nodes, -1, np.int16)
-        for times in self._pieces():
-            piece = graph[times.start : times.stop]
-            there = np.flatnonzero(loads_of_nodes(piece))
-            # States change ranks between blocks whatever the parts are: so every block may have its own, even ones.
-            part[there] = renamed(_vertex_parts(piece, self.parts, seed)[there], part[there], self.parts)
-            first = int(self.block[times.start]) * self.parts
-            of_piece = [first + part[snapshot.nodes] for snapshot in piece]
-            of_cell[graph.cell_ptr[times.start] : graph.cell_ptr[times.stop]] = np.concatenate(of_piece)
-        return Placed.by_cell(self.num_ranks, of_cell, graph)
+    def blocks(self, num_blocks: int) -> IntArray:
+        """The block of every snapshot, [T], where they stay whole."""
+        return cut(self.loads, num_blocks)
 
-    def _pieces(self) -> list[range]:
-        """The times of all blocks of all stretches."""
-        found = []
-        for span in self.spans:
-            of_span = self.block[span.start : span.stop]
-            starts = np.flatnonzero(np.diff(of_span, prepend=-1)) + span.start
-            found += [range(first, last) for first, last in zip(starts, [*starts[1:], span.stop], strict=True)]
-        return found
+    def loads_of_blocks(self, num_blocks: int) -> IntArray:
+        return np.bincount(self.blocks(num_blocks), self.loads, num_blocks).astype(np.int64)
+
+    def whole(self) -> list[IntArray]:
+        """A block of whole snapshots for every rank."""
+        blocks = self.blocks(self.num_ranks).astype(np.int16)
+        return [np.full(snapshot.num_nodes, block) for snapshot, block in zip(self.graph, blocks, strict=True)]
+
+    def in_parts(self, parts: int, last: IntArray) -> list[IntArray]:
+        """Fewer blocks, and the nodes of each in parts."""
+        return in_parts(self.graph, self.blocks(self.num_ranks // parts), parts, last, self.seed)
+
+    def best(self, last: IntArray) -> list[IntArray]:
+        """Whole snapshots if they are even, or else snapshots shared at borders, unless nodes in parts send less."""
+        whole = self.whole()
+        if not self.computed or _even([self]):
+            return whole
+        borders = Borders.of(self.graph, self.num_ranks)
+        ways = [way(self.graph, owners, last, self.num_ranks) for owners in (whole, borders.owners(self.seed))]
+        if not borders.in_pairs or ways[-1].uneven > EVEN:
+            for parts in _divisors(self.num_ranks)[1:]:
+                # Parts only add to how uneven blocks are, and METIS takes its time.
+                if unevenness(self.loads_of_blocks(self.num_ranks // parts)[None]) <= limit(ways):
+                    ways.append(way(self.graph, self.in_parts(parts, last), last, self.num_ranks))
+        return best(ways).owners
 
 
-def _unevenness(loads: IntArray) -> float:
-    """What the slowest ranks have, over what all would have if they shared evenly: loads by stretch and rank."""
-    mean = float(loads.mean(axis=1).sum())
-    return float(loads.max(axis=1).sum()) / mean if mean else 1.0
+def _computed(span: range, windows: Sequence[range]) -> bool:
+    """Whether some window holds it; nobody computes the others, such as a last snapshot that is only asked about."""
+    return not any(len(window) for window in windows) or any(span.start in window for window in windows)
 
 
-def _vertex_parts(graph: DynamicGraph, num_parts: int, seed: int) -> IntArray:
-    """The part of every node, [N]."""
-    try:
-        return Metis().place(graph, (), num_parts, seed=seed).of_node
-    except MissingPackageError:
-        return Hash().place(graph, (), num_parts, seed=seed).of_node
+def _even(pieces: Sequence[_Stretch]) -> bool:
+    """Whether whole snapshots are even in all of these together."""
+    loads = [piece.loads_of_blocks(piece.num_ranks) for piece in pieces if piece.computed]
+    return not loads or unevenness(np.array(loads)) <= EVEN
+
+
+def _divisors(num_ranks: int) -> list[int]:
+    return [parts for parts in range(1, num_ranks + 1) if num_ranks % parts == 0]

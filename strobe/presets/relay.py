@@ -20,9 +20,9 @@ def relay(size: int | None = None, groups: int = 16) -> Plan:
     | axis      | choice          | why                                                                             |
     |-----------|-----------------|---------------------------------------------------------------------------------|
     | store     | full            |                                                                                 |
-    | placement | time-blocks     | no edge is cut, and the largest block of every window is as small as can be     |
+    | placement | time-blocks     | even in every window; edges are cut only in snapshots that two ranks share       |
     | batching  | full or windows | the exact gradient, or steps for graphs too large for it                        |
-    | structure | halo            | nothing travels, unless ranks are too many for snapshots and nodes are cut, too |
+    | structure | halo            | in snapshots that ranks share; elsewhere nothing travels                        |
     | time      | relay           | one row per node alive at a cut; G groups keep W ranks G / (G + W - 1) busy     |
     | schedule  | in-order        |                                                                                 |
     | sync      | all-reduce      | exact                                                                           |

@@ -7,6 +7,7 @@ from collections import defaultdict
 import numpy as np
 
 from strobe.graph import DynamicGraph, from_edges
+from strobe.ops.labels import Labels
 from strobe.placement import Placed
 from strobe.placement.work import CELL_LOAD
 from tests.graphs import PlainGraph
@@ -54,3 +55,8 @@ def smallest_largest(loads: list[int], num_blocks: int) -> int:
         return sum(loads)
     ways = range(len(loads) + 1)
     return min(max(sum(loads[:first]), smallest_largest(loads[first:], num_blocks - 1)) for first in ways)
+
+
+def owners_of_cells(graph: DynamicGraph, placed: Placed) -> Labels:
+    """The owner of every cell, t-major."""
+    return np.array(list(owned(graph, placed).values()), np.int32)

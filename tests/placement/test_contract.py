@@ -11,6 +11,7 @@ from strobe.graph import DynamicGraph
 from strobe.placement import (
     BySequence,
     BySnapshot,
+    Chunks,
     Hash,
     Metis,
     MetisPerSnapshot,
@@ -35,6 +36,9 @@ PLACEMENTS: list[Placement] = [
     TimeBlocks(),
     TimeBlocks(parts=1),
     TimeBlocks(parts=2),
+    Chunks(),
+    Chunks(assign="score", refine=False),
+    Chunks(assign="cells", per_rank=2),
     Replicated(),
 ]
 VIEWS: dict[str, tuple[Callable[[DynamicGraph], DynamicGraph], Callable[[PlainGraph], PlainGraph]]] = {

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 
 from strobe.errors import MissingPackageError
 from strobe.ops.csr import IntArray
-from strobe.placement.partition import partition
+from strobe.placement.partition import bisections, partition
 from strobe.placement.union import links
 from tests.placement.cases import communities
 
@@ -56,6 +56,18 @@ def test_one_part_holds_all() -> None:
     assert partition(no_links(3), np.array([5, 1, 2]), 1).tolist() == [0, 0, 0]
 
 
+def test_bisections_have_the_share_asked_for() -> None:
+    loads = np.random.default_rng(0).integers(1, 100, 1000)
+    for share in (0.1, 0.5, 0.8):
+        for half in bisections(no_links(1000), loads, share):
+            assert abs(sums(half, loads, 2)[0] / loads.sum() - share) < 0.03
+
+
+def test_bisections_keep_communities_together() -> None:
+    for half in bisections(links(communities([6, 6, 6], 1)[0]), np.ones(18, np.int64), 1 / 3):
+        assert sorted(half.reshape(3, 6).sum(1).tolist()) == [0, 6, 6]
+
+
 def test_small_graphs_are_cut_without_a_word(capfd: pytest.CaptureFixture[str]) -> None:
     random = np.random.default_rng(1)
     for num_parts in (2, 3, 7, 16):
@@ -71,3 +83,5 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pymetis", None)
     with pytest.raises(MissingPackageError, match="pip install pymetis"):
         partition(no_links(3), np.ones(3, np.int64), 2)
+    with pytest.raises(MissingPackageError, match="pip install pymetis"):
+        bisections(no_links(3), np.ones(3, np.int64), 0.5)

@@ -1,0 +1,58 @@
+"""How much memory a computation takes: the most that its tensors had at any one time."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+def peak_bytes_of(work: Callable[[], Any], device: torch.device) -> int:
+    """The most bytes that tensors made by ``work`` had at a time. On a GPU its allocator knows."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+        before = int(torch.cuda.memory_allocated(device))
+        torch.cuda.reset_peak_memory_stats(device)
+        work()
+        return int(torch.cuda.max_memory_allocated(device)) - before
+    counting = _Counting()
+    with counting:
+        work()
+    return counting.most
+
+
+class _Counting(TorchDispatchMode):
+    """Adds up storages as operations make them, and takes them off as they go."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.most = self._now = 0
+        self._known: set[int] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = {_key(each) for each in pytree.tree_leaves((args, kwargs)) if isinstance(each, Tensor)}
+        out = func(*args, **(kwargs or {}))
+        for each in pytree.tree_leaves(out):
+            if isinstance(each, Tensor) and _key(each) not in given | self._known:
+                self._made(each.untyped_storage())
+        return out
+
+    def _made(self, storage: torch.UntypedStorage) -> None:
+        key, size = storage._cdata, storage.nbytes()
+        self._known.add(key)
+        self._now += size
+        self.most = max(self.most, self._now)
+        weakref.finalize(storage, self._gone, key, size)
+
+    def _gone(self, key: int, size: int) -> None:
+        self._known.discard(key)
+        self._now -= size
+
+
+def _key(tensor: Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
