@@ -22,11 +22,12 @@ AXES: dict[str, dict[str, type[Strategy]]] = {
             placement.BySequence,
             placement.SnapshotThenSequence,
             placement.TimeBlocks,
+            placement.Chunks,
             placement.Replicated,
         ),
-        "batching": (batching.Full, batching.Windows, batching.Vertices, batching.Groups),
-        "structure": (exchange.Nothing, exchange.Halo),
-        "time": (exchange.Stay, exchange.Relay, exchange.Shuffle),
+        "batching": (batching.Full, batching.Fused, batching.Windows, batching.Vertices, batching.Groups),
+        "structure": (exchange.Nothing, exchange.Halo, exchange.Stale),
+        "time": (exchange.Stay, exchange.Relay, exchange.Shuffle, exchange.StaleTime),
         "schedule": (schedule.InOrder,),
         "sync": (sync.AllReduce, sync.Average),
     }.items()
@@ -35,7 +36,10 @@ AXES: dict[str, dict[str, type[Strategy]]] = {
 
 
 def make(axis: str, value: str | Mapping[str, Any]) -> Any:
-    """A choice from its name, or from its name and fields as ``to_json`` gives them."""
+    """A choice from its name, or from its name and fields as ``to_json`` gives them.
+
+    A field that is itself a choice is one of the same axis, and made alike.
+    """
     if axis == "exchange":
         if not isinstance(value, Mapping) or set(value) != {"structure", "time"}:
             raise OptionError(f"an exchange is one for the structure and one for the time stage, not {value!r}")
@@ -47,5 +51,14 @@ def make(axis: str, value: str | Mapping[str, Any]) -> Any:
     if name not in AXES[axis]:
         raise UnknownNameError(f"{axis} choice" if axis in ("structure", "time") else axis, name, AXES[axis])
     chosen = AXES[axis][name]
-    check_options(f"{axis} {name}", options, hints_of(chosen))
+    hints = hints_of(chosen)
+    check_options(f"{axis} {name}", options, hints)
+    for option, inner in options.items():
+        if is_choice(hints[option]) and isinstance(inner, str | Mapping):
+            options[option] = make(axis, inner)
     return chosen(**options)
+
+
+def is_choice(hint: Any) -> bool:
+    """Whether an option of this type is a choice itself, one that is wrapped."""
+    return isinstance(hint, type) and issubclass(hint, Strategy)

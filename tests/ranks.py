@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Callable
+from copy import deepcopy
 from queue import Empty, Queue
 from typing import Any, TypeVar
 
@@ -25,7 +26,7 @@ class Hub:
         self.boxes: dict[tuple[int, int, int], Queue[Tensor]] = defaultdict(Queue)
         self.gate = threading.Barrier(num_ranks, timeout=DEADLINE_S)
         self.table: list[Any] = [None] * num_ranks
-        self.later: dict[int, list[Tensor]] = defaultdict(list)
+        self.later: dict[int, dict[int, Tensor]] = defaultdict(dict)
         self.lock = threading.Lock()
 
 
@@ -65,14 +66,19 @@ class ThreadComm(Comm):
         self._sums += 1
         number = self._sums
         with self._hub.lock:
-            self._hub.later[number].append(values.detach().clone())
+            self._hub.later[number][self.rank] = values.detach().clone()
         return _Later(self._hub, number, values)
+
+    def largest(self, values: list[float], *, kind: str) -> list[float]:
+        return [max(each) for each in zip(*self.gather(values, kind=kind), strict=True)]
 
     def gather(self, value: Any, *, kind: str) -> list[Any]:
         self._hub.gate.wait()
         self._hub.table[self.rank] = value
         self._hub.gate.wait()
-        return list(self._hub.table)
+        found = deepcopy(self._hub.table)  # between processes nobody gets what another goes on with
+        self._hub.gate.wait()
+        return found
 
     def collect(self, value: Any, *, kind: str) -> list[Any]:
         everyone = self.gather(value, kind=kind)
@@ -106,7 +112,8 @@ class _Later(Arrival):
         deadline = threading.Event()
         for _ in range(int(DEADLINE_S * 1000)):
             if len(self._hub.later[self._number]) == self._hub.num_ranks:
-                total = torch.stack(self._hub.later[self._number]).sum(0)
+                parts = sorted(self._hub.later[self._number].items())  # in one order: the same bits every time
+                total = torch.stack([part for _, part in parts]).sum(0)
                 self._values.copy_(total)
                 return self._values
             deadline.wait(0.001)

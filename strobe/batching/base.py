@@ -40,6 +40,11 @@ class Batching(Strategy):
         """Snapshots that are computed together where all cells are asked for; None: all."""
         return None
 
+    @property
+    def piece_bytes(self) -> float | None:
+        """Memory for a piece of the structure stage, which is then computed chunk by chunk; None: all in one go."""
+        return None
+
     def cut(self, size: int) -> Batching:
         """The same with so many snapshots at a time."""
         raise OptionError(f"batching {self} is not cut into windows of {size}: leave --window out")

@@ -1,8 +1,13 @@
-"""Plans as the command line writes them: ``relay``, ``relay:groups=4``, or a file with one."""
+"""Plans as the command line writes them: ``relay``, ``relay:groups=4``, or a file with one.
+
+A choice may wrap another: ``stale:share=0.3,fresh=halo``, ``stale:fresh=relay:groups=4``. Where the one inside has
+several options of its own, brackets keep them together: ``fresh=[NAME:option=value,option=value]``.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -170,18 +175,29 @@ def split_plans(text: str) -> list[str]:
 
 
 def _read_choice(axis: str, text: str) -> Any:
-    from strobe.registry import AXES, make
+    from strobe.registry import AXES, is_choice, make
 
     name, options = _parted(text)
     if name not in AXES[axis]:
         return make(axis, name)  # it knows how to refuse
-    return make(axis, {"name": name, **read_options(options, hints_of(AXES[axis][name]), f"{axis} {name}")})
+    hints = hints_of(AXES[axis][name])
+    found = read_options(options, hints, f"{axis} {name}")
+    for option in (option for option in found if is_choice(hints[option])):
+        found[option] = _read_choice(axis, re.sub(r"^\[(.*)\]$", r"\1", found[option]))
+    return make(axis, {"name": name, **found})
 
 
 def _parted(text: str) -> tuple[str, list[str]]:
-    """The name and the ``option=value`` texts of ``name:option=value,option=value``."""
+    """The name and the ``option=value`` texts of ``name:option=value,option=value``; commas in brackets stay."""
     name, _, options = text.partition(":")
-    return name.strip(), [option for option in options.split(",") if option.strip()]
+    found, depth = [""], 0
+    for letter in options:
+        depth += (letter == "[") - (letter == "]")
+        if letter == "," and not depth:
+            found.append("")
+        else:
+            found[-1] += letter
+    return name.strip(), [option for option in found if option.strip()]
 
 
 def _plan_of_file(path: Path) -> Plan:

@@ -82,7 +82,7 @@ def _choices() -> dict[str, list[dict[str, Any]]]:
             {
                 "name": name,
                 "summary": first_sentence(choice) + ("" if choice.exact else " Approximate."),
-                "options": defaults_of(choice),
+                "options": {option: value for option, value in choice().to_json().items() if option != "name"},
                 "exact": choice.exact,
             }
             for name, choice in known.items()

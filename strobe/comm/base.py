@@ -53,6 +53,10 @@ class Comm(ABC):
         """The same in the background, in its own order: independent of all other messages."""
 
     @abstractmethod
+    def largest(self, values: list[float], *, kind: str) -> list[float]:
+        """The largest of each of a few numbers over all ranks, the same on each; all must ask."""
+
+    @abstractmethod
     def gather(self, value: Any, *, kind: str) -> list[Any]:
         """Plain values of all ranks, in order of rank, on every rank."""
 
@@ -107,6 +111,9 @@ class Alone(Comm):
 
     def sum_later(self, values: Tensor, *, kind: str) -> Arrival:
         return Here(values)
+
+    def largest(self, values: list[float], *, kind: str) -> list[float]:
+        return [float(value) for value in values]
 
     def gather(self, value: Any, *, kind: str) -> list[Any]:
         return [value]

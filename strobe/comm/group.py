@@ -72,6 +72,14 @@ class Group(Comm):
             work = dist.all_reduce(values, group=self._later, async_op=True)
         return _Message(self, work, values, kind, "of all ranks")
 
+    def largest(self, values: list[float], *, kind: str) -> list[float]:
+        most = torch.tensor(values, dtype=torch.float64, device=self.device)
+        self._count_both(kind, most)
+        with self._named(kind, "of all ranks"):
+            work = dist.all_reduce(most, dist.ReduceOp.MAX, async_op=True)
+        self.finished(work, kind, "of all ranks", waiting=True)
+        return [float(value) for value in most.tolist()]
+
     def gather(self, value: Any, *, kind: str) -> list[Any]:
         mine = torch.from_numpy(np.frombuffer(pickle.dumps(value), np.uint8).copy()).to(self.device)
         sizes = torch.zeros(self.num_ranks, dtype=torch.int64, device=self.device)

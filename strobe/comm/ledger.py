@@ -18,10 +18,13 @@ machine share."""
 class Ledger:
     """What one rank did since the last ``cut``.
 
-    Bytes are payload, by phase and kind (halo, relay, shuffle, gradients, …). Seconds: ``exposed`` is spent waiting
-    for rows, states or gradients of others, ``waiting`` for numbers that merely agree on something (it is there that
-    the uneven load of ranks shows), ``hidden`` is the time messages travelled while this rank computed; what remains
-    of a phase is its own work. ``slots`` tells when each part of each relayed time stage ran.
+    Bytes are payload, by phase and kind (halo, relay, shuffle, gradients, …); ``spared`` are those that a fresh
+    exchange would have sent in a stale one's place, so that both together are what it would have cost.
+
+    Seconds: ``exposed`` is spent waiting for rows, states or gradients of others, ``waiting`` for numbers that merely
+    agree on something (it is there that the uneven load of ranks shows), ``hidden`` is the time messages travelled
+    while this rank computed; what remains of a phase is its own work. ``slots`` tells when each part of each relayed
+    time stage ran.
     """
 
     def __init__(self) -> None:
@@ -37,6 +40,8 @@ class Ledger:
         self.received: dict[tuple[str, str], int] = defaultdict(int)
         self.rows_sent: dict[tuple[str, str], int] = defaultdict(int)
         self.messages: dict[tuple[str, str], int] = defaultdict(int)
+        self.spared: dict[tuple[str, str], int] = defaultdict(int)
+        self.rows_spared: dict[tuple[str, str], int] = defaultdict(int)
         self.seconds: dict[str, float] = defaultdict(float)
         self.counts: dict[str, int] = defaultdict(int)
         self.slots: list[Slot] = []
@@ -76,6 +81,12 @@ class Ledger:
     def count_received(self, kind: str, num_bytes: int) -> None:
         self.received[(self.phase_now, kind)] += num_bytes
 
+    def count_spared(self, kind: str, num_bytes: int, rows: int) -> None:
+        """Rows that did not have to be sent: the other side has them, or nearly."""
+        key = (self.phase_now, kind)
+        self.spared[key] += num_bytes
+        self.rows_spared[key] += rows
+
     def count_hidden(self, since: float) -> None:
         """A message has been on its way since then, until now; what several share counts once."""
         now = perf_counter()
@@ -107,6 +118,8 @@ class Ledger:
             "received": _named(self.received),
             "rows_sent": _named(self.rows_sent),
             "messages": _named(self.messages),
+            "spared": _named(self.spared),
+            "rows_spared": _named(self.rows_spared),
             "seconds": {name: round(value, 6) for name, value in self.seconds.items()},
             "total_s": round(perf_counter() - self._began, 6),
             "cpu_s": round(process_time() - self._cpu_began, 6),

@@ -42,6 +42,8 @@ class Sent:
 def predicted(share: Share, calls: Iterable[Call], *, item_bytes: int = 4, carries: bool = False) -> dict[str, Sent]:
     """What one rank sends in a pass over its share of a window, by kind.
 
+    A stale exchange sends this in its first pass; later some of it, and marks to say which.
+
     Args:
         share: what the rank has; its comm may be imagined.
         calls: how the model uses a view (``trace.watch``).

@@ -11,9 +11,10 @@ import torch
 from strobe.comm import Alone, Comm
 from strobe.exchange.legs import NOBODY
 from strobe.graph import DynamicGraph
-from strobe.placement import Placed
+from strobe.placement import Placed, Work
 from strobe.plan import Plan
 from strobe.view import Cells, Owners, Share
+from strobe.view.pieces import Fusing
 
 Mask = npt.NDArray[np.bool_]
 
@@ -42,11 +43,18 @@ class Sharing:
     @property
     def is_shared(self) -> bool:
         """Whether ranks have different cells of the same batches."""
-        return self.placed is not None and not self.placed.replicas
+        return self.placed is not None and self.placed.num_ranks > 1 and not self.placed.replicas
 
     def cells(self, times: range, *, chosen: Sequence[Mask] | None = None, fresh: bool = False) -> Cells:
         """This rank's cells of some snapshots. ``chosen`` says which cells take part at all; ``fresh`` that no state
         comes from before."""
+        cells = self._cells(times, chosen, fresh)
+        budget = self.plan.batching.piece_bytes
+        if budget is not None and self.placed is not None and self.placed.of_chunk is not None:
+            cells.fusing = Fusing(cells, self._chunks(cells, times), budget, self.comm.ledger)
+        return cells
+
+    def _cells(self, times: range, chosen: Sequence[Mask] | None, fresh: bool) -> Cells:
         part = self.graph[times.start : times.stop]
         if not self.is_shared and chosen is None:
             return Cells(part, dtype=self.dtype, device=self.device)
@@ -55,6 +63,16 @@ class Sharing:
         home = np.full_like(self._home, NOBODY) if fresh else self._home_at(times.start)
         share = Share(self.comm, self.plan.exchange, owners, home, self.device)
         return Cells(part, share=share, dtype=self.dtype, device=self.device)
+
+    def _chunks(self, cells: Cells, times: range) -> npt.NDArray[np.integer]:
+        """The chunk of each of this rank's cells."""
+        assert self.placed is not None
+        assert self.placed.of_chunk is not None
+        ptr = self.graph.cell_ptr
+        of_snapshots = [self.placed.of_chunk[ptr[t] : ptr[t + 1]] for t in times]
+        if cells.share is not None:
+            of_snapshots = [chunk[own] for chunk, own in zip(of_snapshots, cells.share.own, strict=True)]
+        return np.concatenate([np.empty(0, np.int32), *of_snapshots])
 
     def _home_at(self, t: int) -> npt.NDArray[np.int16]:
         """Where each node's state is when snapshot t begins. Asked in order of time it looks at each snapshot once."""
@@ -69,13 +87,15 @@ class Sharing:
         return self._home.copy()
 
 
-def place(graph: DynamicGraph, plan: Plan, comm: Comm, windows: Sequence[range], seed: int) -> Placed | None:
-    """Who owns which cell: rank 0 decides, all are told."""
-    if comm.num_ranks == 1:
+def place(
+    graph: DynamicGraph, plan: Plan, comm: Comm, windows: Sequence[range], seed: int, work: Work | None = None
+) -> Placed | None:
+    """Who owns which cell: rank 0 decides, all are told. One rank owns all, but may want to know of chunks."""
+    if comm.num_ranks == 1 and plan.batching.piece_bytes is None:
         return None
     mine = None
     if comm.rank == 0:
-        mine = plan.placement.place(graph, windows, comm.num_ranks, seed=seed).with_sequences(graph)
+        mine = plan.placement.place(graph, windows, comm.num_ranks, seed=seed, work=work).with_sequences(graph)
     placed: Placed = comm.share(mine, kind="placement")
     return placed
 

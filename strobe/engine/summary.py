@@ -119,6 +119,10 @@ def word(value: Any) -> str:
     """The value of an option, as the command line takes it."""
     if isinstance(value, list | tuple):
         return ",".join(map(word, value))
+    if isinstance(value, Mapping):  # a choice within a choice
+        told = [f"{option}={word(each)}" for option, each in value.items() if option != "name"]
+        inner = f"{value['name']}:{','.join(told)}" if told else str(value["name"])
+        return f"[{inner}]" if len(told) > 1 else inner
     return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 

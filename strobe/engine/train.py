@@ -23,6 +23,7 @@ from strobe.comm.ledger import merged
 from strobe.engine.checkpoint import State
 from strobe.engine.choice import ModelLike
 from strobe.engine.evaluate import score
+from strobe.engine.exchanged import epoch_begins, recall, remembered, training_shares
 from strobe.engine.interrupt import second_interrupt_kills
 from strobe.engine.job import Given, Job, Prepared, choose, prepared
 from strobe.engine.launch import Place, Team, as_rank_of_torchrun, in_processes
@@ -39,7 +40,7 @@ from strobe.errors import StrobeError
 from strobe.plan import Plan
 from strobe.sync import Syncing, average_buffers
 from strobe.tasks.base import Task
-from strobe.view import Carry
+from strobe.view import Carry, Share
 
 
 class DivergedError(StrobeError):
@@ -158,6 +159,9 @@ def fit(job: Job, state: State, windows: Prepared, record: Record, watch: Progre
     settings, problem, comm = job.settings, job.problem, job.comm
     weights = state.optimiser.param_groups[0]["params"]
     sync = job.plan.sync.start(weights, comm)
+    shares = training_shares(windows)
+    recall(comm, shares, state.exchanged)
+    state.exchanged = None
     watch.begin(
         {"epochs": settings.epochs, "epoch": state.epoch, "steps": len(windows.steps), "metric": problem.metric}
     )
@@ -165,6 +169,7 @@ def fit(job: Job, state: State, windows: Prepared, record: Record, watch: Progre
         if settings.patience and state.stale >= settings.patience:
             break
         started = perf_counter()
+        epoch_begins(shares, state.history)
         loss = train_epoch(job, state, sync, windows.steps, epoch, watch)
         trained = perf_counter()
         state.epoch = epoch + 1
@@ -181,10 +186,10 @@ def fit(job: Job, state: State, windows: Prepared, record: Record, watch: Progre
         line |= ledgers(job)
         slots = line.pop("slots", [])
         state.history.append(line)
-        save(job, state, record, line)
+        save(job, state, shares, record, line)
         watch.epoch(line)
     sync.close()
-    save(job, state, record)
+    save(job, state, shares, record)
     return slots
 
 
@@ -255,14 +260,16 @@ def ledgers(job: Job) -> dict[str, Any]:
     return {"ranks": everyone, "slots": slots} | ({} if busy is None else {"busy": busy})
 
 
-def save(job: Job, state: State, record: Record, line: dict[str, Any] | None = None) -> None:
+def save(job: Job, state: State, shares: list[Share], record: Record, line: dict[str, Any] | None = None) -> None:
     """The epoch's line and, if it is time, a checkpoint; at the end (no line) always one. Rank 0's clock decides."""
     if line is not None:
         record.epoch(line)
     with job.comm.ledger.phase("save"):
         if job.comm.share(record.is_due(now=line is None), kind="setup"):
             state.random = job.comm.gather(random_state(), kind="setup")
+            state.exchanged = remembered(job.comm, shares)
             record.save(state)
+            state.exchanged = None  # the record has its copy
 
 
 def finish(job: Job, state: State, windows: Prepared, watch: Progress) -> Run:

@@ -5,6 +5,7 @@ from strobe.exchange.halo import Halo
 from strobe.exchange.none import Nothing, Stay
 from strobe.exchange.relay import Relay
 from strobe.exchange.shuffle import Shuffle
+from strobe.exchange.stale import Stale, StaleTime
 
 __all__ = [
     "Exchange",
@@ -12,6 +13,8 @@ __all__ = [
     "Nothing",
     "Relay",
     "Shuffle",
+    "Stale",
+    "StaleTime",
     "Stay",
     "StructureExchange",
     "TimeEncoder",

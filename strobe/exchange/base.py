@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from strobe.comm import Comm
+from strobe.exchange.delivery import Courier, Fresh
 from strobe.ops.csr import IntArray
 from strobe.ops.sequences import Sequences
 from strobe.strategy import Fact, Need, Strategy
@@ -60,6 +61,10 @@ class Timing(ABC):
 class StructureExchange(Strategy):
     """How the structure stage gets rows of neighbours owned by other ranks."""
 
+    def courier(self, comm: Comm) -> Courier:
+        """Who brings them to a window, in all passes over it."""
+        return Fresh(comm)
+
 
 class Window(Protocol):
     """Who has which cells of a window, as a time stage needs to know it; a rank sees all owners, not all rows."""
@@ -88,6 +93,11 @@ class Window(Protocol):
         """The one owner that each whole sequence would have, [N]."""
         ...
 
+    @property
+    def time_courier(self) -> Courier:
+        """Who brings the rows of others, where the time stage wants any."""
+        ...
+
 
 @dataclass(frozen=True, kw_only=True)
 class TimeExchange(Strategy):
@@ -98,9 +108,19 @@ class TimeExchange(Strategy):
         del encoder
         return self
 
+    def travels(self, columns: int, out_columns: int, state_columns: int) -> tuple[int, int]:
+        """How many numbers a stage of these widths sends where a sequence is cut, and for a cell that is not with its
+        sequence's owner."""
+        del columns, out_columns, state_columns
+        return 0, 0
+
     @abstractmethod
     def start(self, window: Window) -> Timing:
         """A time stage over this rank's cells of a window."""
+
+    def courier(self, comm: Comm) -> Courier:
+        """Who brings rows of cells to the owners of their sequences and back, in all passes over a window."""
+        return Fresh(comm)
 
 
 @dataclass(frozen=True, kw_only=True)

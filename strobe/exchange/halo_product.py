@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from strobe.comm import Comm
-from strobe.comm.rows import Route, anchor
+from strobe.comm.rows import anchor
+from strobe.exchange.delivery import Delivery
 from strobe.ops.picked import add_rows
 from strobe.ops.sparse import Sparse, multiply
 
@@ -26,10 +26,9 @@ class HaloMatrix:
     own: Sparse
     far: Sparse
     rows: Tensor
-    route: Route
 
 
-def split_columns(matrix: Sparse, num_own: int, route: Route, *, symmetric: bool) -> HaloMatrix:
+def split_columns(matrix: Sparse, num_own: int, *, symmetric: bool) -> HaloMatrix:
     """The matrix cut after its first columns."""
     far = matrix.col >= num_own
     row = matrix.rows
@@ -44,47 +43,37 @@ def split_columns(matrix: Sparse, num_own: int, route: Route, *, symmetric: bool
             matrix.num_cols - num_own,
         ),
         rows,
-        route,
     )
 
 
-def halo_product(comm: Comm, matrix: HaloMatrix, x: Tensor, *, kind: str) -> tuple[Tensor, Tensor]:
+def halo_product(delivery: Delivery, matrix: HaloMatrix, x: Tensor) -> tuple[Tensor, Tensor]:
     """The product with own rows x and those of others, and a token."""
-    out, token = _HaloProduct.apply(comm, matrix, kind, anchor(x), x)  # type: ignore[no-untyped-call]
+    out, token = _HaloProduct.apply(delivery, matrix, anchor(x), x)  # type: ignore[no-untyped-call]
     return out, token
 
 
 class _HaloProduct(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, comm: Comm, matrix: HaloMatrix, kind: str, here: Tensor, x: Tensor) -> Any:
-        ctx.comm, ctx.matrix, ctx.kind = comm, matrix, kind
-        route = matrix.route
-        sends = {to: x.index_select(0, rows) for to, rows in route.send.items()}
-        coming = comm.swap_later(sends, route.receive, x, kind=kind)
+    def forward(ctx: Any, delivery: Delivery, matrix: HaloMatrix, here: Tensor, x: Tensor) -> Any:
+        ctx.delivery, ctx.matrix = delivery, matrix
+        arrive = delivery.send(x)
         out = multiply(matrix.own, x)
-        arrived = [arrival.wait() for arrival in coming]
-        if arrived:
-            far = multiply(matrix.far, arrived[0] if len(arrived) == 1 else torch.cat(arrived))
-            add_rows(out, matrix.rows, far)
+        arrived = arrive()
+        if len(arrived):
+            add_rows(out, matrix.rows, multiply(matrix.far, arrived))
         return out, x.new_empty(0)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> Any:
-        comm, matrix, route = ctx.comm, ctx.matrix, ctx.matrix.route
-        gradient = grads[0].contiguous()
-        sends: dict[int, Tensor] = {}
-        if route.receive:
+        matrix, gradient = ctx.matrix, grads[0].contiguous()
+        far = gradient[:0]
+        if matrix.far.num_cols:
             far = multiply(matrix.far.transposed, gradient.index_select(0, matrix.rows))
-            counts = [rows for _, rows in sorted(route.receive.items())]
-            sends = dict(zip(sorted(route.receive), far.split(counts), strict=True))
-        counted = {to: len(rows) for to, rows in route.send.items()}
-        coming = comm.swap_later(sends, counted, gradient, kind=ctx.kind)
+        come_back = ctx.delivery.send_back(far)
         total = multiply(matrix.own.transposed, gradient)
-        senders = [to for to, rows in sorted(route.send.items()) if len(rows)]
-        for to, arrival in zip(senders, coming, strict=True):
-            add_rows(total, route.send[to], arrival.wait())
-        return None, None, None, None, total
+        come_back(total)
+        return None, None, None, total
 
 
 def _counts(rows: Tensor, num_rows: int) -> Tensor:

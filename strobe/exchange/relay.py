@@ -47,6 +47,10 @@ class Relay(TimeExchange):
     def fitting(self, encoder: TimeEncoder) -> TimeExchange:
         return self if getattr(encoder, "relays", False) else Shuffle()
 
+    def travels(self, columns: int, out_columns: int, state_columns: int) -> tuple[int, int]:
+        del columns, out_columns
+        return state_columns, 0
+
     def start(self, window: Window) -> Timing:
         comm = window.comm
         legs = find_legs(comm.rank, window.nodes, window.owners, window.home, self.groups, comm.num_ranks)

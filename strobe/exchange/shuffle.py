@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from strobe.comm import Comm
-from strobe.comm.rows import Route, exchange
+from strobe.comm.rows import Route
 from strobe.exchange.base import Columns, TimeEncoder, TimeExchange, Timing, Window, apart, encode, side_by_side
+from strobe.exchange.delivery import Courier, Fresh, arrivals
 from strobe.ops.csr import IntArray
 from strobe.ops.picked import picked
 from strobe.ops.sequences import Sequences
@@ -29,8 +30,13 @@ class Shuffle(TimeExchange):
 
     name: ClassVar[str] = "shuffle"
 
+    def travels(self, columns: int, out_columns: int, state_columns: int) -> tuple[int, int]:
+        del state_columns
+        return 0, columns + out_columns
+
     def start(self, window: Window) -> Timing:
-        return Shuffling(window.comm, window.nodes, list(window.owners), window.of_sequence, window.device)
+        nodes, owners = window.nodes, list(window.owners)
+        return Shuffling(window.comm, nodes, owners, window.of_sequence, window.device, window.time_courier)
 
 
 class Shuffling(Timing):
@@ -43,8 +49,9 @@ class Shuffling(Timing):
         owners: Sequence[IntArray],
         of_sequence: IntArray,
         device: torch.device,
+        courier: Courier | None = None,
     ) -> None:
-        self.comm = comm
+        self.courier = Fresh(comm) if courier is None else courier
         slots = np.cumsum(of_sequence == comm.rank) - 1
         held = [of_sequence[present] for present in nodes]
         mine = [owner == comm.rank for owner in owners]
@@ -60,12 +67,20 @@ class Shuffling(Timing):
         self.back, self._out = _route(comm.rank, source, to, device)
 
     def run(self, encoder: TimeEncoder, x: Columns, state: Any | None) -> tuple[Tensor, Any, list[Tensor]]:
-        rows = side_by_side(x)
-        arrived, token = exchange(self.comm, self.there, rows, kind=KIND)
-        whole = apart(picked(torch.cat([rows, arrived]), self._in), x)
-        out, state = encode(encoder, whole, state, self.sequences)
-        returned, token_back = exchange(self.comm, self.back, out, kind=KIND)
-        return picked(torch.cat([out, returned]), self._out), state, [token, token_back]
+        tokens: list[Tensor] = []
+        rows = self._with_others(self.there, side_by_side(x), tokens)
+        out, state = encode(encoder, apart(picked(rows, self._in), x), state, self.sequences)
+        out = picked(self._with_others(self.back, out, tokens), self._out)
+        return out, state, tokens
+
+    def _with_others(self, route: Route, rows: Tensor, tokens: list[Tensor]) -> Tensor:
+        """Own rows, then what others send."""
+        delivery = self.courier.delivery(route, rows, kind=KIND)
+        if delivery is None:
+            return rows
+        arrived, token = arrivals(delivery, rows)
+        tokens.append(token)
+        return torch.cat([rows, arrived])
 
 
 def _route(rank: int, to: IntArray, source: IntArray, device: torch.device) -> tuple[Route, Tensor]:

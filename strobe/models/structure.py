@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -17,9 +18,22 @@ from strobe.view import View
 class Structure(nn.Module, ABC):
     """Reads cells of the same snapshot along edges."""
 
-    @abstractmethod
     def forward(self, view: View, x: Tensor) -> Tensor:
         """New rows of the view's cells, [C, F'], from their old ones."""
+        if not self.works_in_pieces or (self.aggregates and view.cells.is_input(x)):
+            return self.convolve(view, x)
+        return view.through(self.convolve, list(self.parameters()), x)
+
+    @abstractmethod
+    def convolve(self, view: View, x: Tensor) -> Tensor:
+        """The same. Where it runs in pieces, x has the rows that the cells read, their own first."""
+
+    aggregates: ClassVar[bool] = False
+    """Whether it reads others through ``view.aggregate`` alone: aggregates of inputs are computed once a run, for all
+    cells."""
+
+    works_in_pieces: bool = True
+    """Whether it looks at nothing but the rows that a cell reads."""
 
 
 class GCN(Structure):
@@ -29,6 +43,8 @@ class GCN(Structure):
     their aggregate is computed once a run. ``relu``: what is positive of the result.
     """
 
+    aggregates: ClassVar[bool] = True
+
     def __init__(self, inputs: int, outputs: int, *, bias: bool = True, relu: bool = False) -> None:
         super().__init__()
         self.relu = relu
@@ -36,7 +52,7 @@ class GCN(Structure):
         self.bias = nn.Parameter(torch.zeros(outputs)) if bias else None
         nn.init.xavier_uniform_(self.weight)
 
-    def forward(self, view: View, x: Tensor) -> Tensor:
+    def convolve(self, view: View, x: Tensor) -> Tensor:
         outputs, inputs = self.weight.shape
         if inputs <= outputs or view.cells.is_input(x):
             return linear(view.aggregate(x), self.weight, self.bias, relu=self.relu)
@@ -75,7 +91,7 @@ class GAT(Structure):
         for weight in (self.weight, self.a_in, self.a_out):
             nn.init.xavier_uniform_(weight)
 
-    def forward(self, view: View, x: Tensor) -> Tensor:
+    def convolve(self, view: View, x: Tensor) -> Tensor:
         outputs, inputs = self.weight.shape
         if inputs <= outputs:  # whatever is narrower travels
             h = nn.functional.linear(view.pull(x), self.weight)
@@ -96,6 +112,8 @@ class SAGE(Structure):
     nobody has the mean 0. The narrower side of W_neigh is aggregated, inputs without parameters always.
     """
 
+    aggregates: ClassVar[bool] = True
+
     def __init__(self, inputs: int, outputs: int, *, bias: bool = True) -> None:
         super().__init__()
         self.w_self = nn.Parameter(torch.empty(outputs, inputs))
@@ -104,9 +122,9 @@ class SAGE(Structure):
         for weight in (self.w_self, self.w_neigh):
             nn.init.xavier_uniform_(weight)
 
-    def forward(self, view: View, x: Tensor) -> Tensor:
+    def convolve(self, view: View, x: Tensor) -> Tensor:
         outputs, inputs = self.w_neigh.shape
-        own = nn.functional.linear(x, self.w_self, self.bias)
+        own = nn.functional.linear(x[: view.num_cells], self.w_self, self.bias)
         if inputs <= outputs or view.cells.is_input(x):
             return own + nn.functional.linear(view.aggregate(x, "mean"), self.w_neigh)
         return own + view.aggregate(nn.functional.linear(x, self.w_neigh), "mean")
@@ -124,8 +142,9 @@ class Convolution(Structure):
             )
         self.convolution = convolution
         self._weighs = "edge_weight" in inspect.signature(convolution.forward).parameters
+        self.works_in_pieces = not getattr(convolution, "normalize", False)  # which asks for degrees of neighbours
 
-    def forward(self, view: View, x: Tensor) -> Tensor:
+    def convolve(self, view: View, x: Tensor) -> Tensor:
         if view.splits_snapshots and getattr(self.convolution, "normalize", False):
             raise OptionError(
                 f"{type(self.convolution).__name__} divides by degrees of neighbours, which a rank does not know of "

@@ -19,6 +19,7 @@ from strobe.ops.csr import IntArray, select_rows
 from strobe.ops.normalise import Csr, Norm, normalise
 from strobe.ops.sequences import Sequences
 from strobe.ops.sparse import Sparse, spmm
+from strobe.view.pieces import Fusing
 from strobe.view.share import Handover, Reads, Share
 
 _NOTHING: Csr = np.zeros(1, np.int64), np.empty(0, np.int32), None
@@ -52,6 +53,7 @@ class Cells:
         self._matrices: dict[Norm, Sparse] = {}
         self._halos: dict[Norm, HaloMatrix] = {}
         self._neighbours: dict[Reads, Neighbours] = {}
+        self.fusing: Fusing | None = None  # where convolutions run in pieces
         self._inputs: dict[int, tuple[Norm, ...]] = {}  # which aggregates of the inputs a tensor is, by its identity
         self._aggregates: dict[tuple[Norm, ...], Tensor] = {}
 
@@ -154,9 +156,8 @@ class Cells:
     def halo_matrix(self, norm: Norm) -> HaloMatrix:
         """The same matrix in two: own cells among each other, and what they read of others."""
         if norm not in self._halos:
-            around = self.neighbours("out" if norm == "mean_out" else "in")
             symmetric = not self.graph.directed and norm in ("gcn", "sum", "loops")
-            self._halos[norm] = split_columns(self._shared(norm), self.num_cells, around.route, symmetric=symmetric)
+            self._halos[norm] = split_columns(self._shared(norm), self.num_cells, symmetric=symmetric)
         return self._halos[norm]
 
     def is_input(self, x: Tensor) -> bool:

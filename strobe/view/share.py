@@ -15,6 +15,7 @@ from torch import Tensor
 from strobe.comm import Comm
 from strobe.comm.rows import Route
 from strobe.exchange import Exchange, TimeEncoder, TimeExchange, Timing
+from strobe.exchange.delivery import Courier
 from strobe.exchange.halo import Arcs, Neighbours, neighbours
 from strobe.exchange.legs import NOBODY
 from strobe.exchange.none import Staying
@@ -25,6 +26,8 @@ from strobe.placement import Placed
 
 Reads = Literal["in", "out"]
 """Whether a cell reads along the arcs that reach it or along those that leave it."""
+
+Stage = Literal["structure", "time"]
 
 Homes = npt.NDArray[np.int16]
 
@@ -63,13 +66,14 @@ class Handover:
 
 @dataclass(frozen=True, eq=False)
 class Share:
-    """One rank's share of snapshots ``owners.times`` of a graph."""
+    """One rank's share of snapshots ``owners.times`` of a graph; of a window, or ``within`` one."""
 
     comm: Comm
     exchange: Exchange
     owners: Owners
     home: Homes  # [N], where each node's state is before the window
     device: torch.device
+    within: Share | None = None
 
     @property
     def graph(self) -> DynamicGraph:
@@ -115,6 +119,17 @@ class Share:
         """Whom the rank hears and tells about pairs that are asked, as (cell that asks, cell it is asked with)."""
         return neighbours(self.comm.rank, self.owners, arcs, self.own, self.device)
 
+    @cached_property
+    def couriers(self) -> dict[Stage, Courier]:
+        """Who brings rows of others to each stage. A snapshot has those of its window: a pass steps through all."""
+        if self.within is not None:
+            return self.within.couriers
+        return {"structure": self.exchange.structure.courier(self.comm), "time": self.exchange.time.courier(self.comm)}
+
+    @property
+    def time_courier(self) -> Courier:
+        return self.couriers["time"]
+
     def timing(self, encoder: TimeEncoder) -> Timing:
         """How a time stage runs; the same for all encoders of a kind."""
         if self._stays:
@@ -141,7 +156,8 @@ class Share:
 
     def single(self, t: int, home: Homes) -> Share:
         """The share of one snapshot."""
-        return Share(self.comm, self.exchange, self.owners[t : t + 1], home, self.device)  # type: ignore[arg-type]
+        owners = self.owners[t : t + 1]
+        return Share(self.comm, self.exchange, owners, home, self.device, self)  # type: ignore[arg-type]
 
     @property
     def _stays(self) -> bool:

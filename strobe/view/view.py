@@ -12,6 +12,7 @@ from torch import Tensor
 
 from strobe.comm.rows import exchange, tied
 from strobe.exchange import TimeEncoder
+from strobe.exchange.delivery import Delivery, arrivals
 from strobe.exchange.halo import Neighbours
 from strobe.exchange.halo_product import halo_product
 from strobe.ops.normalise import Norm
@@ -19,6 +20,8 @@ from strobe.ops.segments import highest, pick
 from strobe.ops.sparse import Sparse, spmm
 from strobe.ops.standardise import standardise
 from strobe.view.cells import Cells
+from strobe.view.pieces import Stage
+from strobe.view.share import Reads
 from strobe.view.together import standardised_together, top_rows_together
 
 Carry = list[Any]
@@ -36,6 +39,9 @@ class View:
         self.cells = cells
         self._past: Sequence[Any] | None = carry
         self.carry: Carry = []
+        if tokens is None and cells.share is not None:
+            for courier in cells.share.couriers.values():
+                courier.pass_begins()
         self._tokens: list[Tensor] = [] if tokens is None else tokens  # of all that was sent or received in this pass
 
     @property
@@ -58,14 +64,28 @@ class View:
 
     # Structure: along edges, within a snapshot.
 
+    def through(self, stage: Stage, weights: Sequence[Tensor], x: Tensor) -> Tensor:
+        """What a convolution gives the cells: in one go or, where the plan wants it, in pieces.
+
+        ``stage(view, x)`` gets the rows that its view's cells read, their own first; ``weights`` are what it learns.
+        """
+        if self.cells.fusing is None:
+            return stage(self, x)
+        return self.cells.fusing.run(stage, weights, self.pull(x))
+
     def pull(self, x: Tensor) -> Tensor:
         """The rows that the view's edges read: its own, then those of others."""
         if x is self.cells.x:
             return self.cells.pulled_x
-        return self.pull_from(self.cells.neighbours("in"), x, kind="halo")
+        delivery = self._delivery("in", x)
+        if delivery is None:
+            return x
+        arrived, token = arrivals(delivery, x)
+        self._tokens.append(token)
+        return torch.cat([x, arrived])
 
     def pull_from(self, around: Neighbours, x: Tensor, *, kind: str) -> Tensor:
-        """Own rows, then those of some neighbours."""
+        """Own rows, then those of some neighbours, always fresh."""
         if around.route.silent:
             return x
         assert self.cells.share is not None
@@ -81,13 +101,19 @@ class View:
         """The normalised sparse product, every snapshot at once. Aggregates of ``view.x`` are computed once a run."""
         if self.cells.is_input(x):
             return self.cells.aggregated_input(x, norm)
-        around = self.cells.neighbours("out" if norm == "mean_out" else "in")
-        if around.route.silent:
+        delivery = self._delivery("out" if norm == "mean_out" else "in", x)
+        if delivery is None:
             return spmm(self.cells.matrix(norm), x)
-        assert self.cells.share is not None
-        out, token = halo_product(self.cells.share.comm, self.cells.halo_matrix(norm), x, kind="halo")
+        out, token = halo_product(delivery, self.cells.halo_matrix(norm), x)
         self._tokens.append(token)
         return out
+
+    def _delivery(self, reads: Reads, x: Tensor) -> Delivery | None:
+        """How rows of neighbours elsewhere come; None where there are none. All ranks of a snapshot ask."""
+        share = self.cells.share
+        if share is None or not share.splits_snapshots:
+            return None
+        return share.couriers["structure"].delivery(self.cells.neighbours(reads).route, x, kind="halo")
 
     @property
     def splits_snapshots(self) -> bool:

@@ -9,13 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strobe.batching import Batch, Batching, Full, Groups, Vertices, Windows
+from strobe.batching import Batch, Batching, Full, Fused, Groups, Vertices, Windows
 from strobe.registry import AXES, make
 from tests.graphs import PlainGraph, dynamic_graphs
 from tests.placement.cases import chain
 
 BATCHINGS: list[Batching] = [
     Full(),
+    Fused(),
+    Fused(memory=0, size=3),
     Windows(size=1),
     Windows(size=3),
     Groups(size=2),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import time
@@ -82,6 +83,7 @@ def sums(comm: Comm) -> dict[str, Any]:
         "first": first,
         "second": second,
         "agreed": comm.agree([comm.rank, 0.5]),
+        "largest": comm.largest([-comm.rank - 1, math.inf if comm.rank == 1 else 0.25, 7.0 * comm.rank], kind="most"),
         "ledger": comm.ledger.cut(),
     }
 

@@ -14,6 +14,7 @@ def test_one_rank_hears_itself_and_sends_nothing() -> None:
     assert comm.gather("a", kind="x") == comm.collect("a", kind="x") == ["a"]
     assert comm.share("a", kind="x") == "a"
     assert comm.agree([3, 0.5]) == [3.0, 0.5]
+    assert comm.largest([3, -0.5], kind="agree") == [3.0, -0.5]
     assert comm.swap({}, {}, values, kind="halo") == []
     comm.settle()
     comm.close()

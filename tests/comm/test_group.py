@@ -66,6 +66,11 @@ def test_ranks_agree_on_numbers(job: Job) -> None:
         assert told["agreed"] == [0.0 + 1 + 2, 1.5]
 
 
+def test_ranks_find_the_largest_of_numbers_negative_and_infinite_ones_too(job: Job) -> None:
+    for told in job.part("sums"):
+        assert told["largest"] == [-1.0, float("inf"), 14.0]
+
+
 def test_a_sum_is_counted_as_what_a_ring_sends(job: Job) -> None:
     for told in job.part("sums"):
         for way in ("sent", "received"):
@@ -73,6 +78,7 @@ def test_a_sum_is_counted_as_what_a_ring_sends(job: Job) -> None:
                 "prepare/gradients": 2 * (2 * 2 * 6 * 4 // 3),
                 "prepare/loss": 2 * 2 * 3 * 8 // 3,
                 "prepare/agree": 2 * 2 * 2 * 8 // 3,
+                "prepare/most": 2 * 2 * 3 * 8 // 3,
             }
 
 

@@ -23,6 +23,19 @@ def test_bytes_rows_and_messages_are_counted_by_phase_and_kind() -> None:
     assert told["received"] == {"forward/relay": 7}
 
 
+def test_what_did_not_have_to_be_sent_is_counted_beside_what_was() -> None:
+    ledger = Ledger()
+    with ledger.phase("forward"):
+        ledger.count_sent("halo", 100, 5)
+        ledger.count_spared("halo", 40, 2)
+        ledger.count_spared("halo", 60, 3)
+    first, second = ledger.cut(), ledger.cut()
+    assert (first["spared"], first["rows_spared"]) == ({"forward/halo": 100}, {"forward/halo": 5})
+    assert first["sent"] == {"forward/halo": 100}
+    assert second["spared"] == second["rows_spared"] == {}
+    assert merged([first, first])["rows_spared"] == {"forward/halo": 10}
+
+
 def test_a_cut_is_json_and_begins_anew() -> None:
     ledger = Ledger()
     ledger.count(cells=3, arcs=4)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from strobe.comm import Comm
-from strobe.exchange import Exchange, Halo, Relay, Shuffle
+from strobe.exchange import Exchange, Halo, Relay, Shuffle, Stale, StaleTime
 from strobe.exchange import legs as legs_module
 from strobe.graph import DynamicGraph
 from strobe.models import make_model
@@ -138,3 +138,18 @@ def test_a_model_on_ranks_equals_it_on_one(name: str, place: str, time: Any, mon
             got, got_grads = together(make, graph, cuts, placed, exchange)
             torch.testing.assert_close(got, out, rtol=1e-9, atol=1e-9)
             torch.testing.assert_close(got_grads, grads, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("fresh", [Relay(groups=2), Shuffle()], ids=["relay", "shuffle"])
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_whose_rows_are_all_sent_equals_it_on_one_rank(
+    name: str, fresh: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(legs_module, "MIN_CELLS", 1)
+    graph, make = with_inputs(CHANGING.build()), maker(name)
+    exchange = Exchange(structure=Stale(share=0), time=StaleTime(share=0, fresh=fresh))
+    for cuts in ([0, 6], [0, 2, 3, 6]):
+        out, grads = alone(make, graph, cuts)
+        got, got_grads = together(make, graph, cuts, random_cells(graph, 4, 4), exchange)
+        torch.testing.assert_close(got, out, rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(got_grads, grads, rtol=1e-9, atol=1e-9)

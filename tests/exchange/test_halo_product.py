@@ -11,6 +11,7 @@ from torch import Tensor
 
 from strobe.comm import Comm
 from strobe.comm.rows import Route, tied
+from strobe.exchange.delivery import FreshRows
 from strobe.exchange.halo_product import HaloMatrix, halo_product, split_columns
 from strobe.ops.sparse import Sparse, spmm_reference
 from tests.placed import among_threads
@@ -19,7 +20,7 @@ from tests.ranks import as_threads
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 Dense = np.ndarray[Any, np.dtype[np.floating[Any]]]
-NOBODY = Route({}, {})
+Part = tuple[HaloMatrix, Route]
 sparing = among_threads(25)
 
 
@@ -45,7 +46,7 @@ def drawn_matrix(seed: int, rows: int, cols: int, *, weighted: bool = True) -> D
 @given(st.integers(0, 5), st.integers(0, 4), st.booleans(), st.integers(0, 99))
 def test_a_matrix_is_cut_into_what_is_own_and_what_is_far(own: int, far: int, weighted: bool, seed: int) -> None:
     dense = drawn_matrix(seed, own, own + far, weighted=weighted)
-    cut = split_columns(sparse(dense, weighted=weighted), own, NOBODY, symmetric=False)
+    cut = split_columns(sparse(dense, weighted=weighted), own, symmetric=False)
     whole = torch.from_numpy(dense)
     assert torch.equal(dense_of(cut.own), whole[:, :own])
     assert cut.rows.tolist() == [row for row in range(own) if dense[row, own:].any()], "only rows that read others"
@@ -57,14 +58,14 @@ def test_a_matrix_is_cut_into_what_is_own_and_what_is_far(own: int, far: int, we
 
 def test_what_is_own_of_a_symmetric_matrix_is_its_own_transpose() -> None:
     dense = np.array([[0.0, 2.0, 1.0], [2.0, 1.0, 0.0]])
-    cut = split_columns(sparse(dense), 2, NOBODY, symmetric=True)
+    cut = split_columns(sparse(dense), 2, symmetric=True)
     assert cut.own.transposed is cut.own
     assert cut.far.transposed is not cut.far
 
 
 @st.composite
-def shared_products(draw: st.DrawFn, /) -> tuple[list[int], list[HaloMatrix], Dense]:
-    """The owner of every row of a square matrix, its parts, and the matrix."""
+def shared_products(draw: st.DrawFn, /) -> tuple[list[int], list[Part], Dense]:
+    """The owner of every row of a square matrix, its parts with what travels for them, and the matrix."""
     num_ranks = draw(st.integers(2, 3))
     owners = draw(st.lists(st.integers(0, num_ranks - 1), max_size=8))
     dense = drawn_matrix(draw(st.integers(0, 99)), len(owners), len(owners))
@@ -80,14 +81,14 @@ def shared_products(draw: st.DrawFn, /) -> tuple[list[int], list[HaloMatrix], De
         receive = {source: len(reads[rank][source]) for source in others if reads[rank][source]}
         columns = own[rank] + [col for source in others for col in reads[rank][source]]
         matrix = sparse(dense[np.ix_(own[rank], columns)].reshape(len(own[rank]), len(columns)))
-        parts.append(split_columns(matrix, len(own[rank]), Route(send, receive), symmetric=False))
+        parts.append((split_columns(matrix, len(own[rank]), symmetric=False), Route(send, receive)))
     return owners, parts, dense
 
 
 @sparing
 @given(shared_products())
 def test_the_product_on_ranks_is_that_of_the_whole_and_so_is_its_gradient(
-    drawn: tuple[list[int], list[HaloMatrix], Dense],
+    drawn: tuple[list[int], list[Part], Dense],
 ) -> None:
     owners, parts, dense = drawn
     generator = torch.Generator().manual_seed(0)
@@ -96,8 +97,8 @@ def test_the_product_on_ranks_is_that_of_the_whole_and_so_is_its_gradient(
 
     def work(comm: Comm) -> tuple[Tensor, Tensor]:
         mine = x[own[comm.rank]].requires_grad_()
-        out, token = halo_product(comm, parts[comm.rank], mine, kind="halo")
-        route = parts[comm.rank].route
+        matrix, route = parts[comm.rank]
+        out, token = halo_product(FreshRows(comm, route, "halo"), matrix, mine)
         assert comm.ledger.rows_sent["prepare", "halo"] == route.rows_sent
         tied((out * towards[own[comm.rank]]).sum(), [token]).backward()
         assert comm.ledger.rows_sent["prepare", "halo"] == route.rows_sent + route.rows_received
