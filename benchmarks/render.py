@@ -11,6 +11,7 @@ import statistics
 from collections.abc import Callable
 from typing import Any
 
+from benchmarks.dgc import PAPER
 from benchmarks.quality import START, best_baseline, gain
 from benchmarks.record import RESULTS
 from strobe.graph.datasets import DATA_SETS
@@ -20,6 +21,7 @@ DOCUMENTS = (
     "README.md",
     *(f"docs/{name}.md" for name in ("data", "tasks", "training", "measuring", "results", "clusters", "architecture")),
     *(f"docs/axes/{axis}.md" for axis in ("store", "placement", "batching", "exchange", "schedule", "sync")),
+    "docs/presets/dgc.md",
 )
 _MARKED = re.compile(r"(<!-- figures: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -212,6 +214,62 @@ def hosts() -> list[str]:
     ]
 
 
+_DGC = {
+    "bytes_vs_best_mean": "bytes of chunks for 1 of the best of pss, pts and pss-ts, mean",
+    "bytes_vs_best_worst": "the same, worst",
+    "load_max_min": "load of the fullest rank for 1 of the emptiest, worst",
+    "predictor_error": "error of predicted seconds on chunks held out",
+    "rows_saved": "rows that fusing saves from being loaded again",
+    "padding_left": "padding left in lanes, worst",
+    "stale_bytes_saved": "bytes that staleness saves, threshold as described",
+    "stale_metric_loss": "what the test metric loses by that",
+    "stale_bytes_saved_printed": "bytes that staleness saves, threshold as printed",
+    "stale_metric_loss_printed": "what the test metric loses by that",
+    "partition_share": "placing, as a part of 100 epochs",
+    "lp_edges_per_s": "edges that label propagation looks at in a second",
+    "lp_peak_gib": "peak memory of that, 50M cells and 100M edges, GiB",
+    "epoch_speedup_1gbit": "times as fast as the best baseline, two hosts, 1 Gb/s",
+}
+
+
+def dgc() -> list[str]:
+    """The figures of benchmarks/dgc.py."""
+    figures = _record("dgc")["figures"]
+    rows = [
+        f"| {told} | {_short(figures[name])} | {_short(PAPER[name]) if name in PAPER else '–'} |"
+        for name, told in _DGC.items()
+        if name in figures
+    ]
+    return ["| figure | here | paper |", "|---|---|---|", *rows]
+
+
+def dgc_bytes() -> list[str]:
+    """Megabytes by graph, model and number of ranks."""
+    found = _record("dgc")["samples"]["traffic"]
+    plans = [plan for plan in next(iter(found.values())) if plan != "load"]
+    rows = [
+        f"| {' | '.join(key.split('/'))} | {' | '.join(f'{sent[plan] / 1e6:,.1f}' for plan in plans)} "
+        f"| {sent['load']:.2f} |"
+        for key, sent in found.items()
+    ]
+    header = f"| graph | model | ranks | {', MB | '.join(plans)}, MB | load max/min of chunks |"
+    return [header, "|---" * (len(plans) + 4) + "|", *rows]
+
+
+def dgc_ways() -> list[str]:
+    """Ways to assign chunks."""
+    found = _record("dgc")["samples"]["ways"]
+    graphs = list(next(iter(found.values())))
+    rows = [
+        f"| {way} | "
+        + " | ".join(f"{sent / 1e6:.1f} MB, {load:.2f}, {seconds:.1f} s" for sent, load, seconds in by_graph.values())
+        + " |"
+        for way, by_graph in found.items()
+    ]
+    note = "Megabytes of an epoch with a row of 32 numbers along edges and in time, load max/min, seconds to place."
+    return [f"| 4 ranks | {' | '.join(graphs)} |", "|---" * (len(graphs) + 1) + "|", *rows, "", note]
+
+
 TABLES: dict[str, Callable[[], list[str]]] = {
     "quality": quality,
     "peers": peers,
@@ -220,6 +278,9 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "ranks": ranks,
     "relay_rows": relay_rows,
     "hosts": hosts,
+    "dgc": dgc,
+    "dgc_bytes": dgc_bytes,
+    "dgc_ways": dgc_ways,
     "ingest": ingest,
     "datasets": datasets,
 }

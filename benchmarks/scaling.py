@@ -4,8 +4,8 @@ Seconds: one thread per rank, ranks on this machine's cores, runs of one and of 
 epochs after the first. An efficiency of 1 means that W ranks take a W-th of the time of one.
 
 Rows: what all ranks send in a forward pass of WD-GCN with two convolutions (one exchange along edges, one along time),
-on real graphs where they are at hand; predicted, which tests hold to be what ledgers count, and checked with real ranks
-once. Relay's share is of the fewest rows of the papers' placements.
+on real graphs where they are at hand, edges read from both sides; predicted, which tests hold to be what ledgers count,
+and checked with real ranks once. Relay's share is of the fewest rows of the papers' placements.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any
 
 import strobe
 from benchmarks import hosts
+from benchmarks.real_graphs import real_graphs
 from benchmarks.record import Record, options, table
 from strobe.comm import Alone, Comm, run_ranks
 from strobe.engine import Progress, Run
@@ -29,7 +30,6 @@ from strobe.engine.predicted import Imagined, predicted
 from strobe.engine.sharing import Sharing
 from strobe.engine.trace import watch
 from strobe.engine.train import train_here
-from strobe.errors import StrobeError
 from strobe.graph import DynamicGraph
 from strobe.graph.synthetic import Social
 from tests.hosts import NoHostsError, two_hosts
@@ -40,6 +40,7 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "relay": ("tgcn", {}, {"plan": "relay"}),
     "relay, two convolutions": ("wd-gcn", {"layers": 2}, {"plan": "relay"}),
 }
+GRAPHS = ("mathoverflow_monthly", "as733", "rust_git")
 PAPERS = ("pss", "pts", "pss-ts", "metis")
 BLOCKS = "pss in blocks"
 KINDS = ("halo", "relay", "shuffle")
@@ -141,7 +142,7 @@ def rows(record: Record, quick: bool) -> None:
     """Rows on the wire of our placement and the papers', as predicted, and checked against ledgers of real ranks."""
     found: dict[str, dict[str, int]] = {}
     shares = []
-    for number, (name, graph) in enumerate(real_graphs(quick)):
+    for number, (name, graph) in enumerate(real_graphs(GRAPHS[: 1 if quick else None])):
         for ranks in (4, 8):
             sent = {plan: predicted_rows(graph, plan, ranks) for plan in ("relay", *PAPERS, BLOCKS)}
             found[f"{name}, {ranks}"] = sent
@@ -188,18 +189,6 @@ def wire(record: Record) -> None:
             return
     ledger, kernel = (sum(sum(run[name]) for run in runs) for name in ("ledger_bytes", "kernel_bytes"))
     record.figures["ledger_vs_kernel_bytes"] = ledger / kernel
-
-
-def real_graphs(quick: bool) -> Iterator[tuple[str, DynamicGraph]]:
-    """Edges live for three snapshots, as in our design; as733 once a week."""
-    wanted: dict[str, dict[str, Any]] = {"mathoverflow_monthly": {"life": 3}, "as733": {}, "rust_git": {"life": 3}}
-    for name, how in list(wanted.items())[: 1 if quick else None]:
-        try:
-            graph = strobe.load(name, **how)
-        except StrobeError as error:
-            print(f"{name}: {error}")
-            continue
-        yield name, graph[::7] if name == "as733" else graph
 
 
 def trained(

@@ -26,7 +26,7 @@ AXES = {
         "load-aware",
         "online",
     ],
-    "batching": ["full", "windows", "vertices", "groups", "hybrid", "trapezoid", "sampled windows"],
+    "batching": ["full", "fused chunks", "windows", "vertices", "groups", "hybrid", "trapezoid", "sampled windows"],
     "exchange": [
         "halo + relay",
         "halo",
@@ -43,13 +43,11 @@ AXES = {
 }
 NOT_YET = {
     "delta",
-    "chunks",
     "load-aware",
     "online",
     "hybrid",
     "trapezoid",
     "sampled windows",
-    "stale halo",
     "cached",
     "overlapped halo",
     "random split",
@@ -58,7 +56,7 @@ NOT_YET = {
     "average by timer",
 }
 SYSTEMS = {
-    "DGC": ("#4e79a7", ["full", "chunks", "full", "stale halo", "in order", "all-reduce"]),
+    "DGC": ("#4e79a7", ["full", "chunks", "fused chunks", "stale halo", "in order", "all-reduce"]),
     "DynaHB": ("#f28e2b", ["full", "load-aware", "hybrid", "cached", "free-running", "average by timer"]),
     "DyGNeX": ("#59a14f", ["full", "replicated", "groups", "none", "cross-window", "all-reduce"]),
     "DistDy": ("#b07aa1", ["delta", "online", "sampled windows", "halo + shuffle", "in order", "all-reduce"]),

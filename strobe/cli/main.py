@@ -11,7 +11,7 @@ import typer
 from rich.text import Text
 
 import strobe
-from strobe.cli import compare, data, evaluate, ingest, inspect, models, plans, predict, train
+from strobe.cli import compare, data, evaluate, ingest, inspect, models, partition, plans, predict, train
 from strobe.cli.console import err, is_first_rank, out
 from strobe.errors import StrobeError
 
@@ -49,6 +49,7 @@ app.command("predict")(predict.predict)
 app.command("models")(models.models)
 app.command("plans")(plans.plans)
 app.command("compare")(compare.compare)
+app.command("partition")(partition.partition)
 
 
 def run() -> None:

@@ -27,8 +27,11 @@ from strobe.engine.sharing import Sharing, place
 from strobe.engine.source import GraphLike, Saved, Source, fingerprint, open_source, reopen
 from strobe.engine.trace import sparse_products
 from strobe.engine.windows import Window, cut, stream, window_of
+from strobe.engine.work import work_of
 from strobe.errors import OptionError
 from strobe.ops import native
+from strobe.placement import Work
+from strobe.placement.work import Loads, counted
 from strobe.plan import Plan
 from strobe.presets import preset
 from strobe.tasks import Problem, Task, make_task
@@ -47,6 +50,7 @@ class Job:
     comm: Comm
     device: torch.device
     threads: int
+    watch: Progress = field(default_factory=Progress, repr=False)
     _decided: list[Sharing] = field(default_factory=list, init=False, repr=False)
 
     @cached_property
@@ -69,8 +73,20 @@ class Job:
         together = [batch.times for batch in self.batches if batch.targets is None] or [split.train]
         others = [piece for part in (split.validation, split.test) for piece in pieces(part, self.plan.batching.window)]
         windows = [piece for window in (*together, *others) for piece in pieces(window, self.settings.recompute)]
-        placed = place(graph, self.plan, self.comm, windows, self.settings.seed)
+        work = self.work if self.comm.rank == 0 and self.plan.placement.wants_work else None
+        placed = place(graph, self.plan, self.comm, windows, self.settings.seed, work)
         return Sharing(graph, self.plan, self.comm, placed, device=self.device, dtype=self.settings.dtype)
+
+    @cached_property
+    def work(self) -> Work:
+        """What the model sends and costs, for a placement that asks."""
+        graph, dtype = self.problem.graph, self.settings.dtype
+        loads: Loads = counted
+        if self.plan.placement.wants_seconds:
+            from strobe.planner import learned_loads  # it looks at models, so it comes after the engine
+
+            loads = learned_loads(self.choice, graph, device=self.device, dtype=dtype, progress=self.watch)
+        return work_of(self.choice, graph, self.plan.exchange, dtype, loads)
 
     def windows(self, times: range) -> list[Window]:
         return cut(self.sharing, times, self.plan.batching.window, self.settings.recompute)
@@ -166,6 +182,7 @@ def choose(
         comm=comm,
         device=device,
         threads=threads,
+        watch=watch,
     )
 
 

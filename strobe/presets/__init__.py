@@ -10,6 +10,7 @@ from strobe.options import check_options, hints_of
 from strobe.plan import Plan
 from strobe.presets.dbos import dbos
 from strobe.presets.dbov import dbov
+from strobe.presets.dgc import dgc
 from strobe.presets.hash import hash as by_hash
 from strobe.presets.metis import metis
 from strobe.presets.psg import psg
@@ -23,6 +24,7 @@ __all__ = ["PRESETS", "describe", "preset"]
 PRESETS: dict[str, Callable[..., Plan]] = {
     "dbos": dbos,
     "dbov": dbov,
+    "dgc": dgc,
     "hash": by_hash,
     "metis": metis,
     "psg": psg,

@@ -121,6 +121,7 @@ PLACEMENTS: dict[str, Placement] = {
     "metis-per-snapshot": placement.MetisPerSnapshot(),
     "by-snapshot": placement.BySnapshot(),
     "snapshot-then-sequence": placement.SnapshotThenSequence(),
+    "chunks": placement.Chunks(per_rank=4),
     "replicated": placement.Replicated(),
 }
 BATCHINGS: dict[str, Batching] = {"full": Full(), "windows": Windows(size=2), "groups": Groups(size=3, stride=2)}
