@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -30,18 +31,30 @@ if TYPE_CHECKING:
 EVEN = 1.15
 """Largest load for 1 of the smallest up to which ranks count as even."""
 
-FINER = (1, 2, 4)
-"""Where they are not, chunks are made so many times smaller."""
+GRAINS = (0.5, 1.0, 2.0)
+"""How many times as many chunks a rank gets as was said: few large ones cut little, many small ones are even. Which
+cuts the fewest bytes is not known before."""
+
+FINEST = 4.0
+"""What is tried last, where none is even."""
 
 ROOM = 1.02
 """While single cells move to where most of their bytes are, no rank grows beyond this share of the mean load."""
 
-CUTS = (0.25, 1.0, 4.0)
+CUTS = (1 / 16, 0.25, 1.0, 4.0)
 """What cutting a sequence is taken to cost where it should be whole, in units of its cost at a place drawn at random.
 Which is right depends on where cuts end up, so all are tried."""
 
 Found = tuple[Labels, Labels]
 """Owner and chunk of every cell."""
+
+
+@dataclass(frozen=True, eq=False)
+class Tried:
+    """One way to share out: the largest load for 1 of the smallest, and who has what."""
+
+    uneven: float
+    found: Found
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,13 +68,25 @@ class Chunking:
     work: Work
 
     def shared_out(self) -> Found:
-        """The way that cuts the fewest bytes. There are several where a sequence should be whole and may be cut."""
+        """The way that cuts the fewest bytes of those that are even."""
         links, work = self._links, self.work
-        if self.num_ranks == 1 or not work.cell_bytes:
-            return self._even(links)
+        if self.num_ranks == 1:
+            return self._tried(links, 1.0).found
+        if not work.cell_bytes:
+            return self._best(self._tried(links, grain) for grain in GRAINS).found
         a_cut = work.cell_bytes * typical_length(self.graph) / 4  # half the shorter side, on average
-        tried = [self._even(replace(links, chain=work.state_bytes + scale * a_cut)) for scale in CUTS]
-        return min([*tried, self._whole_sequences(tried[-1][1])], key=lambda each: self._bytes(each[0]))
+        chains = [replace(links, chain=work.state_bytes + scale * a_cut) for scale in CUTS]
+        tried = [self._tried(each, 1.0) for each in chains]
+        return self._best([*tried, self._whole_sequences(tried[-1].found[1])]).found
+
+    def _best(self, tried: Iterable[Tried]) -> Tried:
+        found = list(tried)
+        if not any(each.uneven <= EVEN for each in found):
+            found.append(self._tried(self._links, FINEST))
+        even = [each for each in found if each.uneven <= EVEN]
+        return (
+            min(even, key=lambda each: self._bytes(each.found[0])) if even else min(found, key=lambda each: each.uneven)
+        )
 
     @cached_property
     def _links(self) -> Links:
@@ -74,23 +99,14 @@ class Chunking:
     def _bytes(self, owner: Labels) -> float:
         return bytes_cut(self.graph, self._links, owner, self.num_ranks, self.work)
 
-    def _whole_sequences(self, chunk: Labels) -> Found:
+    def _whole_sequences(self, chunk: Labels) -> Tried:
         of_node = Metis().place(self.graph, (), self.num_ranks, seed=self.seed).of_node
         owner = of_node[nodes_of_cells(self.graph)].astype(np.int32)
-        return owner, with_owners(chunk, owner, self.num_ranks)
+        return self._shared(owner, chunk, self._size)
 
-    def _even(self, links: Links) -> Found:
-        """One way to weigh links. Where chunks are too large for even ranks, with smaller ones."""
-        tried: list[tuple[float, Found]] = []
-        for finer in FINER:
-            tried.append(self._grown(links, self.how.per_rank * finer))
-            if tried[-1][0] <= EVEN:
-                break
-        return min(tried, key=lambda each: each[0])[1]
-
-    def _grown(self, links: Links, per_rank: int) -> tuple[float, Found]:
-        """The largest load for 1 of the smallest, and who has what."""
-        limit = int(self._size.sum()) // (self.num_ranks * per_rank)
+    def _tried(self, links: Links, grain: float) -> Tried:
+        """Chunks of one size, for one way to weigh links."""
+        limit = int(self._size.sum() / (self.num_ranks * self.how.per_rank * grain))
         grown = grow(links, self._size, limit, rounds=self.how.rounds, seed=self.seed)
         sizes = sizes_of_chunks(self.graph, grown.of_cell, len(grown.size))
         load = loads_of_chunks(sizes, self.num_ranks, self.work)
@@ -98,8 +114,11 @@ class Chunking:
         owner = self._assigned(replace(grown, size=whole_numbers(load)), links, of_cells)
         if self.how.refine and self.num_ranks > 1:
             owner = self._refined(links, of_cells, owner)
-        has = np.bincount(owner, of_cells, self.num_ranks)
-        return float(has.max() / max(has.min(), 1)), (owner, with_owners(grown.of_cell, owner, self.num_ranks))
+        return self._shared(owner, grown.of_cell, of_cells)
+
+    def _shared(self, owner: Labels, chunk: Labels, load: Sums) -> Tried:
+        has = np.bincount(owner, load, self.num_ranks)
+        return Tried(float(has.max() / max(has.min(), 1)), (owner, with_owners(chunk, owner, self.num_ranks)))
 
     def _assigned(self, grown: Grown, links: Links, load: Sums) -> Labels:
         if self.num_ranks == 1:

@@ -22,11 +22,12 @@ class Chunks(Placement):
     """Cells in chunks that hang together along edges and in time, shared out such that few bytes travel.
 
     Chunks grow by label propagation: a cell takes the label that most bytes join it with, along its edges and in its
-    sequence, as the model sends them, until a chunk has 1 / ``per_rank`` of a rank's load; then chunks take labels
-    from each other. They are assigned by ``metis`` on the graph of chunks, by ``score`` (Chen et al. 2023, Algorithm
-    1), or by METIS on the ``cells`` themselves; with ``refine`` single cells then move to the rank that they share
-    most bytes with. ``loads``: cells and arcs are counted, or the model's seconds are predicted from chunks that were
-    measured on this machine. Ranks are even in every window.
+    sequence, as the model sends them, until a chunk has about 1 / ``per_rank`` of a rank's load; then chunks take
+    labels from each other. They are assigned by ``metis`` on the graph of chunks, by ``score`` (Chen et al. 2023,
+    Algorithm 1), or by METIS on the ``cells`` themselves; with ``refine`` single cells then move to the rank that they
+    share most bytes with. Half and twice as many chunks are tried, too; the fewest bytes win. ``loads``: cells and
+    arcs are counted, or the model's seconds are predicted from chunks that were measured on this machine. Ranks are
+    even in every window.
     """
 
     name: ClassVar[str] = "chunks"

@@ -17,7 +17,7 @@ from strobe.ops.csr import IntArray
 from strobe.placement import BySnapshot, Chunks, Hash, Metis, Placed, Placement, Work
 from strobe.placement.cell_links import cell_links
 from strobe.placement.chunk_costs import bytes_cut, counted_cells, nodes_of_cells, sizes_of_chunks
-from strobe.placement.chunking import FINER, ROOM, Chunking
+from strobe.placement.chunking import CUTS, FINEST, GRAINS, ROOM, Chunking
 from strobe.placement.loads import loads_of_ranks
 from strobe.placement.work import Sizes
 from tests.graphs import AWKWARD
@@ -139,21 +139,30 @@ def test_ranks_are_even_in_every_window(placement: Chunks) -> None:
     assert (of_ranks.max(1) <= 1.2 * of_ranks.min(1)).all()
 
 
-def test_smaller_chunks_are_tried_where_ranks_are_uneven(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One chunk for each of three ranks and four cliques of a kind: only halves of them are even."""
+def test_chunks_of_several_sizes_are_tried_and_smaller_ones_where_none_is_even(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One chunk for each of three ranks and four cliques of a kind: only parts of them are even."""
     graph, tried = cliques(4, 8, 3), []
-    grown_once = Chunking._grown
+    tried_once = Chunking._tried
 
-    def remember(self: Chunking, *given: Any) -> Any:
-        tried.append(given[-1])
-        return grown_once(self, *given)
+    def remember(self: Chunking, links: Any, grain: float) -> Any:
+        tried.append(grain)
+        return tried_once(self, links, grain)
 
-    monkeypatch.setattr(Chunking, "_grown", remember)
+    monkeypatch.setattr(Chunking, "_tried", remember)
+    monkeypatch.setattr("strobe.placement.chunking.GRAINS", (0.5, 1.0))
     placed = Chunks(per_rank=1, assign="score", refine=False).place(graph, [], 3)
-    assert tried == list(FINER[: len(tried)])
-    assert len(tried) > 1
+    assert tried == [0.5, 1.0, FINEST]
     of_ranks = loads_of_ranks(graph, placed, [range(3)])
     assert of_ranks.max() < 2 * of_ranks.min()
+
+
+@pytest.mark.parametrize("grain", GRAINS)
+def test_of_all_sizes_the_one_with_the_fewest_bytes_is_taken(grain: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = social()
+    monkeypatch.setattr("strobe.placement.chunking.EVEN", np.inf)  # all count
+    best = cost(graph, Chunks().place(graph, [], 3, work=Work()), Work())
+    monkeypatch.setattr("strobe.placement.chunking.GRAINS", (grain,))
+    assert best <= cost(graph, Chunks().place(graph, [], 3, work=Work()), Work())
 
 
 OTHERS: list[Placement] = [Hash(), BySnapshot()]
@@ -190,7 +199,7 @@ def test_whole_sequences_are_among_the_ways_where_they_should_be_whole() -> None
 def test_where_sequences_should_be_whole_the_best_of_several_ways_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = social()
     best = cost(graph, Chunks().place(graph, [], 3, work=SHUFFLED), SHUFFLED)
-    for scale in (0.25, 1.0, 4.0):
+    for scale in CUTS:
         monkeypatch.setattr("strobe.placement.chunking.CUTS", (scale,))
         assert best <= cost(graph, Chunks().place(graph, [], 3, work=SHUFFLED), SHUFFLED)
 
@@ -202,7 +211,7 @@ def test_moving_single_cells_saves_bytes_and_fills_no_rank(assign: Any) -> None:
         graph, work, num_ranks = social(seed, inside=0.8), Work(), 2 + seed % 3
         links, size = cell_links(graph, work.arc_bytes, work.state_bytes), counted_cells(graph)
         owners = [
-            Chunking(Chunks(assign=assign, refine=refine), graph, num_ranks, seed, work)._grown(links, 16)[1][0]
+            Chunking(Chunks(assign=assign, refine=refine), graph, num_ranks, seed, work)._tried(links, 1.0).found[0]
             for refine in (False, True)
         ]
         before.append(bytes_cut(graph, links, owners[0], num_ranks, work))
