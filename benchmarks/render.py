@@ -270,6 +270,33 @@ def dgc_ways() -> list[str]:
     return [f"| 4 ranks | {' | '.join(graphs)} |", "|---" * (len(graphs) + 1) + "|", *rows, "", note]
 
 
+def dgc_labels() -> list[str]:
+    """Label propagation by size."""
+    found = _record("dgc")["samples"]["labels"].values()
+    rows = [
+        f"| {each['cells']:,} | {each['edges']:,} | {each['rate'] / 1e6:.0f} million "
+        f"| {each['peak_bytes'] / 2**30:.2f} |"
+        for each in found
+    ]
+    return ["| cells | edges | edges looked at per second | peak GiB |", "|---|---|---|---|", *rows]
+
+
+def dgc_stale() -> list[str]:
+    """Staleness by model and form."""
+    rows = [
+        f"| {' | '.join(key.split('/'))} | {saved:.1%} | {lost:+.2%} |"
+        for key, (saved, lost) in _record("dgc")["samples"]["staleness"].items()
+    ]
+    return ["| graph | model | form | bytes saved | test error |", "|---|---|---|---|---|", *rows]
+
+
+def dgc_link() -> list[str]:
+    """Epochs of two hosts."""
+    seconds = _record("dgc")["samples"]["link"]
+    rows = [f"| {plan} | {each:.3f} | {each / seconds['dgc']:.2f} |" for plan, each in seconds.items()]
+    return ["| plan | s an epoch | times as long as dgc |", "|---|---|---|", *rows]
+
+
 TABLES: dict[str, Callable[[], list[str]]] = {
     "quality": quality,
     "peers": peers,
@@ -281,6 +308,9 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "dgc": dgc,
     "dgc_bytes": dgc_bytes,
     "dgc_ways": dgc_ways,
+    "dgc_labels": dgc_labels,
+    "dgc_stale": dgc_stale,
+    "dgc_link": dgc_link,
     "ingest": ingest,
     "datasets": datasets,
 }

@@ -74,7 +74,7 @@ def speed(record: Record, graph: str, quick: bool) -> None:
     """Epochs of one and several ranks in turns."""
     most = 2 if quick else max(2, min(8, (os.cpu_count() or 2) // 2 * 2))
     counts = [ranks for ranks in (1, 2, 4, 8) if ranks <= most]
-    rounds, epochs = (1, 4) if quick else (2, 6)
+    rounds, epochs = (1, 4) if quick else (4, 6)
     cases = dict(list(CASES.items())[:2]) if quick else CASES
     lines: list[list[object]] = []
     samples: dict[str, Any] = {}
