@@ -165,8 +165,10 @@ def _travelled(ledgers: Sequence[LedgerLine], epochs: int) -> str:
     told = {kind: kinds[kind] for kind in matters(kinds)}
     told["the rest"] = sum(kinds.values()) - sum(told.values())
     judging = sum(sent_by_kind(ledgers, epochs, "evaluate").values())
+    spared = sum(sum(ledger.get("spared", {}).values()) for ledger in ledgers) / max(epochs, 1)
     line = ", ".join(f"{kind} {file_size(num_bytes)}" for kind, num_bytes in told.items())
-    return f"sent in an epoch: {line}" + (f"; {file_size(judging)} of it to evaluate" if judging else "")
+    line += f"; {file_size(judging)} of it to evaluate" if judging else ""
+    return f"sent in an epoch: {line}" + (f"; {file_size(spared)} more if every row had travelled" if spared else "")
 
 
 def _evenness(ranks: Sequence[Spent]) -> str:

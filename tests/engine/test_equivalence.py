@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from strobe import placement
-from strobe.batching import Batching, Full, Groups, Windows
+from strobe.batching import Batching, Full, Fused, Groups, Windows
 from strobe.comm import Alone, Comm
 from strobe.engine.job import Given, Job
 from strobe.engine.launch import Place
@@ -112,6 +112,22 @@ def test_every_exact_preset_trains_every_model_as_one_rank_does(
         every = {} if scored else {"evaluate_every": 99}
         (one,) = trainer.train(one_rank(plan, num_ranks), 1, **every)
         assert_same(trainer.train(plan, num_ranks, **every), one, scored=scored)
+
+
+@pytest.mark.parametrize("size", [None, 2])
+@pytest.mark.parametrize("model", MODELS)
+def test_chunks_in_pieces_that_send_every_row_train_every_model_as_one_rank_does(
+    model: str, size: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the preset of chunks does once nothing is stale, with every chunk a piece by itself."""
+    chunks = placement.Chunks(per_rank=3)
+    plan = replace(preset("dgc", share=0.0), placement=chunks, batching=Fused(memory=0, size=size))
+    assert plan.exact
+    trainer = Trainer(small_graph(), model, TASKS[0])
+    trainer.same_head(monkeypatch)
+    (one,) = trainer.train(replace(plan, batching=Full() if size is None else Windows(size=size)), 1)
+    assert_same(trainer.train(plan, 1), one)
+    assert_same(trainer.train(plan, 3), one)
 
 
 PLACEMENTS: dict[str, Placement] = {

@@ -89,6 +89,11 @@ def test_ranks_have_a_row_each_for_a_mean_epoch() -> None:
     assert lines[-1] == "fullest rank to emptiest: cells and arcs 1.10 times, computing 1.00 times"
 
 
+def test_what_was_not_sent_is_told() -> None:
+    spared = ledger(0) | {"spared": {"forward/halo": 3 << 20, "backward/halo": 1 << 20}}
+    assert "2.0 MiB more if every row had travelled" in " ".join(rank_table([spared, ledger(1)], 2))
+
+
 def test_a_rank_that_computes_nothing_is_said_to() -> None:
     idle = ledger(0) | {"cells": 0, "arcs": 0}
     assert rank_table([ledger(0), idle], 2)[-1] == "load: some ranks have nothing to compute"
