@@ -54,6 +54,7 @@ MODELS: dict[str, dict[str, Any]] = {"tgcn": {"layers": 2}, "dysat": {"layers": 
 
 REAL = ("mathoverflow_monthly", "as733", "rust_git", "icews18")
 TRAIN = 0.7
+SMALL = Uneven(cells=4_000, edges=6_000, snapshots=20, mean_length=10.0, length_spread=3.0, edge_spread=50.0)
 PAPER: dict[str, float] = {
     "load_max_min": 1.23,
     "predictor_error": 0.10,
@@ -88,7 +89,8 @@ def graphs(quick: bool) -> Iterator[tuple[str, DynamicGraph]]:
     """Training snapshots of real graphs, then of generated ones, from even to uneven."""
     for name, graph in real_graphs(REAL[: 1 if quick else None]):
         yield name, _training(graph)
-    for unevenness, edge_spread, length_spread in (("even", 0.0, 0.0), ("in edges", 0.8, 0.0), ("in length", 0.0, 0.8)):
+    kinds = (("in length", 0.0, 0.8), ("in edges", 0.8, 0.0), ("even", 0.0, 0.0))
+    for unevenness, edge_spread, length_spread in kinds[: 1 if quick else None]:
         size = 20_000 if quick else 500_000
         made = Uneven(
             cells=size,
@@ -105,7 +107,7 @@ def traffic(record: Record, quick: bool) -> None:
     lines, shares, loads = [], [], []
     for name, graph in graphs(quick):
         for model, model_options in MODELS.items():
-            for ranks in (4, 8):
+            for ranks in (4,) if quick else (4, 8):
                 sent, load = _bytes_by_plan(graph, choose_model(model, model_options), ranks, quick)
                 best = min(sent[plan] for plan in ("pss", "pts", "pss-ts"))
                 share = sent["chunks"] / best
@@ -187,7 +189,7 @@ def _looked_back_at(graph: DynamicGraph, placed: Placed, ranks: int) -> int:
 
 def _confirm() -> None:
     """Real ranks must send what was counted."""
-    made = Uneven(cells=4_000, edges=6_000, snapshots=20, mean_length=10.0, length_spread=3.0, edge_spread=50.0).write()
+    made = SMALL.write()
     plan = Plan(placement=Chunks(), exchange=Exchange(structure=Halo(), time=Relay()))
     run = trained(made, "tgcn", 1, plan=plan, ranks=2)
     graph, split = run.job.problem.graph, run.job.problem.split
@@ -249,7 +251,8 @@ def prediction(record: Record, quick: bool) -> None:
 def fusion(record: Record, quick: bool) -> None:
     """Rows that convolutions load in an epoch, chunk by chunk and fused."""
     lines, saved = [], []
-    for name, graph in real_graphs(REAL[:1] if quick else ("mathoverflow_monthly", "as733", "icews18")):
+    chosen = [("uneven", SMALL.write())] if quick else real_graphs(("mathoverflow_monthly", "as733", "icews18"))
+    for name, graph in chosen:
         loaded = {}
         for memory in (0.0, 1024.0) if quick else (0.0, 64.0, 1024.0):
             plan = Plan(placement=Chunks(), batching=Fused(memory=memory))
@@ -287,13 +290,14 @@ def staleness(record: Record, quick: bool) -> None:
     Nodes are placed by hash, so that there are rows to save: chunks leave hardly any to recurrent models.
     """
     lines: list[list[object]] = []
-    saved: dict[Form, list[float]] = {"described": [], "printed": []}
-    lost: dict[Form, list[float]] = {"described": [], "printed": []}
-    epochs, base = 4 if quick else 80, preset("hash")
+    forms: tuple[Form, ...] = ("described",) if quick else ("described", "printed")
+    saved: dict[Form, list[float]] = {form: [] for form in forms}
+    lost: dict[Form, list[float]] = {form: [] for form in forms}
+    epochs, base = 2 if quick else 80, preset("hash")
     for name, graph in real_graphs(("mathoverflow_monthly",)):
         for model in list(MODELS)[: 1 if quick else None]:
             fresh = trained(graph, model, epochs, plan=base, ranks=2)
-            for form in saved:
+            for form in forms:
                 stale = replace(base, exchange=replace(base.exchange, structure=Stale(form=form)))
                 run = trained(graph, model, epochs, plan=stale, ranks=2)
                 less = 1 - _moved_bytes(run) / _moved_bytes(fresh)
@@ -306,7 +310,7 @@ def staleness(record: Record, quick: bool) -> None:
         record.missing["stale_bytes_saved"] = "no real graph is at hand: set STROBE_DATA"
         return
     table(["graph", "model", "form", "bytes saved", "test metric worse by"], lines)
-    for form in saved:
+    for form in forms:
         record.figures[f"stale_bytes_saved_{form}"] = statistics.mean(saved[form])
         record.figures[f"stale_metric_loss_{form}"] = statistics.mean(lost[form])
     record.figures["stale_bytes_saved"] = record.figures["stale_bytes_saved_described"]
@@ -327,7 +331,7 @@ def _moved_bytes(run: Run) -> int:
 def overhead(record: Record, quick: bool) -> None:
     """Seconds to place cells, as a share of 100 epochs of two ranks."""
     shares = []
-    for name, graph in real_graphs(REAL[:1] if quick else REAL[:3]):
+    for name, graph in real_graphs(() if quick else REAL[:3]):
         plan = Plan(placement=Chunks())
         run = trained(graph, "tgcn", 4, plan=plan, ranks=2)
         epoch = statistics.median(line["train_s"] for line in run.history[1:])
@@ -343,12 +347,12 @@ def overhead(record: Record, quick: bool) -> None:
         record.figures["partition_share"] = statistics.mean(shares)
         record.samples["overhead"] = shares
     else:
-        record.missing["partition_share"] = "no real graph is at hand: set STROBE_DATA"
+        record.missing["partition_share"] = "not in a quick run" if quick else "no real graph: set STROBE_DATA"
 
 
 def labels(record: Record, quick: bool) -> None:
     """Label propagation by size."""
-    scales = (0.002, 0.01) if quick else (0.01, 0.1, 1.0)
+    scales = (0.01,) if quick else (0.01, 0.1, 1.0)
     found = {scale: child(MODULE, scale) for scale in scales}
     lines = [
         [f"{each['cells']:,}", f"{each['edges']:,}", f"{each['rate'] / 1e6:.1f}M", f"{each['peak_bytes'] / 2**30:.2f}"]
