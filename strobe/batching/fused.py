@@ -18,7 +18,8 @@ class Fused(Batching):
 
     A piece loads each row that its chunks read once, and keeps nothing but its result: backward computes it again.
     Chunks that load the same rows are fused first. What a convolution takes is measured on a few chunks before it
-    first runs. Exact, but for the order in which gradients of weights are added up.
+    first runs and fitted for the rest, so a piece may take somewhat more. Exact, but for the order in which gradients
+    of weights are added up.
     """
 
     name: ClassVar[str] = "fused"

@@ -90,7 +90,7 @@ def learning_curve_svg(result: Mapping[str, Any], history: History) -> str:
     said = f"Learning curve of {title}: best at epoch {result['best_epoch']} of {result['epochs']}"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" height="{height}" '
-        f'role="img" aria-label="{escape(said)}">\n<style>{_STYLE}</style>\n'
+        f'role="img" aria-label="{escape(said)}">\n<style>{STYLE}</style>\n'
         f'<rect class="ground" width="{_WIDTH}" height="{height}"/>\n'
         f'<text class="title" x="{_LEFT}" y="28">{escape(title)}</text>\n{drawn}</svg>\n'
     )
@@ -195,7 +195,7 @@ def _known(value: Any) -> bool:
     return value is not None and math.isfinite(value)
 
 
-_STYLE = """
+STYLE = """
 svg { --ground: #fff; --ink: #1d2733; --soft: #5c6875; --grid: #e2e6ea; }
 @media (prefers-color-scheme: dark) { svg { --ground: #1c2229; --ink: #e4e8ec; --soft: #9aa6b2; --grid: #2c343d; } }
 text { font: 12px system-ui, sans-serif; fill: var(--soft); }

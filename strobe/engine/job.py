@@ -83,7 +83,7 @@ class Job:
         graph, dtype = self.problem.graph, self.settings.dtype
         loads: Loads = counted
         if self.plan.placement.wants_seconds:
-            from strobe.planner import learned_loads  # it looks at models, so it comes after the engine
+            from strobe.planner import learned_loads  # only placements that ask need it
 
             loads = learned_loads(self.choice, graph, device=self.device, dtype=dtype, progress=self.watch)
         return work_of(self.choice, graph, self.plan.exchange, dtype, loads)

@@ -7,7 +7,7 @@ from html import escape
 
 import numpy as np
 
-from strobe.engine.curve import Scale
+from strobe.engine.curve import STYLE, Scale
 from strobe.engine.partition import Partition
 from strobe.engine.summary import choice_in_short
 from strobe.numbers import file_size, number_of, short, times
@@ -43,7 +43,7 @@ def partition_svg(found: Partition) -> str:
     drawn = "\n".join(parts)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {top}" width="{_WIDTH}" height="{top}" '
-        f'role="img" aria-label="{escape(title)}">\n<style>{_STYLE}</style>\n'
+        f'role="img" aria-label="{escape(title)}">\n<style>{STYLE}</style>\n'
         f'<rect class="ground" width="{_WIDTH}" height="{top}"/>\n'
         f'<text class="title" x="{_LEFT}" y="30">{escape(_cut(title, _FULL / 9))}</text>\n'
         f'<text x="{_LEFT}" y="52">{escape(_subtitle(found))}</text>\n{drawn}\n</svg>\n'
@@ -210,15 +210,3 @@ def _colour(rank: int) -> str:
 
 def _cut(text: str, most: float) -> str:
     return text if len(text) <= most else f"{text[: int(most) - 1]}…"
-
-
-_STYLE = """
-svg { --ground: #fff; --ink: #1d2733; --soft: #5c6875; --grid: #e2e6ea; }
-@media (prefers-color-scheme: dark) { svg { --ground: #1c2229; --ink: #e4e8ec; --soft: #9aa6b2; --grid: #2c343d; } }
-text { font: 12px system-ui, sans-serif; fill: var(--soft); }
-.title { font-size: 17px; font-weight: 600; fill: var(--ink); }
-.head { font-size: 13px; font-weight: 600; fill: var(--ink); }
-.ground { fill: var(--ground); }
-.grid { stroke: var(--grid); }
-.level { stroke: var(--soft); stroke-dasharray: 5 4; fill: none; }
-"""

@@ -19,6 +19,7 @@ from torch import Tensor
 from strobe.comm import Comm
 from strobe.comm.rows import Route
 from strobe.exchange.delivery import Courier, Delivery, FreshRows
+from strobe.ops.again import computing_again
 
 KIND = "marks"
 
@@ -75,7 +76,7 @@ class Sparing(Courier):
         if not torch.is_grad_enabled():
             return self._fresh.delivery(route, x, kind=kind)
         number, self._next = self._next, self._next + 1
-        again = _computing_again()
+        again = computing_again()
         if not again:
             before = self._memories[number] if number < len(self._memories) else None
             self._memories[number : number + 1] = [self._decide(route, x.detach(), before)]
@@ -161,8 +162,3 @@ def _packed(marks: Tensor) -> Tensor:
 def _unpacked(bits: Tensor, number: int) -> Tensor:
     marks = np.unpackbits(bits.cpu().numpy(), count=number).astype(bool)
     return torch.from_numpy(marks).to(bits.device)
-
-
-def _computing_again() -> bool:
-    """Whether this forward pass runs inside a backward pass: a segment computed again."""
-    return bool(torch._C._current_graph_task_id() != -1)

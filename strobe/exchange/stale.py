@@ -42,6 +42,15 @@ class WhenMoved(Strategy):
     exact: ClassVar[bool] = _AtShareZero()  # type: ignore[assignment]
     share: float | None = None
     form: Form = "described"
+    fresh: Strategy
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        return self.fresh.needs
+
+    @property
+    def gives(self) -> tuple[Fact, ...]:
+        return self.fresh.gives
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -85,14 +94,6 @@ class Stale(WhenMoved, StructureExchange):
         super().__post_init__()
         self._check_fresh(self.fresh, StructureExchange)
 
-    @property
-    def needs(self) -> tuple[Need, ...]:
-        return self.fresh.needs
-
-    @property
-    def gives(self) -> tuple[Fact, ...]:
-        return self.fresh.gives
-
     def courier(self, comm: Comm) -> Courier:
         return Sparing(comm, self.fresh.courier(comm), self.part_of_furthest)
 
@@ -111,14 +112,6 @@ class StaleTime(WhenMoved, TimeExchange):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_fresh(self.fresh, TimeExchange)
-
-    @property
-    def needs(self) -> tuple[Need, ...]:
-        return self.fresh.needs
-
-    @property
-    def gives(self) -> tuple[Fact, ...]:
-        return self.fresh.gives
 
     def fitting(self, encoder: TimeEncoder) -> TimeExchange:
         return self.fresh.fitting(encoder)

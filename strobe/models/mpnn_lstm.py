@@ -12,6 +12,7 @@ from strobe.errors import OptionError, UnknownNameError
 from strobe.models.base import Model, check_sizes
 from strobe.models.structure import GCN
 from strobe.models.time import Recurrent, Stack
+from strobe.ops.again import computing_again
 from strobe.view import View
 
 CellNorm = Literal["batch", "layer", "none"]
@@ -81,7 +82,7 @@ class BatchNorm(nn.Module):
                 x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps
             )
         x, means, variances = view.standardised(x, self.weight, self.bias, self.eps)
-        if not _computing_again():
+        if not computing_again():
             for mean, variance in zip(means, variances, strict=True):
                 self.running_mean.lerp_(mean, self.momentum)
                 self.running_var.lerp_(variance, self.momentum)
@@ -107,8 +108,3 @@ def _norm(name: CellNorm, width: int) -> nn.Module:
     if name == "batch":
         return BatchNorm(width)
     return _CellWise(nn.LayerNorm(width) if name == "layer" else nn.Identity())
-
-
-def _computing_again() -> bool:
-    """Whether this forward pass runs inside a backward pass: a segment computed again, already counted once."""
-    return bool(torch._C._current_graph_task_id() != -1)

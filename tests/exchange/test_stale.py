@@ -53,7 +53,7 @@ def test_a_share_is_the_share_whatever_the_loss() -> None:
 
 
 @pytest.mark.parametrize("kind", [Stale, StaleTime])
-def test_it_is_exact_where_every_row_is_sent_and_nowhere_else(kind: type[WhenMoved]) -> None:
+def test_it_is_exact_where_every_row_is_sent_and_nowhere_else(kind: type[Stale | StaleTime]) -> None:
     assert kind(share=0).exact
     assert kind(share=0.0).exact
     assert not kind(share=0.1).exact
