@@ -11,7 +11,8 @@ import statistics
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.dgc import PAPER
+from benchmarks import dgc as dgc_benchmark
+from benchmarks import dygnex as dygnex_benchmark
 from benchmarks.quality import START, best_baseline, gain
 from benchmarks.record import RESULTS
 from strobe.graph.datasets import DATA_SETS
@@ -22,6 +23,7 @@ DOCUMENTS = (
     *(f"docs/{name}.md" for name in ("data", "tasks", "training", "measuring", "results", "clusters", "architecture")),
     *(f"docs/axes/{axis}.md" for axis in ("store", "placement", "batching", "exchange", "schedule", "sync")),
     "docs/presets/dgc.md",
+    "docs/presets/dygnex.md",
 )
 _MARKED = re.compile(r"(<!-- figures: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -234,11 +236,16 @@ _DGC = {
 
 def dgc() -> list[str]:
     """The figures of benchmarks/dgc.py."""
-    figures = _record("dgc")["figures"]
+    return _beside_paper("dgc", _DGC, dgc_benchmark.PAPER)
+
+
+def _beside_paper(name: str, said: dict[str, str], paper: dict[str, float]) -> list[str]:
+    """Figures of a benchmark in words, beside what a paper reports."""
+    figures = _record(name)["figures"]
     rows = [
-        f"| {told} | {_short(figures[name])} | {_short(PAPER[name]) if name in PAPER else '–'} |"
-        for name, told in _DGC.items()
-        if name in figures
+        f"| {told} | {_short(figures[figure])} | {_short(paper[figure]) if figure in paper else '–'} |"
+        for figure, told in said.items()
+        if figure in figures
     ]
     return ["| figure | here | paper |", "|---|---|---|", *rows]
 
@@ -297,6 +304,116 @@ def dgc_link() -> list[str]:
     return ["| plan | s an epoch | times as long as dgc |", "|---|---|---|", *rows]
 
 
+_DYGNEX = {
+    "greedy_10000_s": "greedy, 10,000 groups, s",
+    "optimal_100_s": "optimal, 100 groups, s",
+    "optimal_100_gap": "how far that is above the bound, at most",
+    "imbalance_optimal": "fullest rank for 1 of the emptiest, 4 ranks, optimal",
+    "imbalance_greedy": "the same, greedy",
+    "imbalance_in_order": "the same, in order",
+    "length_optimal": "an epoch for 1 of ranks that never wait, optimal",
+    "length_greedy": "the same, greedy",
+    "length_in_order": "the same, in order",
+    "efficiency_512": "simulated efficiency of greedy, 512 ranks",
+    "efficiency_1024": "the same, 1,024 ranks",
+    "linear_error": "error of a line about groups it has not seen",
+    "epoch_speedup": "epochs in order for 1 of optimal, real ranks",
+    "overhead_share": "timing and solving, as a part of 100 epochs",
+    "metric_difference": "test metric beside groups in order, largest difference",
+    "simulator_error": "simulated epoch beside the measured one, worst plan",
+    "simulator_error_mean": "the same, mean",
+}
+
+
+def dygnex() -> list[str]:
+    """The figures of benchmarks/dygnex.py."""
+    return _beside_paper("dygnex", _DYGNEX, dygnex_benchmark.PAPER)
+
+
+def dygnex_solving() -> list[str]:
+    """Seconds to solve."""
+    samples = _record("dygnex")["samples"]
+    paper = dygnex_benchmark.PAPER_GREEDY
+    rows = [
+        f"| greedy | {int(count):,} | – | {seconds:.4f} | {gap:.1%} | greedy | {paper[int(count)]:.3f} |"
+        for count, (seconds, gap) in samples["greedy"].items()
+    ]
+    rows += [
+        f"| optimal | {count} | {float(wanted):.0%} | {seconds:.3f} | {gap:.2%} | {by} "
+        f"| {f'{said:.2f}' if said < 30 else 'over 30'} |"
+        for key, (seconds, gap, by, said) in samples["optimal"].items()
+        for wanted, count in [key.split("/")]
+    ]
+    return [
+        "| schedule | groups | wanted gap | s | above the bound | found by | paper, s |",
+        "|---|---|---|---|---|---|---|",
+        *rows,
+    ]
+
+
+def dygnex_balance() -> list[str]:
+    """Imbalance and length by graph, model and schedule."""
+    found = _record("dygnex")["samples"]["balance"]
+    ways = list(dygnex_benchmark.SCHEDULES)
+    rows = [
+        f"| {' | '.join(key.split('/'))} | "
+        + " | ".join(f"{case[way][0]:.2f} | {case[way][1]:.3f}" for way in ways)
+        + f" | {case['error']:.1%} |"
+        for key, case in found.items()
+    ]
+    header = " | ".join(f"{way}: imbalance | length" for way in ways)
+    return [f"| graph | model | {header} | error of the line |", "|---" * (2 * len(ways) + 3) + "|", *rows]
+
+
+def dygnex_epochs() -> list[str]:
+    """Epochs of real ranks."""
+    found = _record("dygnex")["samples"]["epochs"]
+    ways = list(next(iter(found.values()))["seconds"])
+    middle = {name: {way: statistics.median(case["seconds"][way]) for way in ways} for name, case in found.items()}
+    rows = [
+        f"| {name} | {found[name]['ranks']} | {' | '.join(f'{took[way]:.3f}' for way in ways)} "
+        f"| {took['in order'] / took['optimal']:.2f} |"
+        for name, took in middle.items()
+    ]
+    header = ", s | ".join(ways)
+    return [f"| graph | ranks | {header}, s | in order / optimal |", "|---" * (len(ways) + 3) + "|", *rows]
+
+
+def dygnex_efficiency() -> list[str]:
+    """Efficiency by schedule, network and ranks."""
+    found = _record("dygnex")["samples"]["efficiency"]
+    ranks = list(next(iter(found.values())))
+    rows = [
+        f"| {name} | " + " | ".join(f"{rows[r][0]:.1%}, {rows[r][1]:.2f}" for r in ranks) + " |"
+        for name, rows in found.items()
+    ]
+    return [f"| ranks | {' | '.join(ranks)} |", "|---" * (len(ranks) + 1) + "|", *rows]
+
+
+def dygnex_quality() -> list[str]:
+    """Test metrics by set and schedule."""
+    found = _record("dygnex")["samples"]["quality"]
+    ways = list(next(iter(found.values())))
+    rows = [
+        f"| {' | '.join(key.split('/'))} | "
+        + " | ".join(f"{statistics.mean(scores[way]):.4g} ± {statistics.stdev(scores[way]):.2g}" for way in ways)
+        + " |"
+        for key, scores in found.items()
+    ]
+    return [f"| set | task | {' | '.join(ways)} |", "|---" * (len(ways) + 2) + "|", *rows]
+
+
+def dygnex_validation() -> list[str]:
+    """The simulator against real ranks."""
+    found = _record("dygnex")["samples"]["validation"]
+    rows = [
+        f"| {name} | {told:.3f} | {true:.3f} | {told / true - 1:+.1%} |"
+        for name, both in found.items()
+        for told, true in [map(statistics.median, both)]
+    ]
+    return ["| plan, 2 ranks | simulated, s | measured, s | error |", "|---|---|---|---|", *rows]
+
+
 TABLES: dict[str, Callable[[], list[str]]] = {
     "quality": quality,
     "peers": peers,
@@ -311,6 +428,13 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "dgc_labels": dgc_labels,
     "dgc_stale": dgc_stale,
     "dgc_link": dgc_link,
+    "dygnex": dygnex,
+    "dygnex_solving": dygnex_solving,
+    "dygnex_balance": dygnex_balance,
+    "dygnex_epochs": dygnex_epochs,
+    "dygnex_efficiency": dygnex_efficiency,
+    "dygnex_quality": dygnex_quality,
+    "dygnex_validation": dygnex_validation,
     "ingest": ingest,
     "datasets": datasets,
 }

@@ -38,7 +38,7 @@ AXES = {
         "cached",
         "overlapped halo",
     ],
-    "schedule": ["in order", "random split", "cross-window", "free-running"],
+    "schedule": ["in order", "greedy, optimal", "random split", "free-running"],
     "sync": ["all-reduce", "average by steps", "average by timer"],
 }
 NOT_YET = {
@@ -51,14 +51,13 @@ NOT_YET = {
     "cached",
     "overlapped halo",
     "random split",
-    "cross-window",
     "free-running",
     "average by timer",
 }
 SYSTEMS = {
     "DGC": ("#4e79a7", ["full", "chunks", "fused chunks", "stale halo", "in order", "all-reduce"]),
     "DynaHB": ("#f28e2b", ["full", "load-aware", "hybrid", "cached", "free-running", "average by timer"]),
-    "DyGNeX": ("#59a14f", ["full", "replicated", "groups", "none", "cross-window", "all-reduce"]),
+    "DyGNeX": ("#59a14f", ["full", "replicated", "groups", "none", "greedy, optimal", "all-reduce"]),
     "DistDy": ("#b07aa1", ["delta", "online", "sampled windows", "halo + shuffle", "in order", "all-reduce"]),
     "FlareDTDG": ("#9c755f", ["full", "metis", "trapezoid", "overlapped halo", "random split", "all-reduce"]),
     "relay (ours)": ("#e15759", ["full", "time blocks", "full", "halo + relay", "in order", "all-reduce"]),

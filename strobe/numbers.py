@@ -9,8 +9,9 @@ def count(number: float) -> str:
 
 
 def number_of(number: int, noun: str) -> str:
-    """1 snapshot, 2,000 snapshots."""
-    return f"{count(number)} {noun}" if number == 1 else f"{count(number)} {noun}s"
+    """1 snapshot, 2,000 snapshots, 3 batches."""
+    more = "es" if noun.endswith(("tch", "s", "x")) else "s"
+    return f"{count(number)} {noun}" if number == 1 else f"{count(number)} {noun}{more}"
 
 
 def short(number: float) -> str:

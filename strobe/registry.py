@@ -28,7 +28,7 @@ AXES: dict[str, dict[str, type[Strategy]]] = {
         "batching": (batching.Full, batching.Fused, batching.Windows, batching.Vertices, batching.Groups),
         "structure": (exchange.Nothing, exchange.Halo, exchange.Stale),
         "time": (exchange.Stay, exchange.Relay, exchange.Shuffle, exchange.StaleTime),
-        "schedule": (schedule.InOrder,),
+        "schedule": (schedule.InOrder, schedule.Greedy, schedule.Optimal, schedule.Balanced),
         "sync": (sync.AllReduce, sync.Average),
     }.items()
 }

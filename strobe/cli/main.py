@@ -11,7 +11,7 @@ import typer
 from rich.text import Text
 
 import strobe
-from strobe.cli import compare, data, evaluate, ingest, inspect, models, partition, plans, predict, train
+from strobe.cli import compare, data, evaluate, ingest, inspect, models, partition, plans, predict, simulate, train
 from strobe.cli.console import err, is_first_rank, out
 from strobe.errors import StrobeError
 
@@ -50,6 +50,7 @@ app.command("models")(models.models)
 app.command("plans")(plans.plans)
 app.command("compare")(compare.compare)
 app.command("partition")(partition.partition)
+app.command("simulate")(simulate.simulate)
 
 
 def run() -> None:

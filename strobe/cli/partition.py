@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from strobe.cli.console import err, out
+from strobe.cli.console import out
 from strobe.cli.data import DataDirOption
 from strobe.cli.option_groups import grouped
+from strobe.cli.picture import check_place, write_picture
 from strobe.cli.plan_options import RANKS_PANEL, vary
 from strobe.cli.run_options import AsJsonOption, DeviceOption, QuietOption
 from strobe.cli.training_options import WhatOptions
-from strobe.errors import OptionError
 
 if TYPE_CHECKING:
     from strobe.engine.partition import Partition
@@ -96,7 +96,7 @@ def partition(
     """
     place = picture or (None if as_json else USUAL_PICTURE)
     if place is not None:
-        _check_target(place)
+        check_place(place, USUAL_PICTURE)
     settings = {"window": window, "seed": seed, "device": device}
     found = _found(
         quiet,
@@ -112,7 +112,9 @@ def partition(
     else:
         _show(found)
     if place is not None:
-        _draw(found, place, quiet)
+        from strobe.engine.partition_svg import partition_svg
+
+        write_picture(partition_svg(found), place, quiet)
 
 
 def _found(quiet: bool, *, graph: str, ranks: int, choices: dict[str, str], **chosen: object) -> Partition:
@@ -138,33 +140,3 @@ def _show(found: Partition) -> None:
     out.print(Text("\n".join([*partition_head(found), ""])), soft_wrap=True)
     out.print(partition_table(found))
     out.print(Text("\n".join(["", *partition_lines(found)])), soft_wrap=True)
-
-
-def _check_target(path: Path) -> None:
-    """Refuses a place where the picture cannot or should not be written, before the work."""
-    if path.is_dir():
-        raise OptionError(f"{path} is a directory: give the name of a file, such as {path / USUAL_PICTURE}")
-    if not path.parent.is_dir():
-        raise OptionError(f"there is no directory {path.parent} to write {path.name} into")
-    if path.exists() and not _is_picture(path):
-        raise OptionError(f"{path} exists and is not a picture of ours: it is left alone. Choose another name (--out).")
-
-
-def _is_picture(path: Path) -> bool:
-    if not path.is_file():  # a device or a pipe
-        return False
-    with path.open("rb") as file:
-        return file.read(64).lstrip().startswith(b"<svg")
-
-
-def _draw(found: Partition, path: Path, quiet: bool) -> None:
-    from strobe.atomic import write_whole
-    from strobe.engine.partition_svg import partition_svg
-
-    drawn = partition_svg(found).encode()
-    try:
-        write_whole(path, lambda file: file.write(drawn))
-    except OSError as error:
-        raise OptionError(f"cannot write {path}: {error.strerror or error}") from error
-    if not quiet:
-        err.print(Text(f"picture: {path}"), highlight=False, soft_wrap=True)

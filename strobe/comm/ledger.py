@@ -14,6 +14,13 @@ Slot = tuple[str, int, int, float, float]
 """Phase, number of the relayed time stage, slot of its pipeline, began, ended: on a clock that all processes of a
 machine share."""
 
+Ran = tuple[int, int, float, float]
+"""Step, batch (``AGREEING`` for what follows the batches of a step), began, ended: on the same clock."""
+
+AGREEING = -1
+
+_MOMENTS = ("slots", "ran")
+
 
 class Ledger:
     """What one rank did since the last ``cut``.
@@ -24,7 +31,7 @@ class Ledger:
     Seconds: ``exposed`` is spent waiting for rows, states or gradients of others, ``waiting`` for numbers that merely
     agree on something (it is there that the uneven load of ranks shows), ``hidden`` is the time messages travelled
     while this rank computed; what remains of a phase is its own work. ``slots`` tells when each part of each relayed
-    time stage ran.
+    time stage ran, ``ran`` when each batch did.
     """
 
     def __init__(self) -> None:
@@ -45,6 +52,7 @@ class Ledger:
         self.seconds: dict[str, float] = defaultdict(float)
         self.counts: dict[str, int] = defaultdict(int)
         self.slots: list[Slot] = []
+        self.ran: list[Ran] = []
         self._stages = 0
         self._hidden_until = 0.0
         self._began, self._cpu_began = perf_counter(), process_time()
@@ -102,9 +110,13 @@ class Ledger:
         for name, number in counts.items():
             self.counts[name] += number
 
-    def ran(self, stage: int, slot: int, began: float) -> None:
+    def ran_slot(self, stage: int, slot: int, began: float) -> None:
         """A part of a relayed time stage has run, until now."""
         self.slots.append((self.phase_now, stage, slot, began, perf_counter()))
+
+    def ran_batch(self, batch: int, began: float) -> None:
+        """A batch of this step has run, there and back, until now; or ranks have agreed."""
+        self.ran.append((self.step_now, batch, began, perf_counter()))
 
     def next_stage(self) -> int:
         """The number of the relayed time stage that begins now."""
@@ -124,6 +136,7 @@ class Ledger:
             "total_s": round(perf_counter() - self._began, 6),
             "cpu_s": round(process_time() - self._cpu_began, 6),
             "slots": self.slots,
+            "ran": self.ran,
             **dict(self.counts),
         }
         self.clear()
@@ -139,7 +152,7 @@ def merged(ledgers: list[dict[str, Any]]) -> dict[str, Any]:
     total: dict[str, Any] = {}
     for ledger in ledgers:
         for name, value in ledger.items():
-            if name == "slots":
+            if name in _MOMENTS:
                 continue  # when things ran adds up to nothing
             if isinstance(value, dict):
                 into = total.setdefault(name, {})

@@ -35,7 +35,7 @@ KEPT = 2
 SAVE_EVERY_S = 2.0
 """Epochs shorter than this are not all saved: a run that goes on repeats the few after the last checkpoint."""
 
-_VALUES = ("epoch", "best", "best_epoch", "best_weights", "stale", "random", "exchanged")
+_VALUES = ("epoch", "best", "best_epoch", "best_weights", "stale", "random", "exchanged", "scheduled")
 _NAME = re.compile(r"epoch-(\d+)")
 _NEVER_SAVED = "the run was stopped before its first was saved"
 
@@ -59,6 +59,8 @@ class State:
     """Where random numbers stand on every rank, when it was last gathered."""
     exchanged: dict[str, Any] | None = None
     """What exchanges of every rank remember, while it is saved or until they have it back; None if they need not."""
+    scheduled: dict[str, Any] | None = None
+    """What is known of batches and their order, on rank 0 and where it has been taken up; None if it never changes."""
 
     def captured(self) -> dict[str, Any]:
         """All of it as tensors and plain values, copied to the CPU: training may go on."""
@@ -69,7 +71,7 @@ class State:
 
     def adopt(self, found: dict[str, Any], rank: int) -> None:
         """Goes on from what was captured, on this or another number of ranks."""
-        found = {"exchanged": None} | found  # older checkpoints know of none
+        found = {"exchanged": None, "scheduled": None} | found  # older checkpoints know of none
         load_weights(self.model, self.head, found)
         self.optimiser.load_state_dict(found["optimiser"])
         for name in _VALUES:

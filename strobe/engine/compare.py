@@ -121,15 +121,16 @@ def _tried(name: str, plan: Plan, run: Callable[[], Run]) -> Compared:
 
 
 def measured(name: str, plan: Plan, run: Run) -> Compared:
-    """What a run says about its plan. The first epoch, which warms up, counts only where there is no other."""
-    lines = run.history[1:] or run.history
+    """What a run says about its plan. The first epoch, which warms up, counts only where there is no other; nor do
+    those that only time batches."""
+    lines = [line for line in run.history[1:] if "watched" not in line] or run.history[1:] or run.history
     ranks = [merged(list(each)) for each in zip(*(line.get("ranks", []) for line in lines), strict=True)]
     done = [spent(rank, len(lines)) for rank in ranks]
     held = [each for line in run.history for each in line.get("ranks", [line])]
     return Compared(
         name=name,
         plan=plan,
-        steps=lines[-1]["step"] // lines[-1]["epoch"],
+        steps=lines[-1]["step"] - (run.history[-2]["step"] if len(run.history) > 1 else 0),
         epoch_s=median(line["train_s"] for line in lines),
         sent=sent_by_kind(ranks, len(lines)),
         computing_load=load([rank.computing_s for rank in done]),

@@ -14,7 +14,7 @@ from strobe.view import Share
 
 def training_shares(windows: Prepared) -> list[Share]:
     """This rank's shares of what it trains on, each once, in the order they come."""
-    segments = (segment for step in windows.steps for window in step for segment in window)
+    segments = (segment for step in windows.steps for window in step.values() for segment in window)
     return list({id(share): share for segment in segments if (share := segment.cells.share) is not None}.values())
 
 

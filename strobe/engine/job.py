@@ -34,6 +34,7 @@ from strobe.placement import Work
 from strobe.placement.work import Loads, counted
 from strobe.plan import Plan
 from strobe.presets import preset
+from strobe.schedule import Steps
 from strobe.tasks import Problem, Task, make_task
 
 
@@ -186,6 +187,10 @@ def choose(
     )
 
 
+Step = dict[int, Window]
+"""Windows of a step that one rank runs, by the number of their batch."""
+
+
 @dataclass(frozen=True)
 class Prepared:
     """The windows of this rank: those of each step of an epoch, and those that training is judged by.
@@ -193,28 +198,44 @@ class Prepared:
     ``before`` lead from the beginning of time up to validation, with states that go on.
     """
 
-    steps: list[list[Window]]
+    steps: list[Step]
     before: list[Window]
     validation: list[Window]
 
 
-def prepared(job: Job, watch: Progress) -> Prepared:
+def prepared(job: Job, order: Steps, watch: Progress) -> Prepared:
     """All windows, with all that they need."""
     split = job.problem.split
-    shared = "batches per rank" not in job.plan.batching.gives
-    order = job.plan.schedule.steps(len(job.batches), job.comm.num_ranks, shared=shared)
-    mine = [step[job.comm.rank] for step in order]
-    made = {k: window_of(job.sharing, job.batches[k], job.settings.recompute) for step in mine for k in step}
+    steps = _windows(job, order, {})
+    training = [window for step in steps for window in step.values()]
     goes_on = all(batch.carries for batch in job.batches)
-    before = list(made.values()) if goes_on else job.windows(split.train)
+    before = training if goes_on else job.windows(split.train)
     validation = job.windows(split.validation)
-    training = list(made.values())
     total = len(split.train) + len(split.validation)
     done = 0
     for snapshots in _loaded(job, training, validation):
         done = min(done + snapshots, total)  # windows may overlap
         watch.stage("preparing snapshots", done, total)
-    return Prepared([[made[k] for k in step] for step in mine], before, validation)
+    return Prepared(steps, before, validation)
+
+
+def reordered(job: Job, windows: Prepared, order: Steps) -> Prepared:
+    """The same in another order: this rank may get windows that others had."""
+    known = {number: window for step in windows.steps for number, window in step.items()}
+    steps = _windows(job, order, known)
+    new = [window for step in steps for number, window in step.items() if number not in known]
+    for _ in _loaded(job, new, []):
+        pass
+    return replace(windows, steps=steps)
+
+
+def _windows(job: Job, order: Steps, known: Step) -> list[Step]:
+    """This rank's windows of every step; what is not known is made."""
+
+    def window(number: int) -> Window:
+        return known.get(number) or window_of(job.sharing, job.batches[number], job.settings.recompute)
+
+    return [{number: window(number) for number in step[job.comm.rank]} for step in order]
 
 
 def _loaded(job: Job, training: list[Window], validation: list[Window]) -> Iterator[int]:

@@ -69,7 +69,7 @@ def in_processes(train_here: TrainHere, given: Given, place: Place, watch: Progr
     earlier = read_config(path) if place.resume and path is not None else None
     job = choose(given, earlier, watch, num_ranks=team.ranks)
     with ExitStack() as stack:
-        given = replace(given, graph=_found_by_all(job, stack), problem=job.problem.state())
+        given = replace(given, graph=found_by_all(job, stack), problem=job.problem.state())
         restarts, begun = 0, _config(path)
         while True:
             try:
@@ -155,7 +155,7 @@ class _Telling(Progress):
         self._tell(("note", (text,)))
 
 
-def _found_by_all(job: Job, stack: ExitStack) -> Any:
+def found_by_all(job: Job, stack: ExitStack) -> Any:
     """The graph where every rank can open it: where it is, or saved for the while."""
     source = job.source
     if source.origin is not None and "path" in source.origin:

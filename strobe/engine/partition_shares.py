@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from time import perf_counter
@@ -12,17 +11,19 @@ from typing import Any
 import numpy as np
 import torch
 
+from strobe.batching import Batch
 from strobe.engine.job import Job
-from strobe.engine.predicted import Imagined, predicted
+from strobe.engine.predicted import Imagined
 from strobe.engine.progress import Progress
-from strobe.engine.sharing import Sharing
+from strobe.engine.sharing import Mask, Sharing, around
 from strobe.engine.trace import Call, watch
+from strobe.engine.traffic import Traffic, traffic
 from strobe.engine.work import WATCHED
-from strobe.exchange.relay import Relaying
-from strobe.ops.csr import IntArray
+from strobe.exchange.legs import NOBODY
+from strobe.graph import DynamicGraph
+from strobe.ops.csr import IntArray, distinct
 from strobe.placement import Placed
 from strobe.placement.work import Sizes, counted
-from strobe.view import Share
 
 ALONG_EDGES = ("halo",)
 """Kinds of messages of the structure stage; the others are the time stage's."""
@@ -94,21 +95,47 @@ class PlacedJob:
     def shares(self) -> tuple[RankShare, ...]:
         sizes = self._sizes()
         loads = (self.job.work.loads if self.job.plan.placement.wants_seconds else counted)(sizes)
-        found = []
-        for rank in range(self.num_ranks):
-            self.progress.stage(f"counting bytes of {self.by}", rank, self.num_ranks)
-            sent, received = self._bytes(rank)
-            found.append(
-                RankShare(
-                    cells=int(sizes.cells[rank]),
-                    arcs=int(sizes.arcs[rank]),
-                    load=float(loads[rank]),
-                    sent=sent,
-                    received=received,
-                    chunks=self._chunks(rank),
-                )
+        sent, received = self._bytes()
+        return tuple(
+            RankShare(
+                cells=int(sizes.cells[rank]),
+                arcs=int(sizes.arcs[rank]),
+                load=float(loads[rank]),
+                sent={kind: int(each[rank]) for kind, each in sent.items() if each[rank]},
+                received={kind: int(each[rank]) for kind, each in received.items() if each[rank]},
+                chunks=self._chunks(rank),
             )
-        return tuple(found)
+            for rank in range(self.num_ranks)
+        )
+
+    def traffic(self) -> Iterator[tuple[Batch, Traffic]]:
+        """The batches of an epoch, and what all ranks do in a pass over each."""
+        exchange, item_bytes = self.job.plan.exchange, self.job.settings.dtype.itemsize
+        sharing = Sharing(self.graph, self.job.plan, Imagined(0, self.num_ranks), self.placed)
+        for number, batch in enumerate(self.job.batches):
+            chosen = chosen_cells(self.graph, batch)
+            share = sharing.cells(batch.times, chosen=chosen, fresh=not batch.carries).share
+            yield (
+                batch,
+                traffic(
+                    self.graph,
+                    self.placed,
+                    exchange,
+                    batch.times,
+                    calls_over(self.seen, len(batch.times)),
+                    home=np.full(self.graph.num_nodes, NOBODY, np.int16) if share is None else share.home,
+                    item_bytes=item_bytes,
+                    carries=batch.carries and number > 0,
+                    chosen=chosen,
+                ),
+            )
+
+    @cached_property
+    def seen(self) -> list[Call]:
+        """How the model uses a view of two snapshots."""
+        assert self.graph.features is not None  # every task sees to that
+        with torch.random.fork_rng():
+            return watch(self.job.choice.make(self.graph.features.shape[0]), self.graph[:WATCHED])
 
     @cached_property
     def cells_at(self) -> IntArray:
@@ -127,39 +154,31 @@ class PlacedJob:
         return count, owner[at]
 
     def _sizes(self) -> Sizes:
-        """What every rank has of the training snapshots."""
+        """What every rank has of the training snapshots. It has a sequence where a leg of it begins."""
         arcs = np.zeros(self.num_ranks, np.int64)
-        seen = np.zeros((self.num_ranks, self.graph.num_nodes), bool)
+        now = np.full(self.graph.num_nodes, NOBODY, np.int16)
+        begun: list[IntArray] = [np.empty(0, np.int64)]
         for t in self.train:
             snapshot, owner = self.graph[t], self.placed.owners(self.graph, t)
             arcs += np.bincount(owner, snapshot.in_degree, self.num_ranks).astype(np.int64)
-            seen[owner, snapshot.nodes] = True
-        return Sizes(self.cells_at[self.train.start : self.train.stop].sum(axis=0), arcs, seen.sum(axis=1))
+            begins = now[snapshot.nodes] != owner
+            begun.append(owner[begins].astype(np.int64) * self.graph.num_nodes + snapshot.nodes[begins])
+            now[snapshot.nodes] = owner
+        has = distinct(np.concatenate(begun)) // max(self.graph.num_nodes, 1)
+        sequences = np.bincount(has, minlength=self.num_ranks)
+        return Sizes(self.cells_at[self.train.start : self.train.stop].sum(axis=0), arcs, sequences)
 
-    def _bytes(self, rank: int) -> tuple[dict[str, int], dict[str, int]]:
-        """Bytes that a rank sends and receives in an epoch of training, by kind.
-
-        Where gradients come back, a rank receives what it sends: they travel as the rows did, the other way.
-        """
-        sent, received = Counter[str](), Counter[str]()
-        sharing = Sharing(self.graph, self.job.plan, Imagined(rank, self.num_ranks), self.placed)
-        item = self.job.settings.dtype.itemsize
-        for number, batch in enumerate(self.job.batches):
-            share, carries = sharing.cells(batch.times).share, number > 0
-            if share is None:
-                continue
-            calls = calls_over(self._seen, len(batch.times))
-            for kind, more in predicted(share, calls, item_bytes=item, carries=carries).items():
-                sent[kind] += more.num_bytes + more.bytes_back
-                received[kind] += more.num_bytes + more.bytes_back if kind != "carry" else 0
-            received["carry"] += item * _carried(share, calls) if carries else 0
-        return dict(+sent), dict(+received)
-
-    @cached_property
-    def _seen(self) -> list[Call]:
-        assert self.graph.features is not None  # every task sees to that
-        with torch.random.fork_rng():
-            return watch(self.job.choice.make(self.graph.features.shape[0]), self.graph[:WATCHED])
+    def _bytes(self) -> tuple[dict[str, IntArray], dict[str, IntArray]]:
+        """Bytes that every rank sends and receives in an epoch of training, by kind, [W] each."""
+        sent: dict[str, IntArray] = {}
+        received: dict[str, IntArray] = {}
+        nothing = np.zeros(self.num_ranks, np.int64)
+        for number, (_, found) in enumerate(self.traffic()):
+            self.progress.stage(f"counting bytes of {self.by}", number, len(self.job.batches))
+            for kind in found.sent:
+                sent[kind] = sent.get(kind, nothing) + found.sent[kind]
+                received[kind] = received.get(kind, nothing) + found.received[kind]
+        return sent, received
 
     def _chunks(self, rank: int) -> ChunkSizes | None:
         if self.placed.of_chunk is None:
@@ -171,21 +190,17 @@ class PlacedJob:
         return ChunkSizes(num_chunks=cells.size, median_cells=float(np.median(cells)), largest_cells=int(cells.max()))
 
 
+def chosen_cells(graph: DynamicGraph, batch: Batch) -> list[Mask] | None:
+    """Which cells of each snapshot of a batch take part; None: all."""
+    return None if batch.targets is None else around(graph, batch.times, batch.targets, batch.hops)
+
+
 def calls_over(seen: Sequence[Call], num_snapshots: int) -> list[Call]:
     """How a model uses a view of so many snapshots, from how it used one of two: what it asks of the second snapshot
     alone it asks of all that follow."""
     found = [call for call in seen if call.snapshot is None or call.snapshot < num_snapshots]
     again = [call for call in seen if call.snapshot == WATCHED - 1]
     return [*found, *(replace(call, snapshot=t) for t in range(WATCHED, num_snapshots) for call in again)]
-
-
-def _carried(share: Share, calls: Sequence[Call]) -> int:
-    """Numbers that a rank receives as states of an earlier window."""
-    found = 0
-    for call in calls:
-        timing = share.timing(call) if call.what == "over_time" else None  # type: ignore[arg-type]
-        found += timing.route.rows_received * call.state_columns if isinstance(timing, Relaying) else 0
-    return found
 
 
 def powers(sizes: IntArray) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from itertools import chain
 from os import PathLike
 from time import perf_counter
@@ -19,23 +20,25 @@ from torch import nn
 from strobe.comm import Alone, Comm
 from strobe.comm.group import DEADLINE_S
 from strobe.comm.launch import in_ranks
-from strobe.comm.ledger import merged
+from strobe.comm.ledger import AGREEING, Ran, merged
+from strobe.engine.asked import Asked
 from strobe.engine.checkpoint import State
 from strobe.engine.choice import ModelLike
 from strobe.engine.evaluate import score
 from strobe.engine.exchanged import epoch_begins, recall, remembered, training_shares
 from strobe.engine.interrupt import second_interrupt_kills
-from strobe.engine.job import Given, Job, Prepared, choose, prepared
+from strobe.engine.job import Given, Job, Prepared, Step, choose, prepared, reordered
 from strobe.engine.launch import Place, Team, as_rank_of_torchrun, in_processes
 from strobe.engine.machine import peak_bytes, random_state, seed_all
+from strobe.engine.optimiser import make_optimiser
 from strobe.engine.passes import ask, count, detached, window_loss
 from strobe.engine.progress import Progress
-from strobe.engine.record import CURVE, SLOTS, Record, open_record
+from strobe.engine.record import CURVE, SLOTS, STEPS, Record, open_record
 from strobe.engine.run import Run
+from strobe.engine.scheduling import Scheduling, steps_svg
 from strobe.engine.settings import Settings
 from strobe.engine.slots import Slots, busy_share, slots_svg
 from strobe.engine.source import GraphLike
-from strobe.engine.windows import Window
 from strobe.errors import StrobeError
 from strobe.plan import Plan
 from strobe.sync import Syncing, average_buffers
@@ -110,25 +113,26 @@ def train_here(given: Given, place: Place, watch: Progress, comm: Comm) -> Run:
         state = begin(job, record, watch, resumed=earlier is not None)
         before_s = sum(line["train_s"] + line["evaluate_s"] for line in state.history)  # of the run that is resumed
         with comm.ledger.phase("prepare"):
-            windows = prepared(job, watch)
-        did = ledgers(job)
-        did.pop("slots", None)
+            order = Scheduling(job, state.scheduled)
+            windows = prepared(job, order.steps, watch)
+        did, _ = ledgers(job)
         record.event("prepared", prepare_s=round(perf_counter() - began, 6), **did)
         try:
-            slots = fit(job, state, windows, record, watch)
+            windows, moments = fit(job, state, order, windows, record, watch)
         except KeyboardInterrupt:
             record.event("interrupted", epoch=state.epoch)
             raise
         run = finish(job, state, windows, watch)
         run.seconds, run.path = before_s + perf_counter() - began, record.path
-        record.finish(run.to_json(), {CURVE: run.curve(), SLOTS: slots_svg(slots)})
+        pictures = {CURVE: run.curve(), SLOTS: slots_svg(moments.slots), STEPS: steps_svg(job, order, moments.ran)}
+        record.finish(run.to_json(), pictures)
     return run
 
 
 def begin(job: Job, record: Record, watch: Progress, *, resumed: bool) -> State:
     """Fresh weights and their optimiser, or those of the run that is resumed; the same on every rank."""
     model, head = job.make()
-    optimiser = _optimiser([*model.parameters(), *head.parameters()], job)
+    optimiser = make_optimiser([*model.parameters(), *head.parameters()], job)
     state = State(model, head, optimiser)
     if job.comm.rank:
         seed_all(job.settings.seed + job.comm.rank)  # ranks drop different numbers where a model drops any
@@ -140,31 +144,26 @@ def begin(job: Job, record: Record, watch: Progress, *, resumed: bool) -> State:
     return state
 
 
-def _optimiser(weights: list[nn.Parameter], job: Job) -> torch.optim.Optimizer:
-    settings = job.settings
-    if settings.optimiser == "sgd":
-        return torch.optim.SGD(weights, lr=settings.lr, weight_decay=settings.weight_decay)
-    # Fused, one call steps all weights. On a CPU it wakes all cores for that, which costs more than it saves: 0.1 ms
-    # for a small model where nobody else needs a core, 100 ms where somebody does, against 0.5 ms without.
-    fused = job.device.type == "cuda"
-    return torch.optim.Adam(weights, lr=settings.lr, weight_decay=settings.weight_decay, fused=fused)
-
-
-def fit(job: Job, state: State, windows: Prepared, record: Record, watch: Progress) -> Slots:
+def fit(
+    job: Job, state: State, order: Scheduling, windows: Prepared, record: Record, watch: Progress
+) -> tuple[Prepared, Moments]:
     """Epochs until there are enough, or until the validation metric has stopped getting better.
 
-    Gives when relayed time stages ran in the last one.
+    Gives the windows as they were in the last one, and when things ran in it.
     """
-    slots: Slots = []
+    moments = Moments()
     settings, problem, comm = job.settings, job.problem, job.comm
     weights = state.optimiser.param_groups[0]["params"]
     sync = job.plan.sync.start(weights, comm)
     shares = training_shares(windows)
     recall(comm, shares, state.exchanged)
     state.exchanged = None
-    watch.begin(
-        {"epochs": settings.epochs, "epoch": state.epoch, "steps": len(windows.steps), "metric": problem.metric}
-    )
+
+    def begin_training() -> None:
+        steps = len(windows.steps)
+        watch.begin({"epochs": settings.epochs, "epoch": state.epoch, "steps": steps, "metric": problem.metric})
+
+    begin_training()
     for epoch in range(state.epoch, settings.epochs):
         if settings.patience and state.stale >= settings.patience:
             break
@@ -173,7 +172,8 @@ def fit(job: Job, state: State, windows: Prepared, record: Record, watch: Progre
         loss = train_epoch(job, state, sync, windows.steps, epoch, watch)
         trained = perf_counter()
         state.epoch = epoch + 1
-        line: dict[str, Any] = {"epoch": state.epoch, "step": state.epoch * len(windows.steps), "loss": loss}
+        steps = len(windows.steps) + (state.history[-1]["step"] if state.history else 0)
+        line: dict[str, Any] = {"epoch": state.epoch, "step": steps, "loss": loss}
         if state.epoch % settings.evaluate_every == 0:
             judged_by = chain(windows.before, windows.validation)
             line["validation"] = score(state.model, state.head, job, judged_by, problem.split.validation)
@@ -183,17 +183,26 @@ def fit(job: Job, state: State, windows: Prepared, record: Record, watch: Progre
         line |= {"best": state.best, "best_epoch": state.best_epoch, "lr": settings.lr}
         line |= {"train_s": round(trained - started, 6), "evaluate_s": round(perf_counter() - trained, 6)}
         line |= peak_bytes(job.device)
-        line |= ledgers(job)
-        slots = line.pop("slots", [])
+        did, moments = ledgers(job)
+        line |= did
+        if order.watches:
+            line["watched"] = True  # batches were timed, not yet in the order to come
         state.history.append(line)
+        changed = order.epoch_ends(moments.ran)
+        state.scheduled = order.remembered()
         save(job, state, shares, record, line)
         watch.epoch(line)
+        if changed:
+            record.event("scheduled", epoch=state.epoch, **order.told())
+            windows = reordered(job, windows, order.steps)
+            shares = training_shares(windows)
+            begin_training()
     sync.close()
     save(job, state, shares, record)
-    return slots
+    return windows, moments
 
 
-def train_epoch(job: Job, state: State, sync: Syncing, steps: list[list[Window]], epoch: int, watch: Progress) -> float:
+def train_epoch(job: Job, state: State, sync: Syncing, steps: list[Step], epoch: int, watch: Progress) -> float:
     """One pass over the training windows; the mean loss of their examples, each before the step it led to."""
     state.model.train()
     state.head.train()
@@ -210,18 +219,21 @@ def train_epoch(job: Job, state: State, sync: Syncing, steps: list[list[Window]]
 
 
 def train_step(
-    job: Job, state: State, sync: Syncing, mine: list[Window], carry: Carry | None, epoch: int
+    job: Job, state: State, sync: Syncing, mine: Step, carry: Carry | None, epoch: int
 ) -> tuple[float, float, Carry | None]:
     """Forward and backward over this rank's windows of a step, one agreed step of the optimiser; the summed loss of
     all ranks' examples, their number, and the state for the next step."""
     comm, ledger = job.comm, job.comm.ledger
     with ledger.phase("prepare"):
-        questions = [ask(job.problem, window, epoch) for window in mine]
-        (number,) = comm.agree([sum(count(each) for each in questions)])
+        questions = _questions(job, mine, epoch)
+        began = perf_counter()
+        (number,) = comm.agree([sum(count(each) for each in questions.values())])
+        ledger.ran_batch(AGREEING, began)
     value = torch.zeros(())
-    for k, (window, question) in enumerate(zip(mine, questions, strict=True), 1):
+    for k, (batch, window) in enumerate(mine.items(), 1):
+        began = perf_counter()
         with ledger.phase("forward"):
-            loss, carry = window_loss(state.model, state.head, job.problem, window, carry, question)
+            loss, carry = window_loss(state.model, state.head, job.problem, window, carry, questions[batch])
         carry = detached(carry)  # states go on to the next window, gradients do not come back from it
         for segment in window:
             ledger.count(cells=segment.cells.num_cells, arcs=segment.cells.num_arcs)
@@ -230,8 +242,11 @@ def train_step(
             sync.backward_begins(last=k == len(mine))
             with ledger.phase("backward"):
                 (loss * sync.share / number).backward()
+        _until_it_ran(job)
+        ledger.ran_batch(batch, began)
     if not number:
         return 0.0, 0.0, carry
+    began = perf_counter()
     with ledger.phase("sync"):
         if not mine:
             sync.backward_begins()
@@ -245,19 +260,44 @@ def train_step(
             average_buffers(state.model, comm)
         comm.settle()
         (agreed,) = comm.agree([float(value)])  # the only wait for the device in a step
+    ledger.ran_batch(AGREEING, began)
     return agreed, number, carry
 
 
-def ledgers(job: Job) -> dict[str, Any]:
-    """What every rank did since the last time, on rank 0; nothing where there is only one."""
-    if job.comm.num_ranks == 1:
-        job.comm.ledger.clear()
-        return {}
+def _questions(job: Job, mine: Step, epoch: int) -> dict[int, list[Asked | None]]:
+    """What is asked of each window. Where that is made anew in every epoch, it is a part of the batch's work."""
+    found = {}
+    for batch, window in mine.items():
+        began = perf_counter()
+        found[batch] = ask(job.problem, window, epoch)
+        if job.problem.changes_with_epoch:
+            job.comm.ledger.ran_batch(batch, began)
+    return found
+
+
+def _until_it_ran(job: Job) -> None:
+    """A GPU runs behind. Where batches are one rank's each, their seconds are looked at, so it is waited for."""
+    if job.device.type == "cuda" and job.plan.schedule.wants is not None:
+        torch.cuda.synchronize(job.device)
+
+
+@dataclass(frozen=True)
+class Moments:
+    """When things ran in an epoch, of every rank; on rank 0."""
+
+    slots: Slots = field(default_factory=list)
+    ran: list[list[Ran]] = field(default_factory=list)
+
+
+def ledgers(job: Job) -> tuple[dict[str, Any], Moments]:
+    """What every rank did since the last time, and when, on rank 0. One rank alone only tells when."""
     mine = job.comm.ledger.cut() | peak_bytes(job.device)
+    if job.comm.num_ranks == 1:
+        return {}, Moments(ran=[mine["ran"]])
     everyone = job.comm.collect(mine, kind="ledger")
-    slots = [each.pop("slots") for each in everyone]
-    busy = busy_share(slots)
-    return {"ranks": everyone, "slots": slots} | ({} if busy is None else {"busy": busy})
+    moments = Moments([each.pop("slots") for each in everyone], [each.pop("ran") for each in everyone])
+    busy = busy_share(moments.slots)
+    return {"ranks": everyone} | ({} if busy is None else {"busy": busy}), moments
 
 
 def save(job: Job, state: State, shares: list[Share], record: Record, line: dict[str, Any] | None = None) -> None:

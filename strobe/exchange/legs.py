@@ -99,7 +99,7 @@ def find_legs(
     place[order] = np.arange(len(node))
     node, source, target, wave = node[order], source[order], target[order], wave[order]
     levels = _levels(walk.crossed)
-    cuts = _cuts(walk.count, groups, num_ranks)
+    cuts = group_cuts(walk.count, groups, num_ranks)
     after = np.where(walk.now >= 0, walk.now, home)
     return Legs(
         node=node,
@@ -165,11 +165,16 @@ def _levels(crossed: npt.NDArray[np.bool_]) -> IntArray | None:
     return None
 
 
-def _cuts(count: IntArray, groups: int, num_ranks: int) -> IntArray:
+def num_groups(cells: int, groups: int, num_ranks: int) -> int:
+    """How many groups so many cells really make, if so many are asked for: tiny ones are not worth their messages."""
+    return max(1, min(groups, cells // (MIN_CELLS * num_ranks)))
+
+
+def group_cuts(count: IntArray, groups: int, num_ranks: int) -> IntArray:
     """Nodes at which groups begin, but for the first: about equally many cells in each."""
     total = np.cumsum(count)
     cells = int(total[-1]) if len(total) else 0
-    number = max(1, min(groups, cells // (MIN_CELLS * num_ranks)))
+    number = num_groups(cells, groups, num_ranks)
     aims = cells * np.arange(1, number) / number
     return np.unique(np.searchsorted(total, aims, side="left") + 1) if number > 1 else np.empty(0, np.int64)
 

@@ -144,7 +144,7 @@ class Relaying(Timing):
             began = perf_counter()
             out, final = encode(encoder, apart(rows, x), shape.unpack(begin), task.sequences)
             last = shape.pack(final)
-            self.comm.ledger.ran(post.number, task.slot, began)
+            self.comm.ledger.ran_slot(post.number, task.slot, began)
             if task.tells:
                 tokens.append(_Leave.apply(post, number, anchor(last), last))  # type: ignore[no-untyped-call]
             outs.append(out)
@@ -239,7 +239,7 @@ class _Errand(Errand):
 
     def give(self, stage: int, last: Sequence[Tensor]) -> None:
         task = self._post.tasks[stage]
-        self._post.comm.ledger.ran(self._post.number, task.slot, self._began)
+        self._post.comm.ledger.ran_slot(self._post.number, task.slot, self._began)
         for to, places in task.tells.items():
             self._post.comm.send(to, _rows(last, places + self._cuts[stage]), kind=KIND, tag=task.tag)
 
@@ -253,7 +253,7 @@ class _Errand(Errand):
 
     def give_back(self, stage: int, d_first: Sequence[Tensor]) -> None:
         task = self._post.tasks[stage]
-        self._post.comm.ledger.ran(self._post.number, task.slot, self._began)
+        self._post.comm.ledger.ran_slot(self._post.number, task.slot, self._began)
         for source, places in task.hears.items():
             at = places + self._cuts[stage]
             self._post.comm.send(source, _rows(d_first, at), kind=KIND, tag=task.heard_tags[source])

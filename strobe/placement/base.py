@@ -15,6 +15,9 @@ from strobe.ops.csr import IntArray
 from strobe.placement.work import CELL_LOAD, Work
 from strobe.strategy import Strategy
 
+_TABLE = 1 << 24
+"""Numbers that a table of nodes and ranks may have; with more, it is made for some nodes at a time."""
+
 
 @dataclass(frozen=True, eq=False)
 class Placed:
@@ -70,12 +73,22 @@ class Placed:
         even distribution gives it."""
         if self.of_sequence is not None:
             return self
-        count = np.zeros((graph.num_nodes, self.num_ranks), np.int32)
+        some = max(1, _TABLE // self.num_ranks)
+        bounds = [(first, min(first + some, graph.num_nodes)) for first in range(0, graph.num_nodes, some)]
+        parts = [np.empty(0, np.int16), *(self._most_of(graph, *each) for each in bounds)]
+        return replace(self, of_sequence=np.concatenate(parts))
+
+    def _most_of(self, graph: DynamicGraph, first: int, last: int) -> IntArray:
+        """The rank that has most cells of each of some nodes."""
+        count = np.zeros((last - first, self.num_ranks), np.int32)
         for t in range(len(graph)):
-            count[graph[t].nodes, self.owners(graph, t)] += 1  # a node is in a snapshot once
-        first = np.arange(graph.num_nodes) % self.num_ranks
-        turned = np.take_along_axis(count, (first[:, None] + np.arange(self.num_ranks)) % self.num_ranks, axis=1)
-        return replace(self, of_sequence=((turned.argmax(1) + first) % self.num_ranks).astype(np.int16))
+            nodes = graph[t].nodes
+            at = slice(*np.searchsorted(nodes, (first, last)).tolist())
+            count[nodes[at] - first, self.owners(graph, t)[at]] += 1  # a node is in a snapshot once
+        turn = np.arange(first, last) % self.num_ranks
+        turned = np.take_along_axis(count, (turn[:, None] + np.arange(self.num_ranks)) % self.num_ranks, axis=1)
+        most: IntArray = ((turned.argmax(1) + turn) % self.num_ranks).astype(np.int16)
+        return most
 
 
 @dataclass(frozen=True, kw_only=True)

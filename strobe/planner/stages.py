@@ -28,6 +28,16 @@ class _Cut(NamedTuple):
     after: Tensor
 
 
+def clock(device: torch.device) -> float:
+    """Seconds, once the device has done what it was told. One thread never waits, so its own time is counted: what
+    others do on its core is not its work."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif torch.get_num_threads() == 1:
+        return time.process_time()
+    return time.perf_counter()
+
+
 class _Clock:
     """Adds up what each stage takes."""
 
@@ -45,11 +55,7 @@ class _Clock:
         self.time, self._last = self.time + now - self._last, now
 
     def _now(self) -> float:
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
-        elif torch.get_num_threads() == 1:
-            return time.process_time()  # one thread never waits: what others do on its core is not its work
-        return time.perf_counter()
+        return clock(self._device)
 
 
 class _Timed(View):

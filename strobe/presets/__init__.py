@@ -11,6 +11,7 @@ from strobe.plan import Plan
 from strobe.presets.dbos import dbos
 from strobe.presets.dbov import dbov
 from strobe.presets.dgc import dgc
+from strobe.presets.dygnex import dygnex
 from strobe.presets.hash import hash as by_hash
 from strobe.presets.metis import metis
 from strobe.presets.psg import psg
@@ -25,6 +26,7 @@ PRESETS: dict[str, Callable[..., Plan]] = {
     "dbos": dbos,
     "dbov": dbov,
     "dgc": dgc,
+    "dygnex": dygnex,
     "hash": by_hash,
     "metis": metis,
     "psg": psg,

@@ -1,6 +1,11 @@
 """In which order, on which rank, batches run."""
 
-from strobe.schedule.base import Schedule, Steps
+from strobe.schedule.balanced import Balanced
+from strobe.schedule.base import Schedule
+from strobe.schedule.costs import Costs, Solved, Steps
+from strobe.schedule.greedy import Greedy
 from strobe.schedule.in_order import InOrder
+from strobe.schedule.optimal import Optimal
+from strobe.schedule.packing import Packing
 
-__all__ = ["InOrder", "Schedule", "Steps"]
+__all__ = ["Balanced", "Costs", "Greedy", "InOrder", "Optimal", "Packing", "Schedule", "Solved", "Steps"]

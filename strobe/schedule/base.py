@@ -4,17 +4,31 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from typing import Literal
 
+from strobe.schedule.costs import Costs, Steps
 from strobe.strategy import Strategy
 
-Steps = list[list[list[int]]]
-"""For every step, for every rank, the numbers of the batches it runs. The gradients of a step are added up."""
+Known = Literal["measured", "predicted", "counted"]
+"""Where the seconds of batches come from: they were timed in the first epochs of training; some of them were timed
+before it, and the others follow from their cells and arcs; or cells and arcs themselves are taken for seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule(Strategy):
     """A way to order batches."""
 
+    @property
+    def wants(self) -> Known | None:
+        """What it must know about batches to order them; None where their number is enough."""
+        return None
+
+    @property
+    def watches(self) -> int:
+        """Epochs in which batches are timed, in the order they have while nothing is known."""
+        return 0
+
     @abstractmethod
-    def steps(self, num_batches: int, num_ranks: int, *, shared: bool) -> Steps:
-        """Every batch in exactly one step. ``shared``: all ranks work on every batch together."""
+    def steps(self, num_batches: int, num_ranks: int, *, shared: bool, costs: Costs | None = None) -> Steps:
+        """Every batch in exactly one step. ``shared``: all ranks work on every batch together. ``costs`` is what is
+        known, if it is known yet."""

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from strobe.errors import OptionError
-from strobe.schedule.base import Schedule, Steps
+from strobe.schedule.base import Schedule
+from strobe.schedule.costs import Costs, Steps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +23,8 @@ class InOrder(Schedule):
         if self.per_step is not None and self.per_step < 1:
             raise OptionError(f"a step has at least 1 batch, not {self.per_step}")
 
-    def steps(self, num_batches: int, num_ranks: int, *, shared: bool) -> Steps:
+    def steps(self, num_batches: int, num_ranks: int, *, shared: bool, costs: Costs | None = None) -> Steps:
+        del costs
         if shared:
             return [[[batch] for _ in range(num_ranks)] for batch in range(num_batches)]
         size = self.per_step or num_ranks

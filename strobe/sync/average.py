@@ -31,6 +31,10 @@ class Average(Sync):
         if self.every < 1:
             raise OptionError(f"weights are averaged every 1 step or more, not {self.every}")
 
+    @property
+    def steps_between(self) -> int:
+        return self.every
+
     def start(self, parameters: Sequence[nn.Parameter], comm: Comm) -> Syncing:
         return _Averaging([p for p in parameters if p.requires_grad], comm, self.every)
 

@@ -55,6 +55,11 @@ def average_buffers(module: nn.Module, comm: Comm) -> None:
 class Sync(Strategy):
     """A way to agree."""
 
+    @property
+    def steps_between(self) -> int:
+        """Steps from one sum over all ranks to the next."""
+        return 1
+
     @abstractmethod
     def start(self, parameters: Sequence[nn.Parameter], comm: Comm) -> Syncing:
         """Begins a run with parameters that are the same on all ranks."""

@@ -11,11 +11,12 @@ import pytest
 import torch
 
 from strobe.comm import Comm
-from strobe.engine.job import Given
+from strobe.engine.job import Given, choose
 from strobe.engine.launch import Place
 from strobe.engine.partition import Partition, partition
-from strobe.engine.partition_shares import calls_over, powers
+from strobe.engine.partition_shares import PlacedJob, calls_over, powers
 from strobe.engine.partition_svg import OWNERS, partition_svg
+from strobe.engine.predicted import Imagined
 from strobe.engine.progress import Progress
 from strobe.engine.run import Run
 from strobe.engine.trace import watch
@@ -120,6 +121,18 @@ def test_shares_add_up_to_the_graph(placement: Placement) -> None:
     assert found.sent_bytes == sum(share.sent_bytes for share in found.shares) > 0
     assert sum(found.relative_loads) == pytest.approx(3)
     assert found.load == pytest.approx(max(found.relative_loads) / min(found.relative_loads))
+
+
+@pytest.mark.parametrize("placement", [BySnapshot(), Hash()], ids=lambda placement: placement.name)
+def test_a_rank_has_every_sequence_of_which_it_has_a_cell_once(placement: Placement) -> None:
+    settings: dict[str, Any] = {"threads": 1, "device": "cpu"}
+    given = Given(small_graph(), "wd-gcn", "regression", {"hidden": 4}, None, settings, None, Plan(placement=placement))
+    job = PlacedJob(choose(given, None, Progress(), Imagined(0, 3)), Progress())
+    has: list[set[int]] = [set(), set(), set()]
+    for t in job.train:
+        for node, owner in zip(job.graph[t].nodes.tolist(), job.placed.owners(job.graph, t).tolist(), strict=True):
+            has[owner].add(node)
+    assert job._sizes().sequences.tolist() == [len(nodes) for nodes in has]
 
 
 def test_chunks_are_counted_on_the_rank_that_has_them() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strobe.exchange import legs as legs_module
-from strobe.exchange.legs import NOBODY, Legs, Moves, _cuts, _levels, _turns, find_legs
+from strobe.exchange.legs import NOBODY, Legs, Moves, _levels, _turns, find_legs, group_cuts
 from tests.exchange.cases import Table, tables, windows
 
 quick = settings(deadline=None, max_examples=60)
@@ -96,7 +96,7 @@ def test_groups_begin_where_the_cells_reach_equal_shares(
     cells = sum(count)
     number = max(1, min(groups, cells // (least * num_ranks)))
     with patch.object(legs_module, "MIN_CELLS", least):
-        cuts = _cuts(np.array(count, np.int64), groups, num_ranks).tolist()
+        cuts = group_cuts(np.array(count, np.int64), groups, num_ranks).tolist()
     assert cuts == sorted(set(cuts))
     reached = []  # for every share, the first node with which it is full, then the one after it
     for share in range(1, number):

@@ -1,0 +1,69 @@
+"""Whether batches that one rank computes alone fit into its memory, asked before the first one runs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from strobe.engine.job import Job
+from strobe.engine.scheduling import batch_sizes
+from strobe.errors import OptionError
+from strobe.numbers import file_size
+from strobe.ops.csr import FloatArray
+from strobe.placement.work import CELL_LOAD
+from strobe.planner.pass_times import pass_bytes
+
+_CELL_BYTES, _ARC_BYTES = 16_384, 64
+"""More than any model of usual width takes. Batches that fit even so need not be looked at closer."""
+
+
+def check_memory(job: Job) -> None:
+    """Refuses a job with a batch that does not fit into what a rank has, naming the batch."""
+    if "batches per rank" not in job.plan.batching.gives or not job.batches:
+        return
+    room = free_bytes(job.device)
+    cells, arcs = batch_sizes(job.problem.graph, job.batches)
+    if (cells * _CELL_BYTES + arcs * _ARC_BYTES).max() < room / 2:
+        return
+    needed = predicted_bytes(job)
+    largest = int(needed.argmax())
+    if needed[largest] > room:
+        times = job.batches[largest].times
+        first, last = (job.problem.graph.times[t] for t in (times.start, times.stop - 1))
+        raise OptionError(
+            f"snapshots {first} to {last} are one batch, which one rank computes alone: that takes about "
+            f"{file_size(needed[largest])}, and a rank has {file_size(room)}. Take fewer snapshots at a time "
+            f"(--window {max(1, len(times) // 2)}), compute some of them again (--recompute 1), or share snapshots "
+            "among ranks (--plan relay)"
+        )
+
+
+def predicted_bytes(job: Job) -> FloatArray:
+    """Bytes of a pass over every batch, [B], along a line through what the smallest and a middling one take.
+
+    Both have as many snapshots as a batch can have: what is kept of each of them would else be taken for the cells'.
+    """
+    cells, arcs = batch_sizes(job.problem.graph, job.batches)
+    loads = (CELL_LOAD * cells + arcs).astype(np.float64)
+    lengths = np.array([len(batch.times) for batch in job.batches])
+    longest = np.flatnonzero(lengths == lengths.max())
+    order = longest[np.argsort(loads[longest], kind="stable")]
+    small, middling = int(order[0]), int(order[(len(order) - 1) // 2])
+    high = pass_bytes(job, job.batches[middling])
+    apart = loads[middling] - loads[small]
+    if apart > 0:
+        slope = max((high - pass_bytes(job, job.batches[small])) / apart, 0.0)
+    else:
+        slope = high / max(loads[middling], 1.0)
+    return np.asarray(high + slope * (loads - loads[middling]), np.float64)
+
+
+def free_bytes(device: torch.device) -> int:
+    """What a rank may take: all that is free on its GPU, or its part of what this machine has free."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    told = Path("/proc/meminfo").read_text().split("MemAvailable:")[1].split()[0]
+    return int(told) * 1024 // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))

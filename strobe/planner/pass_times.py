@@ -1,0 +1,247 @@
+"""How long passes over snapshots of a job take on this machine: forward, loss and backward, as training runs them.
+
+Each runs again and again until the fastest is to be believed. On one thread the processor's time is counted, not the
+clock's.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from strobe.batching import Batch
+from strobe.engine.job import Job
+from strobe.engine.machine import random_state, restore_random_state
+from strobe.engine.optimiser import make_optimiser
+from strobe.engine.passes import ask, count, window_loss
+from strobe.engine.progress import Progress
+from strobe.engine.scheduling import batch_sizes
+from strobe.engine.sharing import Sharing, around
+from strobe.engine.windows import Window, window_of
+from strobe.errors import OptionError
+from strobe.graph import DynamicGraph
+from strobe.ops.allocation import peak_bytes_of
+from strobe.ops.csr import FloatArray, IntArray
+from strobe.placement.work import CELL_LOAD
+from strobe.planner.linear import Linear, fit_linear
+from strobe.planner.stages import Seconds, clock, timed_pass
+
+MEASURE_S = 6.0
+"""Seconds to measure in."""
+
+SAMPLES = 16
+"""Passes of different sizes that are enough for a line."""
+
+_AGREE = 0.05  # two runs that differ by less say the same
+_FEWEST_RUNS, _MOST_RUNS, _RUNNING_S = 3, 12, 0.2
+_FRACTIONS = (4, 16)  # of the nodes
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PassTimes:
+    """Passes that were timed, [M] each: their sizes, their seconds, and how many of those are the time stage's."""
+
+    cells: IntArray
+    arcs: IntArray
+    snapshots: IntArray
+    seconds: FloatArray
+    in_time: FloatArray
+
+    def __len__(self) -> int:
+        return len(self.cells)
+
+    def take(self, which: npt.NDArray[Any]) -> PassTimes:
+        """Some of them."""
+        return replace(self, **{field.name: getattr(self, field.name)[which] for field in fields(self)})
+
+    def line(self) -> Linear:
+        """What passes cost."""
+        return fit_linear(self.cells, self.arcs, self.seconds, self.snapshots)
+
+    def time_line(self) -> Linear:
+        """What their time stages cost; nothing where a model has none that can be told apart."""
+        if not self.in_time.all():
+            return Linear(per_cell=0.0, per_arc=0.0, fixed=0.0)
+        return fit_linear(self.cells, np.zeros_like(self.arcs), self.in_time, self.snapshots)
+
+    @property
+    def error(self) -> float:
+        """The mean absolute percentage error of lines about passes they have not seen: each pass is left out once."""
+        numbers = np.arange(len(self))
+        lines = [self.take(np.delete(numbers, k)).line() for k in numbers]
+        said = np.array([line(self.cells[k], self.arcs[k], self.snapshots[k]) for k, line in enumerate(lines)])
+        return float(np.abs(said / self.seconds - 1).mean())
+
+
+def spread(job: Job, most: int = SAMPLES) -> list[Batch]:
+    """Parts of a job from small to large. Where batches are one rank's each, some of them; else stretches of the
+    training snapshots, for a rank has some cells of a batch, and how many depends on the number of ranks.
+
+    Of stretches some have only a part of the nodes: fewer cells a snapshot and fewer arcs a cell, or nothing could
+    tell what each of them costs.
+    """
+    parts = job.batches if "batches per rank" in job.plan.batching.gives else _stretches(job)
+    sizes = [_size(job.problem.graph, part) for part in parts]
+    order = [k for k in np.argsort(sizes, kind="stable") if sizes[k]]
+    chosen = np.unique(np.linspace(0, max(len(order) - 1, 0), min(most, len(order))).round().astype(np.int64))
+    return [parts[order[k]] for k in chosen]
+
+
+def _stretches(job: Job) -> list[Batch]:
+    graph, train = job.problem.graph, job.problem.split.train
+    lengths = sorted({max(1, len(train) >> k) for k in range(len(train).bit_length())})
+    times = [train[at : at + n] for n in lengths for at in sorted({0, len(train) - n})]
+    order = np.random.default_rng(job.settings.seed).permutation(graph.num_nodes)
+    some = [np.sort(order[: len(order) // k]) for k in _FRACTIONS]
+    # The other end of a pair may be in no part of the nodes.
+    nodes = [None] if job.problem.asks_pairs else [None, *some]
+    return [Batch(each, each, some, carries=False) for each in times for some in nodes]
+
+
+def _size(graph: DynamicGraph, part: Batch) -> int:
+    """About how large a part is; 0 where it has no cells."""
+    cells, arcs, _ = part_sizes(graph, part)
+    return CELL_LOAD * cells + arcs
+
+
+def part_sizes(graph: DynamicGraph, part: Batch) -> tuple[int, int, int]:
+    """Cells, arcs among them, and snapshots of a part of a graph."""
+    if part.targets is None:
+        cells, arcs = (int(each[0]) for each in batch_sizes(graph, [part]))
+        return cells, arcs, len(part.times)
+    cells = arcs = 0
+    for t, inside in zip(part.times, around(graph, part.times, part.targets, part.hops), strict=True):
+        source, destination = graph[t].arcs()
+        cells, arcs = cells + int(inside.sum()), arcs + int((inside[source] & inside[destination]).sum())
+    return cells, arcs, len(part.times)
+
+
+def measure(
+    job: Job, parts: Sequence[Batch], *, seconds: float = MEASURE_S, progress: Progress | None = None
+) -> PassTimes:
+    """Times passes over parts of a job, in their order; those that there is no time for are left out, but for one.
+
+    Neither the job nor the random numbers of the caller notice.
+    """
+    began = perf_counter()
+    found: list[tuple[int, int, int, float, float]] = []
+    with apart(job) as (model, head), torch.enable_grad():
+        for part in parts:
+            if progress is not None:
+                progress.stage("timing passes", len(found), len(parts))
+            if found and perf_counter() - began + 2 * _FEWEST_RUNS * found[-1][3] > seconds:
+                break
+            window = _window(job, part)
+            found.append((*part_sizes(job.problem.graph, part), *_fastest(job, model, head, window)))
+    if not found:
+        raise OptionError("no snapshot to train on has a node: there is nothing to time")
+    cells, arcs, snapshots, whole, in_time = (np.array(each) for each in zip(*found, strict=True))
+    return PassTimes(cells=cells, arcs=arcs, snapshots=snapshots, seconds=whole, in_time=in_time)
+
+
+def predicted_seconds(job: Job) -> FloatArray:
+    """Seconds of every batch of a job whose batches are one rank's each, from some of them that are timed now."""
+    return line_over(measure(job, spread(job), progress=job.watch).line(), job)
+
+
+def line_over(line: Linear, job: Job) -> FloatArray:
+    """What a line says of every batch of a job whose batches are one rank's each, [B]."""
+    snapshots = np.array([len(batch.times) for batch in job.batches], np.int64)
+    return line(*batch_sizes(job.problem.graph, job.batches), snapshots)
+
+
+def pass_bytes(job: Job, part: Batch) -> int:
+    """The most bytes that tensors of a pass over a part have at a time."""
+    with apart(job) as (model, head), torch.enable_grad():
+        window = _window(job, part)
+        return peak_bytes_of(lambda: _pass(job, model, head, window), job.device)
+
+
+def _fastest(job: Job, model: nn.Module, head: nn.Module, window: Window) -> tuple[float, float]:
+    """Seconds of a pass, and of its time stages."""
+    whole = steady(lambda: _pass(job, model, head, window))
+    return whole, _in_time(model, window, whole)
+
+
+def steady(run: Callable[[], float]) -> float:
+    """Seconds of the fastest run, once another took about as long; the first warms up. Whatever disturbs a run makes
+    it slower."""
+    run()
+    took = [run() for _ in range(_FEWEST_RUNS)]
+    while len(took) < _MOST_RUNS and sum(took) < _RUNNING_S and sorted(took)[1] > (1 + _AGREE) * min(took):
+        took.append(run())
+    return min(took)
+
+
+def _window(job: Job, part: Batch) -> Window:
+    sharing = Sharing(job.problem.graph, device=job.device, dtype=job.settings.dtype)
+    return window_of(sharing, replace(part, carries=False), job.settings.recompute)
+
+
+def _pass(job: Job, model: nn.Module, head: nn.Module, window: Window) -> float:
+    began = clock(job.device)
+    questions = ask(job.problem, window, 0)
+    loss, _ = window_loss(model, head, job.problem, window, None, questions)
+    (loss / max(count(questions), 1)).backward()
+    return clock(job.device) - began
+
+
+def _in_time(model: nn.Module, window: Window, whole: float) -> float:
+    """Seconds of time stages in a pass; 0 where stages cannot be told apart."""
+    cuts = [segment.cells for segment in window]
+    gradients = [cells.x.new_ones(cells.num_cells, model.width) for cells in cuts]  # type: ignore[call-overload]
+    found: list[Seconds] = []
+
+    def run() -> float:
+        each = [timed_pass(model, cells, gradient) for cells, gradient in zip(cuts, gradients, strict=True)]
+        found.append(Seconds(*(sum(part) for part in zip(*each, strict=True))))
+        return found[-1].time
+
+    try:
+        fastest = steady(run)
+    except RuntimeError as error:
+        if "a second time" not in str(error):  # what autograd says of a history that was used up
+            raise
+        return 0.0
+    if len(window) > 1:  # segments are computed again on the way back, both stages alike
+        return whole * median(each.time / sum(each) for each in found)
+    return min(fastest, whole)
+
+
+@contextmanager
+def apart(job: Job) -> Iterator[tuple[nn.Module, nn.Module]]:
+    """A model of its own; a module that was given is copied, and random numbers go on as if nothing had been."""
+    before = random_state()
+    choice = replace(job.choice, make=lambda features: copy.deepcopy(job.choice.make(features)))
+    try:
+        model, head = replace(job, choice=choice).make()
+        yield model.train(), head.train()
+    finally:
+        restore_random_state(before)
+
+
+def step_seconds(job: Job) -> float:
+    """Seconds of a step of the optimiser."""
+    with apart(job) as (model, head):
+        weights = [*model.parameters(), *head.parameters()]
+        optimiser = make_optimiser(weights, job)
+
+        def run() -> float:
+            for weight in weights:
+                weight.grad = torch.zeros_like(weight)
+            began = clock(job.device)
+            optimiser.step()
+            optimiser.zero_grad()
+            return clock(job.device) - began
+
+        return steady(run)

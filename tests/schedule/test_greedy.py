@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from strobe.schedule import Costs, Greedy, InOrder
+from strobe.schedule.dealing import dealt
+from strobe.schedule.filling import TARGETS, fill
+from tests.schedule.batches import KINDS, check_steps, draw
+
+AGREE = st.sampled_from([0.0, 0.5, 30.0])
+
+
+def plain_fill(seconds: list[float], num_ranks: int, limit: int, agree_s: float, relative: bool) -> list[list[int]]:
+    """What fill() does, as it is told: bins of places, longest batch first."""
+    left, bins = list(range(len(seconds))), []
+    while left:
+        first = seconds[left[0]]
+        targets = [first] + [first + joined * seconds[at] for joined in range(1, limit) for at in left[1:]]
+        steps = [plain_step(seconds, left, num_ranks, limit, target) for target in targets]
+        wastes = [waste_of(step, seconds, num_ranks, agree_s, relative) for step in steps]
+        step = steps[wastes.index(min(wastes))]
+        bins += step
+        left = [at for at in left if not any(at in batches for batches in step)]
+    return sorted(bins)
+
+
+def plain_step(seconds: list[float], left: list[int], num_ranks: int, limit: int, target: float) -> list[list[int]]:
+    left = list(left)
+    step: list[list[int]] = []
+    while left and len(step) < num_ranks:
+        batches = [left.pop(0)]
+        load = seconds[batches[0]]
+        while len(batches) < limit and (fitting := [at for at in left if load + seconds[at] <= target]):
+            left.remove(fitting[0])
+            batches.append(fitting[0])
+            load += seconds[fitting[0]]
+        step.append(batches)
+    return step
+
+
+def waste_of(step: list[list[int]], seconds: list[float], num_ranks: int, agree_s: float, relative: bool) -> float:
+    loads = [0.0] * len(step)
+    for at, batches in enumerate(step):
+        for batch in batches:
+            loads[at] += seconds[batch]
+    work = 0.0
+    for load in loads:
+        work += load
+    waste = num_ranks * (max(loads) + agree_s) - work
+    return waste / max(work, 1e-300) if relative else waste
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.integers(0, 64).map(lambda value: value / 8), min_size=1, max_size=14),
+    st.integers(1, 5),
+    st.integers(1, 4),
+    AGREE,
+    st.booleans(),
+)
+def test_filling_does_what_the_plain_version_does(
+    drawn: list[float], num_ranks: int, limit: int, agree_s: float, relative: bool
+) -> None:
+    assert len(drawn) <= TARGETS  # all targets are tried
+    seconds = sorted(drawn, reverse=True)
+    numbers = fill(np.array(seconds), num_ranks, limit, agree_s, relative)
+    bins = sorted(np.flatnonzero(numbers == number).tolist() for number in np.unique(numbers))
+    assert bins == plain_fill(seconds, num_ranks, limit, agree_s, relative)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.sampled_from(KINDS), st.integers(0, 60), st.integers(1, 20), st.integers(1, 4), AGREE)
+def test_every_batch_runs_once_within_the_limit(
+    kind: str, num: int, num_ranks: int, limit: int, agree_s: float
+) -> None:
+    costs = Costs(draw(kind, num), agree_s)
+    solved = Greedy(limit=limit).solve(costs, num_ranks)
+    check_steps(solved.steps, num, num_ranks, limit)
+    assert solved.cost == costs.of(solved.steps)
+    assert solved.bound <= solved.cost
+    assert solved == Greedy(limit=limit).solve(costs, num_ranks)
+
+
+@given(st.integers(1, 300), st.integers(1, 20), st.integers(1, 4))
+def test_a_deal_has_no_more_in_a_bin_than_it_may(num: int, num_ranks: int, limit: int) -> None:
+    for numbers in dealt(np.sort(draw("skewed", num))[::-1], num_ranks, limit):
+        assert len(numbers) == num
+        assert np.bincount(numbers).max() <= limit
+
+
+def test_many_batches_are_as_even_as_they_can_be() -> None:
+    """More batches than targets, more ranks than 1: the paper has 95% of what ranks could do, at best."""
+    costs = Costs(draw("growing", 2000))
+    for num_ranks in (4, 100):
+        solved = Greedy().solve(costs, num_ranks)
+        check_steps(solved.steps, 2000, num_ranks, 2)
+        assert costs.seconds.sum() / num_ranks / solved.cost > 0.98
+        assert solved.cost < costs.of(InOrder().steps(2000, num_ranks, shared=False))
+
+
+def test_fewer_batches_than_ranks_take_one_step() -> None:
+    solved = Greedy().solve(Costs(np.array([3.0, 1.0, 2.0])), 8)
+    assert (len(solved.steps), solved.cost, solved.gap) == (1, 3.0, 0.0)
+
+
+def test_steps_are_few_where_it_takes_long_to_agree() -> None:
+    seconds = draw("uniform", 32)
+    assert len(Greedy().solve(Costs(seconds, 1000.0), 4).steps) == 4
+    assert len(Greedy(limit=8).solve(Costs(seconds, 1000.0), 4).steps) == 1
+
+
+@pytest.mark.parametrize("limit", [1, 2])
+def test_one_batch_at_a_time_is_sorted_batches(limit: int) -> None:
+    solved = Greedy(limit=limit).solve(Costs(np.array([5.0, 1.0, 5.0, 1.0])), 2)
+    assert solved.cost == 6.0
+
+
+def test_numba_is_not_loaded_until_it_is_needed() -> None:
+    asked = "import sys, strobe.schedule as s; s.Greedy(), s.Optimal(); print('numba' in sys.modules)"
+    told = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "False"
