@@ -405,13 +405,18 @@ def dygnex_quality() -> list[str]:
 
 def dygnex_validation() -> list[str]:
     """The simulator against real ranks."""
-    found = _record("dygnex")["samples"]["validation"]
+    samples = _record("dygnex")["samples"]
+    found = samples["validation"]
     rows = [
         f"| {name} | {told:.3f} | {true:.3f} | {told / true - 1:+.1%} |"
         for name, both in found.items()
         for told, true in [map(statistics.median, both)]
     ]
-    return ["| plan, 2 ranks | simulated, s | measured, s | error |", "|---|---|---|---|", *rows]
+    return [
+        f"| plan, {samples['validation_ranks']} ranks | simulated, s | measured, s | error |",
+        "|---|---|---|---|",
+        *rows,
+    ]
 
 
 TABLES: dict[str, Callable[[], list[str]]] = {

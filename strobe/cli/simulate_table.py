@@ -96,7 +96,12 @@ def _connected(found: Simulation) -> str:
 
 def _costs(calibration: Calibration) -> str:
     line = calibration.line
-    parts = [(line.per_cell, " a cell"), (line.per_arc, " an arc"), (line.fixed, "")]
+    parts = [
+        (line.per_cell, " a cell"),
+        (line.per_arc, " an arc"),
+        (line.per_snapshot, " a snapshot"),
+        (line.fixed, ""),
+    ]
     told = [f"{_small(seconds)}{what}" for seconds, what in parts if seconds > 0] or ["nothing"]
     cost = f"{', '.join(told[:-1])} and {told[-1]}" if len(told) > 1 else told[0]
     error = f"; error {percent(calibration.error)}" if calibration.error else ""

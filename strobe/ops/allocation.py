@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -35,10 +35,10 @@ class _Counting(TorchDispatchMode):
         self._known: set[int] = set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given = {_key(each) for each in pytree.tree_leaves((args, kwargs)) if isinstance(each, Tensor)}
+        given = {_key(each) for each in _dense(args, kwargs)}
         out = func(*args, **(kwargs or {}))
-        for each in pytree.tree_leaves(out):
-            if isinstance(each, Tensor) and _key(each) not in given | self._known:
+        for each in _dense(out):
+            if _key(each) not in given | self._known:
                 self._made(each.untyped_storage())
         return out
 
@@ -52,6 +52,12 @@ class _Counting(TorchDispatchMode):
     def _gone(self, key: int, size: int) -> None:
         self._known.discard(key)
         self._now -= size
+
+
+def _dense(*nests: Any) -> Iterator[Tensor]:
+    """Tensors of nests that have a storage; those that are sparse have none of their own."""
+    leaves = (leaf for leaf in pytree.tree_leaves(nests) if isinstance(leaf, Tensor))
+    return (leaf for leaf in leaves if leaf.layout == torch.strided)
 
 
 def _key(tensor: Tensor) -> int:

@@ -14,10 +14,13 @@ from strobe.errors import OptionError
 from strobe.numbers import file_size
 from strobe.ops.csr import FloatArray
 from strobe.placement.work import CELL_LOAD
-from strobe.planner.pass_times import pass_bytes
+from strobe.planner.pass_times import apart, pass_bytes
 
-_CELL_BYTES, _ARC_BYTES = 16_384, 64
-"""More than any model of usual width takes. Batches that fit even so need not be looked at closer."""
+_CELL_BYTES, _ARC_BYTES = 512, 64
+"""More than any model takes, for each column of a cell and for an arc. Batches that fit even so need not be looked at
+closer."""
+
+_FEWEST_COLUMNS = 32
 
 
 def check_memory(job: Job) -> None:
@@ -25,8 +28,7 @@ def check_memory(job: Job) -> None:
     if "batches per rank" not in job.plan.batching.gives or not job.batches:
         return
     room = free_bytes(job.device)
-    cells, arcs = batch_sizes(job.problem.graph, job.batches)
-    if (cells * _CELL_BYTES + arcs * _ARC_BYTES).max() < room / 2:
+    if at_most(job).max() < room / 2:
         return
     needed = predicted_bytes(job)
     largest = int(needed.argmax())
@@ -41,6 +43,14 @@ def check_memory(job: Job) -> None:
         )
 
 
+def at_most(job: Job) -> FloatArray:
+    """More bytes than a pass over every batch takes, [B], without running one."""
+    with apart(job) as (model, _):
+        columns = max(int(model.width), _FEWEST_COLUMNS)  # type: ignore[arg-type]
+    cells, arcs = batch_sizes(job.problem.graph, job.batches)
+    return (cells * columns * _CELL_BYTES + arcs * _ARC_BYTES).astype(np.float64)
+
+
 def predicted_bytes(job: Job) -> FloatArray:
     """Bytes of a pass over every batch, [B], along a line through what the smallest and a middling one take.
 
@@ -53,9 +63,9 @@ def predicted_bytes(job: Job) -> FloatArray:
     order = longest[np.argsort(loads[longest], kind="stable")]
     small, middling = int(order[0]), int(order[(len(order) - 1) // 2])
     high = pass_bytes(job, job.batches[middling])
-    apart = loads[middling] - loads[small]
-    if apart > 0:
-        slope = max((high - pass_bytes(job, job.batches[small])) / apart, 0.0)
+    between = loads[middling] - loads[small]
+    if between > 0:
+        slope = max((high - pass_bytes(job, job.batches[small])) / between, 0.0)
     else:
         slope = high / max(loads[middling], 1.0)
     return np.asarray(high + slope * (loads - loads[middling]), np.float64)

@@ -10,6 +10,7 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -127,11 +128,17 @@ def part_sizes(graph: DynamicGraph, part: Batch) -> tuple[int, int, int]:
 
 
 def measure(
-    job: Job, parts: Sequence[Batch], *, seconds: float = MEASURE_S, progress: Progress | None = None
+    job: Job,
+    parts: Sequence[Batch],
+    *,
+    seconds: float = MEASURE_S,
+    stages: bool = True,
+    progress: Progress | None = None,
 ) -> PassTimes:
     """Times passes over parts of a job, in their order; those that there is no time for are left out, but for one.
 
-    Neither the job nor the random numbers of the caller notice.
+    Neither the job nor the random numbers of the caller notice. Without ``stages`` it does not look what time stages
+    take, which needs as many passes again.
     """
     began = perf_counter()
     found: list[tuple[int, int, int, float, float]] = []
@@ -142,16 +149,18 @@ def measure(
             if found and perf_counter() - began + 2 * _FEWEST_RUNS * found[-1][3] > seconds:
                 break
             window = _window(job, part)
-            found.append((*part_sizes(job.problem.graph, part), *_fastest(job, model, head, window)))
+            whole = steady(partial(_pass, job, model, head, window))
+            in_time = _in_time(model, window, whole) if stages else 0.0
+            found.append((*part_sizes(job.problem.graph, part), whole, in_time))
     if not found:
         raise OptionError("no snapshot to train on has a node: there is nothing to time")
-    cells, arcs, snapshots, whole, in_time = (np.array(each) for each in zip(*found, strict=True))
-    return PassTimes(cells=cells, arcs=arcs, snapshots=snapshots, seconds=whole, in_time=in_time)
+    columns = (np.array(each) for each in zip(*found, strict=True))
+    return PassTimes(**dict(zip((field.name for field in fields(PassTimes)), columns, strict=True)))
 
 
 def predicted_seconds(job: Job) -> FloatArray:
     """Seconds of every batch of a job whose batches are one rank's each, from some of them that are timed now."""
-    return line_over(measure(job, spread(job), progress=job.watch).line(), job)
+    return line_over(measure(job, spread(job), stages=False, progress=job.watch).line(), job)
 
 
 def line_over(line: Linear, job: Job) -> FloatArray:
@@ -165,12 +174,6 @@ def pass_bytes(job: Job, part: Batch) -> int:
     with apart(job) as (model, head), torch.enable_grad():
         window = _window(job, part)
         return peak_bytes_of(lambda: _pass(job, model, head, window), job.device)
-
-
-def _fastest(job: Job, model: nn.Module, head: nn.Module, window: Window) -> tuple[float, float]:
-    """Seconds of a pass, and of its time stages."""
-    whole = steady(lambda: _pass(job, model, head, window))
-    return whole, _in_time(model, window, whole)
 
 
 def steady(run: Callable[[], float]) -> float:

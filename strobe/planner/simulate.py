@@ -23,7 +23,8 @@ from strobe.tasks import Task
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Simulation:
-    """What some plans would take on clusters of some sizes; where a plan does not fit, ``reasons`` says why."""
+    """What some plans would take on clusters of some sizes; of those that do not fit on all of them, ``reasons`` says
+    why."""
 
     graph: str
     model: str
@@ -70,14 +71,16 @@ def simulate(
     watch = Progress() if progress is None else progress
     _check(plans, ranks, network)
     together = _together(ranks, network)
-    known: dict[Any, tuple[Calibration, Network | None]] = {}
+    known: dict[tuple[range, ...] | None, tuple[Calibration, Network | None]] = {}
     calibrations, found, reasons = {}, {}, {}
     for name, plan in plans.items():
         given = Given(graph, model, task, model_options, None, settings, data_dir, plan)
         job = choose(given, None, watch)
-        fitting = [count for count in ranks if not job.plan.conflicts(count)]
+        conflicts = {count: job.plan.conflicts(count) for count in ranks}
+        fitting = [count for count in ranks if not conflicts[count]]
+        if len(fitting) < len(ranks):
+            reasons[name] = "\n".join(str(each) for each in next(filter(None, conflicts.values())))
         if not fitting:
-            reasons[name] = str(job.plan.conflicts(ranks[-1])[0])
             continue
         key = _passes(job)
         if key not in known:
@@ -100,10 +103,10 @@ def simulate(
     )
 
 
-def _passes(job: Job) -> Any:
+def _passes(job: Job) -> tuple[range, ...] | None:
     """The same for jobs whose passes are timed on the same parts."""
     own = "batches per rank" in job.plan.batching.gives
-    return [(batch.times.start, batch.times.stop) for batch in job.batches].__repr__() if own else "stretches"
+    return tuple(batch.times for batch in job.batches) if own else None
 
 
 def _together(ranks: Sequence[int], network: Network | None) -> int:

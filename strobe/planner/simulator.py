@@ -180,9 +180,10 @@ class Simulator:
     def _relayed(self, job: PlacedJob, window: _Pass, computing: FloatArray) -> tuple[FloatArray, float]:
         """Seconds that every rank computes longer as its cells come in groups and waves, [W], and those of a pass.
 
-        Every group and wave pays what a time stage costs however few cells it has. Where ranks come in turn, one that
-        is done with a stage goes on to the next while later ranks are still at the first, and waits for nobody: groups
-        of all stages follow each other. Else a stage ends before the next begins.
+        Where ranks come in turn one kernel goes through all groups: what it costs to begin ranks pay at the same time,
+        before the first waits for another. And a rank that is done with a stage goes on to the next while later ranks
+        are still at the first, so that groups of all stages follow each other. Else every group and wave is a call,
+        which pays what a time stage costs however few cells it has, and a stage ends before the next begins.
         """
         assert window.groups is not None
         line, length = self.calibration.time_line, len(window.batch.times)
@@ -190,11 +191,13 @@ class Simulator:
         in_waves, in_turn = cells_in_waves(owners)
         cells = in_waves.sum(axis=0)
         groups = num_groups(int(cells.sum()), window.groups, job.num_ranks)
+        if in_turn:
+            slots = relayed_seconds(line.per_cell * in_waves, groups * window.stages)
+            return np.zeros_like(computing), float((computing - line.per_cell * cells).max()) + slots
         at_once = line(cells, 0, length)
-        seconds = line.per_cell * in_waves + groups * float(line(0, 0, length)) * (in_waves > 0)
+        seconds = line.per_cell * in_waves + float(line(0, 0, length)) * groups * (in_waves > 0)
         more = np.maximum(seconds.sum(axis=0) - at_once, 0.0)
-        slots = relayed_seconds(seconds, groups * window.stages if in_turn else groups)
-        return more, float((computing - at_once).max()) + slots
+        return more, float((computing - at_once).max()) + relayed_seconds(seconds, groups)
 
 
 @dataclass(frozen=True, eq=False)

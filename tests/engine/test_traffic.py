@@ -280,11 +280,12 @@ def test_replicas_have_everything_and_send_nothing() -> None:
 
 
 @pytest.mark.parametrize("time", TIMES, ids=lambda time: str(time.name))
-@pytest.mark.parametrize("model", ["tgcn", "dcrnn", "dysat"])
+@pytest.mark.parametrize("model", ["mpnn-lstm", "dcrnn", "dysat"])
 def test_batches_of_some_nodes_count_only_the_cells_that_take_part(model: str, time: Any) -> None:
     placement = Metis() if isinstance(time, Stay) else BySnapshot()
-    plan = Plan(placement=placement, batching=Vertices(size=9), exchange=Exchange(structure=Halo(), time=time))
-    given = Given(small_graph(), model, "regression", {"hidden": 4}, None, {"device": "cpu"}, None, plan)
+    plan = Plan(placement=placement, batching=Vertices(size=12), exchange=Exchange(structure=Halo(), time=time))
+    graph = Social(nodes=60, snapshots=8, edges=25, communities=4, seed=5).write()
+    given = Given(graph, model, "regression", {"hidden": 4}, None, {"device": "cpu"}, None, plan)
     job = choose(given, None, Progress(), Imagined(0, 3))
     placed = PlacedJob(job, Progress())
     sharings = [Sharing(placed.graph, plan, Imagined(rank, 3), placed.placed) for rank in range(3)]

@@ -177,7 +177,8 @@ def test_relayed_stages_take_their_slots(model: Any, stages: int, monkeypatch: p
     expected = (2e-6 * cells + 1e-6 * arcs).max() + relayed_seconds(2e-6 * in_waves, 4 * stages)
     assert found.epoch_s == pytest.approx(expected), "groups of all stages follow each other"
     paid = simulator(job, replace(PLAIN, time_line=IN_TIME), FREE).run(3)
-    assert (paid.computing - found.computing).tolist() == pytest.approx([3 * 2e-5] * 3), "3 groups more than one"
+    assert paid.computing.tolist() == found.computing.tolist(), "one kernel goes through all groups"
+    assert paid.epoch_s == found.epoch_s, "nobody waits for another to begin"
 
 
 def test_stages_that_go_round_in_circles_end_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,121 @@
+"""What this machine says about itself."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from strobe.comm import Comm
+from strobe.engine.job import Given, Job, choose
+from strobe.engine.machine import random_state
+from strobe.engine.progress import Progress
+from strobe.planner import calibration
+from strobe.planner.calibration import Calibration, calibrated, calibrated_together
+from strobe.planner.linear import Linear
+from strobe.planner.pass_times import PassTimes
+from tests.engine.runs import Noisy, same_tensors, small_graph
+from tests.ranks import as_threads
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def given_of(model: Any = "tgcn", **changes: Any) -> Given:
+    options = {"hidden": 4} if isinstance(model, str) else None
+    chosen = {"threads": 1, "device": "cpu"} | changes
+    return Given(small_graph(), model, "regression", options, None, chosen, None, "relay")
+
+
+def job_of(model: Any = "tgcn", **changes: Any) -> Job:
+    return choose(given_of(model, **changes), None, Progress())
+
+
+class Stages(Progress):
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def stage(self, what: str, done: int, total: int | None) -> None:
+        self.seen.append(what)
+
+
+def invented(count: int) -> PassTimes:
+    cells = 10 * np.arange(1, count + 1) ** 2
+    return PassTimes(
+        cells=cells,
+        arcs=cells // 3,
+        snapshots=np.arange(count) % 3 + 1,
+        seconds=cells * 1e-3,
+        in_time=cells * 4e-4,
+    )
+
+
+def test_a_calibration_says_what_passes_steps_and_sums_cost() -> None:
+    progress = Stages()
+    found = calibrated(job_of(), seconds=0.3, progress=progress)
+    line = found.line
+    assert float(line(1_000, 3_000, 4)) > 0
+    assert float(found.time_line(1_000, 0, 4)) > 0
+    assert found.time_line.per_arc == 0
+    assert found.step_s > 0
+    assert "timing passes" in progress.seen
+    assert json.loads(json.dumps(found.to_json(), allow_nan=False)) == found.to_json()
+
+
+def test_weights_are_those_that_ranks_agree_on() -> None:
+    learned = sum(p.numel() for module in job_of().make() for p in module.parameters())
+    for precision, size in (("float32", 4), ("float64", 8)):
+        assert Calibration.of(invented(6), job_of(precision=precision), 1.0).weight_bytes == size * learned
+    frozen = Noisy(2)
+    frozen.convolution.requires_grad_(False)
+    some, every = (Calibration.of(invented(6), job_of(each), 1.0).weight_bytes for each in (frozen, Noisy(2)))
+    assert every - some == 4 * sum(p.numel() for p in frozen.convolution.parameters())
+
+
+def test_nobody_draws_other_random_numbers_afterwards() -> None:
+    job = job_of(Noisy)
+    torch.manual_seed(3)
+    np.random.seed(3)  # noqa: NPY002
+    random.seed(3)
+    before = random_state()
+    calibrated(job, seconds=0.0)
+    assert same_tensors(before, random_state())
+
+
+def test_an_error_needs_more_passes_than_a_line_has_numbers() -> None:
+    assert Calibration.of(invented(4), job_of(), 1.0).error == 0
+    off = invented(6)
+    off.seconds[3] *= 2
+    assert Calibration.of(off, job_of(), 1.0).error == pytest.approx(off.error)
+    assert off.error > 0
+
+
+def test_a_latency_and_a_bandwidth_come_from_sums_of_few_and_of_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def invented_s(comm: Comm, num_bytes: int, often: int) -> float:
+        """A ring of 3 ranks: 4 rounds of 10 µs, and of a third of the bytes at 1 GB/s."""
+        return 4 * (1e-5 + num_bytes / 3 / 1e9)
+
+    monkeypatch.setattr(calibration, "_sum_s", invented_s)
+    (found, *others) = as_threads(calibration._network, 3)
+    assert others == [found, found]
+    assert found.ranks_per_host == 3
+    assert found.inside == pytest.approx(1e9, rel=1e-4)
+    assert found.inside_latency_s == pytest.approx(1e-5, rel=1e-3)
+    assert found.sum_s(3e6, 3) == pytest.approx(4 * (1e-5 + 1e-3), rel=1e-3)
+
+
+def test_ranks_are_timed_together() -> None:
+    progress = Stages()
+    found, network = calibrated_together(given_of(), 2, seconds=0.2, progress=progress)
+    assert isinstance(found.line, Linear)
+    assert float(found.line(1_000, 3_000, 4)) > 0
+    assert float(found.time_line(1_000, 0, 4)) > 0
+    assert found.step_s > 0
+    assert network.ranks_per_host == 2
+    assert 1e5 < network.inside < 1e12
+    assert 0 < network.inside_latency_s < 10
+    assert "starting 2 ranks to time them" in progress.seen
+    assert "timing passes" in progress.seen
