@@ -276,8 +276,10 @@ def validation(record: Record, quick: bool) -> None:
     table([f"plan, {ranks} ranks", "simulated, s", "measured, s", "error"], lines)
     record.samples["validation"] = {name: [said[name], true[name]] for name in plans}
     record.samples["validation_ranks"] = ranks
-    record.figures["simulator_error"] = max(abs(error) for error in errors.values())
-    record.figures["simulator_error_mean"] = statistics.mean(abs(error) for error in errors.values())
+    sizes = [abs(error) for error in errors.values()]
+    record.figures["simulator_error"] = statistics.mean(sizes)
+    record.figures["simulator_error_worst"] = max(sizes)
+    record.figures["simulator_plans_within_15"] = sum(size <= 0.15 for size in sizes)
 
 
 QUALITY = (

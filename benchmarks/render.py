@@ -320,8 +320,8 @@ _DYGNEX = {
     "epoch_speedup": "epochs in order for 1 of optimal, real ranks",
     "overhead_share": "timing and solving, as a part of 100 epochs",
     "metric_difference": "test metric beside groups in order, largest difference",
-    "simulator_error": "simulated epoch beside the measured one, worst plan",
-    "simulator_error_mean": "the same, mean",
+    "simulator_error": "simulated epochs beside measured ones, mean over plans",
+    "simulator_error_worst": "the same, worst plan",
 }
 
 

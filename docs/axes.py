@@ -43,7 +43,6 @@ AXES = {
 }
 NOT_YET = {
     "delta",
-    "load-aware",
     "online",
     "hybrid",
     "trapezoid",

@@ -23,6 +23,7 @@ AXES: dict[str, dict[str, type[Strategy]]] = {
             placement.SnapshotThenSequence,
             placement.TimeBlocks,
             placement.Chunks,
+            placement.LoadAware,
             placement.Replicated,
         ),
         "batching": (batching.Full, batching.Fused, batching.Windows, batching.Vertices, batching.Groups),

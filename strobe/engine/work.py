@@ -35,6 +35,7 @@ def work_of(
         state_bytes=size * (recalled + sum(cut for cut, _ in moved)),
         cell_bytes=size * sum(away for _, away in moved),
         loads=loads,
+        hops=sum(call.what == "pull" and call.snapshot in (None, 0) for call in calls),
     )
 
 

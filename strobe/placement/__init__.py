@@ -5,6 +5,7 @@ from strobe.placement.by_sequence import BySequence
 from strobe.placement.by_snapshot import BySnapshot
 from strobe.placement.chunks import Chunks
 from strobe.placement.hash import Hash
+from strobe.placement.load_aware import LoadAware
 from strobe.placement.metis import Metis
 from strobe.placement.metis_per_snapshot import MetisPerSnapshot
 from strobe.placement.replicated import Replicated
@@ -17,6 +18,7 @@ __all__ = [
     "BySnapshot",
     "Chunks",
     "Hash",
+    "LoadAware",
     "Metis",
     "MetisPerSnapshot",
     "Placed",

@@ -45,10 +45,12 @@ class Work:
 
     ``arc_bytes``: a row that some other rank reads, in all sparse products. ``state_bytes``: what goes along where a
     sequence changes ranks. ``cell_bytes``: what goes and comes for a cell that is not with its sequence's owner.
-    Without a model: one row each along edges and sequences.
+    ``hops``: how far a cell reads along edges, in sparse products. Without a model: one row each along edges and
+    sequences, one product.
     """
 
     arc_bytes: float = 128
     state_bytes: float = 128
     cell_bytes: float = 0
     loads: Loads = counted
+    hops: int = 1

@@ -19,10 +19,10 @@ from strobe.engine.launch import found_by_all
 from strobe.engine.progress import Progress
 from strobe.planner.linear import Linear
 from strobe.planner.network import Network
-from strobe.planner.pass_times import MEASURE_S, PassTimes, apart, measure, spread, step_seconds
+from strobe.planner.pass_times import MEASURE_S, PassTimes, apart, byte_seconds, measure, spread, step_seconds
 
-_SMALL, _LARGE = 8, 1 << 22  # bytes of sums that are timed: one for the latency, one for the bandwidth
-_SMALL_SUMS, _LARGE_SUMS = 60, 6
+_FEW, _MANY, _COLUMNS = 1, 1 << 14, 32  # rows of messages that are timed: for the latency, and for the bandwidth
+_FEW_OFTEN, _MANY_OFTEN = 60, 12
 _FEWEST = 4  # as many passes as a line has numbers
 
 
@@ -31,7 +31,8 @@ class Calibration:
     """Seconds of passes by cells and arcs, those of their time stages, and those of a step of the optimiser.
 
     ``error`` is that of the line about passes it has not seen, 0 where there are too few to tell. ``weight_bytes`` is
-    what ranks agree on in a step.
+    what ranks agree on in a step. ``byte_s`` is what it takes to pick a byte of rows out for others, or to put one
+    that came where it belongs.
     """
 
     line: Linear
@@ -39,15 +40,17 @@ class Calibration:
     step_s: float
     error: float
     weight_bytes: int
+    byte_s: float = 0.0
 
     @classmethod
-    def of(cls, times: PassTimes, job: Job, step_s: float) -> Calibration:
+    def of(cls, times: PassTimes, job: Job, step_s: float, byte_s: float) -> Calibration:
         return cls(
             line=times.line(),
             time_line=times.time_line(),
             step_s=step_s,
             error=times.error if len(times) > _FEWEST else 0.0,
             weight_bytes=_weight_bytes(job),
+            byte_s=byte_s,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -57,12 +60,14 @@ class Calibration:
             "step_s": self.step_s,
             "error": self.error,
             "weight_bytes": self.weight_bytes,
+            "byte_s": self.byte_s,
         }
 
 
 def calibrated(job: Job, *, seconds: float = MEASURE_S, progress: Progress | None = None) -> Calibration:
     """As this process computes when it is alone."""
-    return Calibration.of(measure(job, spread(job), seconds=seconds, progress=progress), job, step_seconds(job))
+    times = measure(job, spread(job), seconds=seconds, usual=True, progress=progress)
+    return Calibration.of(times, job, step_seconds(job), byte_seconds(job))
 
 
 def calibrated_together(
@@ -85,7 +90,8 @@ def calibrated_together(
     first = np.arange(fewest)
     every = [each["times"].take(first) for each in told]
     middle = {name: np.median([getattr(each, name) for each in every], axis=0) for name in ("seconds", "in_time")}
-    found = Calibration.of(replace(every[0], **middle), job, median(each["step_s"] for each in told))
+    step_s, byte_s = (median(each[name] for each in told) for name in ("step_s", "byte_s"))
+    found = Calibration.of(replace(every[0], **middle), job, step_s, byte_s)
     return found, told[0]["network"]
 
 
@@ -93,10 +99,10 @@ def _timing(given: Given, seconds: float) -> Callable[[Comm, Callable[[Any], Non
     def work(comm: Comm, tell: Callable[[Any], None]) -> dict[str, Any]:
         job = choose(given, None, Progress())
         comm.agree([0.0])  # all begin together
-        times = measure(job, spread(job), seconds=seconds, progress=_Telling(tell))
-        step_s = step_seconds(job)
+        times = measure(job, spread(job), seconds=seconds, usual=True, progress=_Telling(tell))
+        told = {"times": times, "step_s": step_seconds(job), "byte_s": byte_seconds(job)}
         comm.agree([0.0])
-        return {"times": times, "step_s": step_s, "network": _network(comm)}
+        return told | {"network": _network(comm, job.device)}
 
     return work
 
@@ -109,19 +115,21 @@ class _Telling(Progress):
         self._tell((what, done, total))
 
 
-def _network(comm: Comm) -> Network:
-    """All ranks on one host: what a latency and a byte take, from sums of few and of many bytes."""
-    small, large = (_sum_s(comm, size, often) for size, often in ((_SMALL, _SMALL_SUMS), (_LARGE, _LARGE_SUMS)))
-    rounds = 2 * (comm.num_ranks - 1)
-    inside = rounds * _LARGE / comm.num_ranks / max(large - small, 1e-9)
-    return Network(ranks_per_host=comm.num_ranks, inside=inside, inside_latency_s=small / rounds)
+def _network(comm: Comm, device: torch.device) -> Network:
+    """All ranks on one host: what a message and a byte take, from few and many rows that all pass on at once."""
+    few, many = (_pass_on_s(comm, *each, device) for each in ((_FEW, _FEW_OFTEN), (_MANY, _MANY_OFTEN)))
+    inside = (_MANY - _FEW) * _COLUMNS * 4 / max(many - few, 1e-9)
+    return Network(ranks_per_host=comm.num_ranks, inside=inside, inside_latency_s=few)
 
 
-def _sum_s(comm: Comm, num_bytes: int, often: int) -> float:
-    values, took = torch.zeros(num_bytes // 4), []
+def _pass_on_s(comm: Comm, num_rows: int, often: int, device: torch.device) -> float:
+    """Seconds in which every rank sends rows to the next and has those of the one before."""
+    rows, took = torch.zeros(num_rows, _COLUMNS, device=device), []
+    after, before = (comm.rank + 1) % comm.num_ranks, (comm.rank - 1) % comm.num_ranks
     for _ in range(often):
         began = perf_counter()
-        comm.sum(values, kind="setup")
+        comm.swap({after: rows}, {before: num_rows}, rows, kind="setup")
+        comm.settle()
         took.append(perf_counter() - began)
     return median(took)
 

@@ -1,7 +1,8 @@
 """How long passes over snapshots of a job take on this machine: forward, loss and backward, as training runs them.
 
-Each runs again and again until the fastest is to be believed. On one thread the processor's time is counted, not the
-clock's.
+Where passes are compared with each other, each runs until the fastest is to be believed, and on one thread the
+processor's time is counted. Where epochs are to be foretold, what a pass usually takes counts, by the clock: others
+will be in the way then, too.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ SAMPLES = 16
 _AGREE = 0.05  # two runs that differ by less say the same
 _FEWEST_RUNS, _MOST_RUNS, _RUNNING_S = 3, 12, 0.2
 _FRACTIONS = (4, 16)  # of the nodes
+_MOVED, _COLUMNS = 1 << 15, 32  # rows that are picked out and put back
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -133,29 +135,43 @@ def measure(
     *,
     seconds: float = MEASURE_S,
     stages: bool = True,
+    usual: bool = False,
     progress: Progress | None = None,
 ) -> PassTimes:
     """Times passes over parts of a job, in their order; those that there is no time for are left out, but for one.
 
     Neither the job nor the random numbers of the caller notice. Without ``stages`` it does not look what time stages
-    take, which needs as many passes again.
+    take, which needs as many passes again. ``usual`` tells what passes usually take, not at best.
     """
     began = perf_counter()
-    found: list[tuple[int, int, int, float, float]] = []
+    found: list[tuple[Window, float, float]] = []
     with apart(job) as (model, head), torch.enable_grad():
+        run = partial(_pass, job, model, head)
         for part in parts:
             if progress is not None:
                 progress.stage("timing passes", len(found), len(parts))
-            if found and perf_counter() - began + 2 * _FEWEST_RUNS * found[-1][3] > seconds:
+            if found and perf_counter() - began + 2 * _FEWEST_RUNS * found[-1][1] > seconds:
                 break
             window = _window(job, part)
-            whole = steady(partial(_pass, job, model, head, window))
-            in_time = _in_time(model, window, whole) if stages else 0.0
-            found.append((*part_sizes(job.problem.graph, part), whole, in_time))
-    if not found:
-        raise OptionError("no snapshot to train on has a node: there is nothing to time")
-    columns = (np.array(each) for each in zip(*found, strict=True))
-    return PassTimes(**dict(zip((field.name for field in fields(PassTimes)), columns, strict=True)))
+            whole = steady(partial(run, window))
+            found.append((window, whole, _in_time(model, window, whole) if stages else 0.0))
+        if not found:
+            raise OptionError("no snapshot to train on has a node: there is nothing to time")
+        windows, fastest, in_time = (list(each) for each in zip(*found, strict=True))
+        took = _in_turns(run, windows, seconds / 2) if usual else fastest
+    sizes = np.array([part_sizes(job.problem.graph, part) for part in parts[: len(found)]]).T
+    stage = np.array(in_time) * np.array(took) / np.array(fastest)
+    return PassTimes(cells=sizes[0], arcs=sizes[1], snapshots=sizes[2], seconds=np.array(took), in_time=stage)
+
+
+def _in_turns(run: Callable[[Window], object], windows: Sequence[Window], seconds: float) -> list[float]:
+    """What a pass over each window usually takes, by the clock. As in an epoch others come between two passes over the
+    same window, and what was in cache is gone."""
+    took: list[list[float]] = []
+    began = perf_counter()
+    while len(took) < _FEWEST_RUNS or (len(took) < _MOST_RUNS and perf_counter() - began < seconds):
+        took.append([_by_the_clock(partial(run, window)) for window in windows])
+    return [median(each) for each in zip(*took, strict=True)]
 
 
 def predicted_seconds(job: Job) -> FloatArray:
@@ -184,6 +200,12 @@ def steady(run: Callable[[], float]) -> float:
     while len(took) < _MOST_RUNS and sum(took) < _RUNNING_S and sorted(took)[1] > (1 + _AGREE) * min(took):
         took.append(run())
     return min(took)
+
+
+def _by_the_clock(run: Callable[[], object]) -> float:
+    began = perf_counter()
+    run()
+    return perf_counter() - began
 
 
 def _window(job: Job, part: Batch) -> Window:
@@ -248,3 +270,16 @@ def step_seconds(job: Job) -> float:
             return clock(job.device) - began
 
         return steady(run)
+
+
+def byte_seconds(job: Job) -> float:
+    """Seconds to pick a byte of rows out, or to put one where it belongs: half of what both take."""
+    rows = torch.zeros(4 * _MOVED, _COLUMNS, dtype=job.settings.dtype, device=job.device)
+    where = torch.from_numpy(np.random.default_rng(0).permutation(len(rows))[:_MOVED].copy()).to(job.device)
+
+    def run() -> float:
+        began = clock(job.device)
+        rows.index_add_(0, where, rows[where])
+        return clock(job.device) - began
+
+    return steady(run) / (2 * _MOVED * _COLUMNS * rows.element_size())

@@ -26,7 +26,7 @@ from strobe.engine.predicted import Imagined
 from strobe.engine.progress import Progress
 from strobe.engine.scheduling import batch_sizes
 from strobe.engine.traffic import Traffic
-from strobe.exchange import Relay
+from strobe.exchange import Relay, Shuffle
 from strobe.exchange.legs import num_groups
 from strobe.ops.csr import FloatArray, IntArray
 from strobe.placement.work import CELL_LOAD
@@ -163,9 +163,12 @@ class Simulator:
         traffic, line, length = window.traffic, self.calibration.line, len(window.batch.times)
         cells, arcs = traffic.cells.sum(axis=0), traffic.arcs.sum(axis=0)
         alone_s = float(line(cells.sum(), arcs.sum(), length))
-        computing = line(cells, arcs, length)
-        counted = (_total(each, len(cells)) for each in (traffic.sent, traffic.messages, traffic.received))
-        rows = self.network.rows_s(*counted)
+        sent, messages, received = (
+            _total(each, len(cells)) for each in (traffic.sent, traffic.messages, traffic.received)
+        )
+        moved = sent + received + window.moved_bytes * cells
+        computing = line(cells, arcs, length) + self.calibration.byte_s * moved
+        rows = self.network.rows_s(sent, messages, received)
         if window.in_step:
             slowest = replace(line, fixed=0.0)(traffic.cells, traffic.arcs, 1).max(axis=1, initial=0.0)
             longest = line.fixed + float(slowest.sum())  # a pass pays what is fixed once
@@ -211,13 +214,15 @@ class _Step:
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Pass:
     """A batch that ranks share. ``groups`` follow each other through its time stages, where ``stages`` of those are
-    relayed; ``in_step``: all ranks go from snapshot to snapshot together."""
+    relayed; ``in_step``: all ranks go from snapshot to snapshot together. ``moved_bytes`` of a cell are picked out and
+    put elsewhere whether they travel or not: where cells are shuffled, those that stay are put in order, too."""
 
     batch: Batch
     traffic: Traffic
     groups: int | None
     stages: int
     in_step: bool
+    moved_bytes: int
 
 
 def _passes(job: Job, progress: Progress) -> Iterator[tuple[PlacedJob, _Pass]]:
@@ -227,6 +232,12 @@ def _passes(job: Job, progress: Progress) -> Iterator[tuple[PlacedJob, _Pass]]:
         calls = calls_over(placed.seen, len(batch.times))
         relays = [job.plan.exchange.time.fitting(call) for call in calls if call.what == "over_time"]  # type: ignore[arg-type]
         groups = [each.groups for each in relays if isinstance(each, Relay)]
+        shuffled = [
+            call.columns + call.out_columns
+            for call in calls
+            if call.what == "over_time" and isinstance(job.plan.exchange.time.fitting(call), Shuffle)  # type: ignore[arg-type]
+        ]
+        both_ways = 2 * job.settings.dtype.itemsize
         yield (
             placed,
             _Pass(
@@ -235,6 +246,7 @@ def _passes(job: Job, progress: Progress) -> Iterator[tuple[PlacedJob, _Pass]]:
                 groups=min(groups, default=None),
                 stages=len(groups),
                 in_step=any(call.what == "recall" for call in calls),
+                moved_bytes=0 if placed.placed.whole_sequences else both_ways * sum(shuffled),
             ),
         )
 

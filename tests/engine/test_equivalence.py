@@ -141,6 +141,7 @@ PLACEMENTS: dict[str, Placement] = {
     "time-blocks": placement.TimeBlocks(),
     "blocks-x-parts": placement.TimeBlocks(parts=2),
     "hash": placement.Hash(),
+    "load-aware": placement.LoadAware(),
     "metis-per-snapshot": placement.MetisPerSnapshot(),
     "by-snapshot": placement.BySnapshot(),
     "snapshot-then-sequence": placement.SnapshotThenSequence(),

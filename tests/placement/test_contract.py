@@ -13,6 +13,7 @@ from strobe.placement import (
     BySnapshot,
     Chunks,
     Hash,
+    LoadAware,
     Metis,
     MetisPerSnapshot,
     Placed,
@@ -39,6 +40,7 @@ PLACEMENTS: list[Placement] = [
     Chunks(),
     Chunks(assign="score", refine=False),
     Chunks(assign="cells", per_rank=2),
+    LoadAware(),
     Replicated(),
 ]
 VIEWS: dict[str, tuple[Callable[[DynamicGraph], DynamicGraph], Callable[[PlainGraph], PlainGraph]]] = {

@@ -68,10 +68,10 @@ def test_a_calibration_says_what_passes_steps_and_sums_cost() -> None:
 def test_weights_are_those_that_ranks_agree_on() -> None:
     learned = sum(p.numel() for module in job_of().make() for p in module.parameters())
     for precision, size in (("float32", 4), ("float64", 8)):
-        assert Calibration.of(invented(6), job_of(precision=precision), 1.0).weight_bytes == size * learned
+        assert Calibration.of(invented(6), job_of(precision=precision), 1.0, 0.0).weight_bytes == size * learned
     frozen = Noisy(2)
     frozen.convolution.requires_grad_(False)
-    some, every = (Calibration.of(invented(6), job_of(each), 1.0).weight_bytes for each in (frozen, Noisy(2)))
+    some, every = (Calibration.of(invented(6), job_of(each), 1.0, 0.0).weight_bytes for each in (frozen, Noisy(2)))
     assert every - some == 4 * sum(p.numel() for p in frozen.convolution.parameters())
 
 
@@ -86,25 +86,34 @@ def test_nobody_draws_other_random_numbers_afterwards() -> None:
 
 
 def test_an_error_needs_more_passes_than_a_line_has_numbers() -> None:
-    assert Calibration.of(invented(4), job_of(), 1.0).error == 0
+    assert Calibration.of(invented(4), job_of(), 1.0, 0.0).error == 0
     off = invented(6)
     off.seconds[3] *= 2
-    assert Calibration.of(off, job_of(), 1.0).error == pytest.approx(off.error)
+    assert Calibration.of(off, job_of(), 1.0, 0.0).error == pytest.approx(off.error)
     assert off.error > 0
 
 
-def test_a_latency_and_a_bandwidth_come_from_sums_of_few_and_of_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    def invented_s(comm: Comm, num_bytes: int, often: int) -> float:
-        """A ring of 3 ranks: 4 rounds of 10 µs, and of a third of the bytes at 1 GB/s."""
-        return 4 * (1e-5 + num_bytes / 3 / 1e9)
+def test_a_latency_and_a_bandwidth_come_from_few_and_from_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    def invented_s(comm: Comm, num_rows: int, often: int, device: torch.device) -> float:
+        """10 µs, and rows of 32 numbers at 1 GB/s."""
+        return 1e-5 + num_rows * 128 / 1e9
 
-    monkeypatch.setattr(calibration, "_sum_s", invented_s)
-    (found, *others) = as_threads(calibration._network, 3)
+    monkeypatch.setattr(calibration, "_pass_on_s", invented_s)
+    (found, *others) = as_threads(lambda comm: calibration._network(comm, torch.device("cpu")), 3)
     assert others == [found, found]
     assert found.ranks_per_host == 3
     assert found.inside == pytest.approx(1e9, rel=1e-4)
-    assert found.inside_latency_s == pytest.approx(1e-5, rel=1e-3)
-    assert found.sum_s(3e6, 3) == pytest.approx(4 * (1e-5 + 1e-3), rel=1e-3)
+    assert found.inside_latency_s == pytest.approx(1e-5, rel=0.02)
+
+
+def test_rows_are_passed_on_by_all_ranks_at_once() -> None:
+    def work(comm: Comm) -> tuple[float, dict[str, int]]:
+        seconds = calibration._pass_on_s(comm, 5, 3, torch.device("cpu"))
+        return seconds, {kind: rows for (_, kind), rows in comm.ledger.rows_sent.items()}
+
+    for seconds, sent in as_threads(work, 3):
+        assert seconds > 0
+        assert sent == {"setup": 15}
 
 
 def test_ranks_are_timed_together() -> None:

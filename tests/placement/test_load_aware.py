@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strobe.engine.choice import choose_model
+from strobe.engine.trace import sparse_products
+from strobe.engine.work import work_of
+from strobe.errors import OptionError
+from strobe.graph import DynamicGraph, from_edges
+from strobe.graph.synthetic import Social
+from strobe.ops.csr import FloatArray
+from strobe.placement import Hash, LoadAware, Work
+from strobe.placement.load_aware import dealt, walks
+from strobe.plan import Plan
+from tests.engine.runs import small_graph
+from tests.graphs import AWKWARD, PlainGraph, dynamic_graphs
+from tests.placement.cases import owned
+
+FIRST = [(0, 1), (2, 1), (2, 0), (0, 3), (2, 3)]
+SECOND = [(0, 1), (2, 1), (0, 2), (0, 3), (2, 3)]
+
+
+@pytest.fixture
+def example() -> DynamicGraph:
+    """Figure 4 of Song et al. 2024, as far as its text tells it: v1 to v4 are nodes 0 to 3.
+
+    Told: in the first snapshot v2 reads v1 and v3, and v3 again in two steps, so v1 reads v3, and v3 nothing. In the
+    second v2 has the same load. v2 has 10 in all, v4 has 10, v1 and v3 together 4, and each half of it, or 12 and 12
+    could not come out. Assumed: in the second snapshot v1 and v3 change parts; v4 always reads the same as v2.
+    """
+    return from_edges([np.array(edges).T for edges in (FIRST, SECOND)], num_nodes=4)
+
+
+def of_parts(loads: FloatArray, *parts: list[int]) -> list[float]:
+    return [float(loads[part].sum()) for part in parts]
+
+
+def test_a_vertex_has_the_load_of_the_papers_second_example(example: DynamicGraph) -> None:
+    v2 = 1
+    assert walks(example[:1], 2)[v2] == 2 + (2 + 1)
+    assert walks(example[1:], 2)[v2] == 5
+    assert walks(example, 2).tolist() == [2, 10, 2, 10]
+
+
+def test_ranks_have_the_loads_of_the_papers_third_example(example: DynamicGraph) -> None:
+    loads = walks(example, 2)
+    assert of_parts(loads, [0, 2], [1, 3]) == [4, 20], "by turns in order of number, which the paper calls hash"
+    assert of_parts(loads, [0, 1, 2], [3]) == [14, 10], "the paper's cut with few edges"
+    placed = LoadAware(layers=2).place(example, [], 2)
+    assert of_parts(loads, *([v for v in range(4) if placed.of_node[v] == rank] for rank in range(2))) == [12, 12]
+
+
+def walks_to(plain: PlainGraph, t: int, node: int, length: int) -> int:
+    """Walks along so many arcs that end in a cell, counted one by one."""
+    if not length:
+        return 1
+    return sum(walks_to(plain, t, source, length - 1) for end, source, _ in plain.arcs(t) if end == node)
+
+
+@given(dynamic_graphs(carried=False, max_edges=6), st.integers(0, 3))
+def test_loads_count_walks_up_to_every_layer(plain: PlainGraph, layers: int) -> None:
+    expected = [
+        sum(
+            walks_to(plain, t, node, length)
+            for t in range(len(plain.snapshots))
+            for layer in range(1, layers + 1)
+            for length in range(1, layer + 1)
+        )
+        for node in range(plain.num_nodes)
+    ]
+    assert walks(plain.build(), layers).tolist() == expected
+
+
+all_loads = st.lists(st.integers(0, 1000).map(float), max_size=40)
+
+
+@given(all_loads, st.integers(1, 6))
+def test_loads_of_ranks_differ_by_the_heaviest_nodes_at_most(loads: list[float], num_ranks: int) -> None:
+    ranks = dealt(np.array(loads), num_ranks)
+    held = np.bincount(ranks, loads, num_ranks)
+    assert held.max() - held.min() <= max(loads, default=0)
+    numbers = np.bincount(ranks, minlength=num_ranks)
+    assert numbers.max() - numbers.min() <= 1
+
+
+def test_nodes_are_dealt_by_load_there_and_back_and_of_equals_by_id() -> None:
+    assert dealt(np.array([5.0, 9, 5, 1, 7, 5, 0]), 2).tolist() == [1, 0, 0, 1, 1, 0, 1]
+
+
+@given(all_loads, st.integers(0, 50), st.integers(1, 6))
+def test_nodes_without_load_change_nothing_for_the_others(loads: list[float], more: int, num_ranks: int) -> None:
+    padded = dealt(np.array([*(load + 1 for load in loads), *[0.0] * more]), num_ranks)
+    assert padded[: len(loads)].tolist() == dealt(np.array(loads) + 1, num_ranks).tolist()
+
+
+@given(dynamic_graphs(carried=False), st.integers(1, 5), st.integers(1, 3))
+def test_every_cell_has_one_owner_the_same_every_time(plain: PlainGraph, num_ranks: int, layers: int) -> None:
+    graph = plain.build()
+    first, again = (LoadAware(layers=layers).place(graph, [], num_ranks, seed=seed) for seed in (0, 7))
+    owners = owned(graph, first)
+    assert list(owners) == plain.cells()
+    assert set(owners.values()) <= set(range(num_ranks))
+    assert owned(graph, again) == owners
+    assert first.whole_sequences
+
+
+@pytest.mark.parametrize("name", AWKWARD)
+def test_awkward_graphs_are_even(name: str) -> None:
+    graph = AWKWARD[name].build()
+    loads = walks(graph, 2)
+    for num_ranks in (1, 2, 10):
+        placed = LoadAware(layers=2).place(graph, [range(len(graph))], num_ranks)
+        held = np.bincount(placed.of_node, loads, num_ranks)
+        assert held.max() - held.min() <= loads.max(initial=0)
+
+
+def test_hubs_are_spread_where_a_hash_takes_its_chance() -> None:
+    graph = Social(nodes=400, snapshots=6, edges=2_000).write()
+    loads, uneven = walks(graph, 2), []
+    for placement in (LoadAware(layers=2), Hash()):
+        held = np.bincount(placement.place(graph, [], 4).of_node, loads, 4)
+        uneven.append(held.max() / held.mean())
+    assert uneven[0] < 1.02 < 1.1 < uneven[1]
+
+
+def test_as_many_layers_are_counted_as_the_model_has_products() -> None:
+    graph = Social(nodes=60, snapshots=3, edges=150, seed=2).write()
+    one, two = (LoadAware(layers=layers).place(graph, [], 3).of_node.tolist() for layers in (1, 2))
+    assert one != two
+    assert LoadAware().place(graph, [], 3).of_node.tolist() == one, "nobody knows: one"
+    assert LoadAware().place(graph, [], 3, work=Work(hops=2)).of_node.tolist() == two
+    assert LoadAware(layers=1).place(graph, [], 3, work=Work(hops=2)).of_node.tolist() == one
+    assert LoadAware.wants_work
+
+
+@pytest.mark.parametrize(
+    ("model", "options"), [("wd-gcn", {"layers": 3}), ("tgcn", {"layers": 2}), ("dcrnn", {}), ("evolvegcn-o", {})]
+)
+def test_the_engine_tells_how_far_a_model_reads(model: str, options: dict[str, int]) -> None:
+    choice, graph = choose_model(model, options), small_graph()
+    told = work_of(choice, graph, Plan().exchange, torch.float32).hops
+    assert told == sparse_products(choice, graph) > 0
+
+
+def test_a_model_without_products_leaves_nodes_in_order() -> None:
+    assert LoadAware().place(small_graph(), [], 2, work=Work(hops=0)).of_node[:5].tolist() == [0, 1, 1, 0, 0]
+
+
+def test_loads_need_a_layer() -> None:
+    with pytest.raises(OptionError, match="at least 1 layer, not 0"):
+        LoadAware(layers=0)
