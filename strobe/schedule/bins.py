@@ -20,6 +20,9 @@ Bins = list[list[int]]
 SAME = 1e-9
 """Sums that differ by less, as a part of them, differ only in the order of adding."""
 
+EXCHANGES = 20
+"""Exchanges per rank that even out an epoch, at most."""
+
 SIZES = 200
 """Sizes that times are rounded down to, at most: each costs a look at all batches."""
 
@@ -49,22 +52,43 @@ def solved(bins: Bins, costs: Costs, num_ranks: int, bound: float, by: str) -> S
 def steps_of(bins: Bins, costs: Costs, num_ranks: int) -> Steps:
     """The shortest schedule of these bins, about in order of time: steps by the mean number of their batches.
 
-    In a step the longest bin goes to the rank that had least to do so far, so that ranks are even over the epoch.
+    Who has which bin of a step does not matter to the length; bins are given so that ranks are even over the epoch.
     """
     loads = np.array([costs.seconds[batches].sum() for batches in bins])
     order = sorted(range(len(bins)), key=lambda b: (-loads[b], bins[b]))
     runs = [order[first : first + num_ranks] for first in range(0, len(order), num_ranks)]
     runs.sort(key=lambda run: float(np.mean([batch for b in run for batch in bins[b]])))
-    done = np.zeros(num_ranks)
-    steps: Steps = []
-    for run in runs:
-        ranks = np.argsort(done, kind="stable")[: len(run)]
-        step: list[list[int]] = [[] for _ in range(num_ranks)]
-        for b, rank in zip(run, ranks.tolist(), strict=True):
-            step[rank] = sorted(bins[b])
-            done[rank] += loads[b]
-        steps.append(step)
-    return steps
+    given = _given([loads[run] for run in runs], num_ranks)
+    return [
+        [sorted(bins[run[k]]) if k < len(run) else [] for k in ranks] for run, ranks in zip(runs, given, strict=True)
+    ]
+
+
+def _given(steps: Sequence[FloatArray], num_ranks: int) -> list[list[int]]:
+    """For every step and rank the number of its bin in the step, of those beyond the last it has none.
+
+    At first the longest goes to the rank that had least so far; then the fullest rank and the emptiest exchange what
+    they have in one step, as long as that brings them nearer to each other.
+    """
+    load = np.zeros((len(steps), num_ranks))
+    bins = np.zeros((len(steps), num_ranks), np.int64)
+    total = np.zeros(num_ranks)
+    for number, step in enumerate(steps):
+        ranks = np.argsort(total, kind="stable")
+        bins[number, ranks] = np.arange(num_ranks)
+        load[number, ranks[: len(step)]] = step
+        total += load[number]
+    for _ in range(EXCHANGES * num_ranks if len(steps) else 0):
+        full, empty = int(total.argmax()), int(total.argmin())
+        apart = total[full] - total[empty]
+        more = load[:, full] - load[:, empty]
+        number = int(np.abs(apart - 2 * more).argmin())
+        if abs(apart - 2 * more[number]) >= apart * (1 - SAME):
+            break
+        for each in (load, bins):
+            each[number, [full, empty]] = each[number, [empty, full]]
+        total[[full, empty]] += [-more[number], more[number]]
+    return bins.tolist()
 
 
 def lower_bound(costs: Costs, num_ranks: int, limit: int) -> float:

@@ -64,3 +64,18 @@ def test_the_cost_is_that_of_the_steps_and_never_below_the_bound(kind: str) -> N
     costs = Costs(draw(kind, 13), 0.1)
     told = solved([[batch] for batch in range(13)], costs, 4, bound=1e9, by="hand")
     assert told.cost == told.bound == costs.of(told.steps)
+
+
+@given(st.integers(1, 30), st.integers(2, 5), st.integers(0, 9))
+def test_no_exchange_between_the_fullest_and_the_emptiest_rank_would_even_them_out(
+    num: int, num_ranks: int, seed: int
+) -> None:
+    seconds = np.random.default_rng(seed).uniform(0.1, 1.0, num)
+    costs = Costs(seconds)
+    steps = steps_of([[batch] for batch in range(num)], costs, num_ranks)
+    loads = np.array([costs.loads(step) for step in steps])
+    total = loads.sum(axis=0)
+    full, empty = int(total.argmax()), int(total.argmin())
+    apart = total[full] - total[empty]
+    for more in loads[:, full] - loads[:, empty]:
+        assert abs(apart - 2 * more) >= apart * (1 - 1e-6)
