@@ -146,13 +146,13 @@ def measure(
     began = perf_counter()
     found: list[tuple[Window, float, float]] = []
     with apart(job) as (model, head), torch.enable_grad():
-        run = partial(_pass, job, model, head)
+        run = partial(one_pass, job, model, head)
         for part in parts:
             if progress is not None:
                 progress.stage("timing passes", len(found), len(parts))
             if found and perf_counter() - began + 2 * _FEWEST_RUNS * found[-1][1] > seconds:
                 break
-            window = _window(job, part)
+            window = window_over(job, part)
             whole = steady(partial(run, window))
             found.append((window, whole, _in_time(model, window, whole) if stages else 0.0))
         if not found:
@@ -188,8 +188,8 @@ def line_over(line: Linear, job: Job) -> FloatArray:
 def pass_bytes(job: Job, part: Batch) -> int:
     """The most bytes that tensors of a pass over a part have at a time."""
     with apart(job) as (model, head), torch.enable_grad():
-        window = _window(job, part)
-        return peak_bytes_of(lambda: _pass(job, model, head, window), job.device)
+        window = window_over(job, part)
+        return peak_bytes_of(lambda: one_pass(job, model, head, window), job.device)
 
 
 def steady(run: Callable[[], float]) -> float:
@@ -208,12 +208,14 @@ def _by_the_clock(run: Callable[[], object]) -> float:
     return perf_counter() - began
 
 
-def _window(job: Job, part: Batch) -> Window:
+def window_over(job: Job, part: Batch) -> Window:
+    """The window of a part, as one rank that has all of it would run it."""
     sharing = Sharing(job.problem.graph, device=job.device, dtype=job.settings.dtype)
     return window_of(sharing, replace(part, carries=False), job.settings.recompute)
 
 
-def _pass(job: Job, model: nn.Module, head: nn.Module, window: Window) -> float:
+def one_pass(job: Job, model: nn.Module, head: nn.Module, window: Window) -> float:
+    """Seconds of a pass, there and back."""
     began = clock(job.device)
     questions = ask(job.problem, window, 0)
     loss, _ = window_loss(model, head, job.problem, window, None, questions)

@@ -234,7 +234,7 @@ def test_without_time_the_largest_are_left_out() -> None:
 def test_every_batch_is_told_along_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
     job = job_of(plan="psg")
     sizes = np.array([part_sizes(job.problem.graph, part) for part in job.batches])
-    monkeypatch.setattr(pass_times, "_pass", lambda job, model, head, window: _cost(window))
+    monkeypatch.setattr(pass_times, "one_pass", lambda job, model, head, window: _cost(window))
     assert predicted_seconds(job) == pytest.approx(1e-5 * sizes[:, 0] + 3e-6 * sizes[:, 1] + 0.01)
 
 
