@@ -223,20 +223,15 @@ def _balanced(case: tuple[str, DynamicGraph, str]) -> dict[str, Any]:
 
 
 def timed_twice(job: Job) -> list[PassTimes]:
-    """Seconds of all groups, twice: of twelve passes in a row the fastest of every other one, and of the rest. So what
-    slows this machine down for a while is in both; ranks that run side by side are slow together, too."""
-    graph, took = job.problem.graph, []
+    """Seconds of all groups, twice: of ten rounds over all of them the fastest of every other one, and of the rest.
+    Rounds, because this machine is slow for a while now and then, which no group should bear alone."""
+    graph = job.problem.graph
     with apart(job) as (model, head):
-        for batch in job.batches:
-            window = window_over(job, batch)
-            seconds = [one_pass(job, model, head, window) for _ in range(13)][1:]
-            took.append((min(seconds[::2]), min(seconds[1::2])))
+        windows = [window_over(job, batch) for batch in job.batches]
+        took = [[one_pass(job, model, head, window) for window in windows] for _ in range(11)][1:]
     cells, arcs, snapshots = np.array([part_sizes(graph, batch) for batch in job.batches]).T
-    nothing = np.zeros(len(took))
-    return [
-        PassTimes(cells=cells, arcs=arcs, snapshots=snapshots, seconds=np.array(side), in_time=nothing)
-        for side in zip(*took, strict=True)
-    ]
+    sizes = {"cells": cells, "arcs": arcs, "snapshots": snapshots, "in_time": np.zeros(len(windows))}
+    return [PassTimes(**sizes, seconds=np.array(took[side::2]).min(axis=0)) for side in range(2)]
 
 
 def epochs(record: Record, quick: bool) -> None:

@@ -358,11 +358,12 @@ def dygnex_balance() -> list[str]:
     rows = [
         f"| {' | '.join(key.split('/'))} | "
         + " | ".join(f"{case[way][0]:.2f} | {case[way][1]:.3f}" for way in ways)
-        + f" | {case['error']:.1%} |"
+        + f" | {case['error']:.1%} | {case['noise']:.1%} |"
         for key, case in found.items()
     ]
     header = " | ".join(f"{way}: imbalance | length" for way in ways)
-    return [f"| graph | model | {header} | error of the line |", "|---" * (2 * len(ways) + 3) + "|", *rows]
+    columns = 2 * len(ways) + 4
+    return [f"| graph | model | {header} | error of the line | both times apart |", "|---" * columns + "|", *rows]
 
 
 def dygnex_epochs() -> list[str]:

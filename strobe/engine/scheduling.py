@@ -88,7 +88,7 @@ class Scheduling:
         if found["costs"] is None:
             return
         costs = Costs(np.array(found["costs"][0]), found["costs"][1])
-        if len(found["steps"][0]) == self._job.comm.num_ranks:
+        if all(len(step) == self._job.comm.num_ranks for step in found["steps"][:1]):
             self.costs, self.steps = costs, found["steps"]
         else:
             self._decide(costs)
