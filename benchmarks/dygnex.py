@@ -271,7 +271,7 @@ def _ranks() -> int:
 
 def _added(run: Run, after: list[float]) -> float:
     """Seconds that a run would not have spent with a schedule known from the start: watched epochs are longer, and
-    solving takes its time, here measured again from the same seconds."""
+    solving takes its time, measured here for as many groups that grow."""
     watched = sum(line["train_s"] - statistics.median(after) for line in run.history if "watched" in line)
     schedule = run.job.plan.schedule
     costs = growing(len(run.job.batches))
