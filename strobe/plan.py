@@ -55,6 +55,11 @@ class Plan:
         """Whether it trains as one rank would with the same batches."""
         return all(choice.exact for _, choice in self.axes())
 
+    @property
+    def own_batches(self) -> bool:
+        """Whether a batch is computed whole by one rank; else all ranks share every batch."""
+        return "batches per rank" in self.batching.gives
+
     def conflicts(self, num_ranks: int) -> list[Conflict]:
         """What does not go together on so many ranks."""
         facts: set[Fact] = {fact for _, choice in self.axes() for fact in choice.gives}

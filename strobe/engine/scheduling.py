@@ -17,7 +17,7 @@ from strobe.engine.summary import duration
 from strobe.graph import DynamicGraph
 from strobe.numbers import number_of
 from strobe.ops.csr import FloatArray, IntArray
-from strobe.placement.work import CELL_LOAD
+from strobe.placement.work import Sizes, counted
 from strobe.schedule import Costs, InOrder, Steps
 
 
@@ -31,7 +31,7 @@ class Scheduling:
     def __init__(self, job: Job, remembered: dict[str, Any] | None = None) -> None:
         self._job = job
         self._schedule = job.plan.schedule
-        self.shared = "batches per rank" not in job.plan.batching.gives
+        self.shared = not job.plan.own_batches
         self._epochs: list[list[float]] = []
         self._agreed: list[float] = []
         self.costs: Costs | None = None
@@ -105,9 +105,8 @@ class Scheduling:
 
     def _known(self) -> Costs:
         """What is known of batches before any has run."""
-        cells, arcs = batch_sizes(self._job.problem.graph, self._job.batches)
         if self.counts:
-            return Costs((CELL_LOAD * cells + arcs).astype(np.float64))
+            return Costs(batch_loads(self._job.problem.graph, self._job.batches))
         from strobe.planner.pass_times import predicted_seconds
 
         return Costs(predicted_seconds(self._job))
@@ -146,6 +145,12 @@ def batch_sizes(graph: DynamicGraph, batches: Sequence[Batch]) -> tuple[IntArray
     bounds = np.array([(batch.times.start, batch.times.stop) for batch in batches], np.int64).reshape(-1, 2)
     first, last = bounds.T
     return graph.cell_ptr[last] - graph.cell_ptr[first], arcs[last] - arcs[first]
+
+
+def batch_loads(graph: DynamicGraph, batches: Sequence[Batch]) -> FloatArray:
+    """What every batch of whole snapshots costs, counted in arcs, [B]."""
+    cells, arcs = batch_sizes(graph, batches)
+    return counted(Sizes(cells, arcs, sequences=cells))
 
 
 def timed(ran: Sequence[Sequence[Ran]], num_batches: int) -> tuple[list[float], float]:

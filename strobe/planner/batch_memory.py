@@ -9,11 +9,10 @@ import numpy as np
 import torch
 
 from strobe.engine.job import Job
-from strobe.engine.scheduling import batch_sizes
+from strobe.engine.scheduling import batch_loads, batch_sizes
 from strobe.errors import OptionError
 from strobe.numbers import file_size
 from strobe.ops.csr import FloatArray
-from strobe.placement.work import CELL_LOAD
 from strobe.planner.pass_times import apart, pass_bytes
 
 _CELL_BYTES, _ARC_BYTES = 512, 64
@@ -25,7 +24,7 @@ _FEWEST_COLUMNS = 32
 
 def check_memory(job: Job) -> None:
     """Refuses a job with a batch that does not fit into what a rank has, naming the batch."""
-    if "batches per rank" not in job.plan.batching.gives or not job.batches:
+    if not job.plan.own_batches or not job.batches:
         return
     room = free_bytes(job.device)
     if at_most(job).max() < room / 2:
@@ -56,8 +55,7 @@ def predicted_bytes(job: Job) -> FloatArray:
 
     Both have as many snapshots as a batch can have: what is kept of each of them would else be taken for the cells'.
     """
-    cells, arcs = batch_sizes(job.problem.graph, job.batches)
-    loads = (CELL_LOAD * cells + arcs).astype(np.float64)
+    loads = batch_loads(job.problem.graph, job.batches)
     lengths = np.array([len(batch.times) for batch in job.batches])
     longest = np.flatnonzero(lengths == lengths.max())
     order = longest[np.argsort(loads[longest], kind="stable")]

@@ -93,7 +93,7 @@ def spread(job: Job, most: int = SAMPLES) -> list[Batch]:
     Of stretches some have only a part of the nodes: fewer cells a snapshot and fewer arcs a cell, or nothing could
     tell what each of them costs.
     """
-    parts = job.batches if "batches per rank" in job.plan.batching.gives else _stretches(job)
+    parts = job.batches if job.plan.own_batches else _stretches(job)
     sizes = [_size(job.problem.graph, part) for part in parts]
     order = [k for k in np.argsort(sizes, kind="stable") if sizes[k]]
     chosen = np.unique(np.linspace(0, max(len(order) - 1, 0), min(most, len(order))).round().astype(np.int64))

@@ -105,8 +105,7 @@ def simulate(
 
 def _passes(job: Job) -> tuple[range, ...] | None:
     """The same for jobs whose passes are timed on the same parts."""
-    own = "batches per rank" in job.plan.batching.gives
-    return tuple(batch.times for batch in job.batches) if own else None
+    return tuple(batch.times for batch in job.batches) if job.plan.own_batches else None
 
 
 def _together(ranks: Sequence[int], network: Network | None) -> int:

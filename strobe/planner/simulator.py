@@ -24,12 +24,11 @@ from strobe.engine.job import Job
 from strobe.engine.partition_shares import PlacedJob, calls_over, chosen_cells
 from strobe.engine.predicted import Imagined
 from strobe.engine.progress import Progress
-from strobe.engine.scheduling import batch_sizes
+from strobe.engine.scheduling import batch_loads
 from strobe.engine.traffic import Traffic
 from strobe.exchange import Relay, Shuffle
 from strobe.exchange.legs import num_groups
 from strobe.ops.csr import FloatArray, IntArray
-from strobe.placement.work import CELL_LOAD
 from strobe.planner.calibration import Calibration
 from strobe.planner.network import Network
 from strobe.planner.pass_times import line_over
@@ -101,7 +100,7 @@ class Simulator:
         """An epoch on so many ranks."""
         job = replace(self.job, comm=Imagined(0, num_ranks))
         job.plan.check(num_ranks)
-        if "batches per rank" in job.plan.batching.gives:
+        if job.plan.own_batches:
             return self._of_own_batches(job)
         return self._of_shared_batches(job)
 
@@ -140,8 +139,7 @@ class Simulator:
         """What a schedule would know of them."""
         wants = self.job.plan.schedule.wants
         if wants == "counted":
-            cells, arcs = batch_sizes(self.job.problem.graph, self.job.batches)
-            return Costs((CELL_LOAD * cells + arcs).astype(np.float64))
+            return Costs(batch_loads(self.job.problem.graph, self.job.batches))
         return Costs(costs.seconds) if wants == "predicted" else costs
 
     def _of_shared_batches(self, job: Job) -> Simulated:
