@@ -12,7 +12,7 @@ from strobe.cli.console import out
 from strobe.cli.data import DataDirOption
 from strobe.cli.option_groups import grouped, said
 from strobe.cli.plan_options import RANKS_PANEL, DeadlineOption, read_plan, split_plans
-from strobe.cli.run_options import TRAIN_PANEL, AsJsonOption, QuietOption
+from strobe.cli.run_options import TRAIN_PANEL, AsJsonOption, GraphArgument, QuietOption
 from strobe.cli.train import RunInterruptedError
 from strobe.cli.training_options import USUAL_MODEL, MachineOptions, TrainingOptions, WhatOptions
 from strobe.errors import OptionError
@@ -25,12 +25,7 @@ if TYPE_CHECKING:
 
 @grouped
 def compare(
-    graph: Annotated[
-        str,
-        typer.Argument(
-            metavar="GRAPH", help="The directory of a saved graph, or the name of a data set.", show_default=False
-        ),
-    ],
+    graph: GraphArgument,
     *,
     plans: Annotated[
         str,

@@ -12,9 +12,9 @@ from rich.text import Text
 from strobe.cli.console import out
 from strobe.cli.data import DataDirOption
 from strobe.cli.option_groups import grouped
-from strobe.cli.picture import check_place, write_picture
+from strobe.cli.picture import check_place, picture_option, write_picture
 from strobe.cli.plan_options import RANKS_PANEL, vary
-from strobe.cli.run_options import AsJsonOption, DeviceOption, QuietOption
+from strobe.cli.run_options import AsJsonOption, DeviceOption, GraphArgument, QuietOption, SeedOption, WindowOption
 from strobe.cli.training_options import WhatOptions
 
 if TYPE_CHECKING:
@@ -25,12 +25,7 @@ USUAL_PICTURE = Path("partition.svg")
 
 @grouped
 def partition(
-    graph: Annotated[
-        str,
-        typer.Argument(
-            metavar="GRAPH", help="The directory of a saved graph, or the name of a data set.", show_default=False
-        ),
-    ],
+    graph: GraphArgument,
     *,
     by: Annotated[
         str,
@@ -63,18 +58,9 @@ def partition(
         ),
     ] = None,
     what: WhatOptions,
-    window: Annotated[int | None, typer.Option(help="Snapshots per step, as in training.", show_default="all")] = None,
-    seed: Annotated[int | None, typer.Option(help="Of what is drawn at random.", show_default="0")] = None,
-    picture: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="FILE",
-            help="Where the picture goes, an SVG.",
-            show_default=f"{USUAL_PICTURE}; with --json none",
-        ),
-    ] = None,
+    window: WindowOption = None,
+    seed: SeedOption = None,
+    picture: Annotated[Path | None, picture_option(USUAL_PICTURE)] = None,
     device: DeviceOption = None,
     data_dir: DataDirOption = None,
     as_json: AsJsonOption = False,

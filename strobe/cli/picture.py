@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import typer
 from rich.text import Text
 
 from strobe.atomic import write_whole
 from strobe.cli.console import err
 from strobe.errors import OptionError
+
+
+def picture_option(usual: Path) -> Any:
+    """Where a command's picture goes; ``usual`` is its name."""
+    help, usually = "Where the picture goes, an SVG.", f"{usual}; with --json none"
+    return typer.Option("--out", "-o", metavar="FILE", help=help, show_default=usually)
 
 
 def check_place(path: Path, usual: Path) -> None:

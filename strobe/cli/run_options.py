@@ -19,6 +19,16 @@ MACHINE_PANEL = "Machine"
 RunArgument = Annotated[
     Path, typer.Argument(metavar="RUN", help="The directory of a run, made by `strobe train`.", show_default=False)
 ]
+GraphArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="GRAPH", help="The directory of a saved graph, or the name of a data set.", show_default=False
+    ),
+]
+WindowOption = Annotated[
+    int | None, typer.Option("--window", help="Snapshots per step, as in training.", show_default="all")
+]
+SeedOption = Annotated[int | None, typer.Option("--seed", help="Of what is drawn at random.", show_default="0")]
 GraphOption = Annotated[
     str | None,
     typer.Option(

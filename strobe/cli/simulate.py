@@ -12,9 +12,9 @@ from rich.text import Text
 from strobe.cli.console import out
 from strobe.cli.data import DataDirOption
 from strobe.cli.option_groups import grouped, said
-from strobe.cli.picture import check_place, write_picture
+from strobe.cli.picture import check_place, picture_option, write_picture
 from strobe.cli.plan_options import RANKS_PANEL, read_plan, split_plans
-from strobe.cli.run_options import AsJsonOption, QuietOption
+from strobe.cli.run_options import AsJsonOption, GraphArgument, QuietOption, SeedOption, WindowOption
 from strobe.cli.training_options import MachineOptions, WhatOptions
 from strobe.errors import OptionError
 
@@ -31,12 +31,7 @@ MOST_RANKS = 16_384
 
 @grouped
 def simulate(
-    graph: Annotated[
-        str,
-        typer.Argument(
-            metavar="GRAPH", help="The directory of a saved graph, or the name of a data set.", show_default=False
-        ),
-    ],
+    graph: GraphArgument,
     *,
     plans: Annotated[
         str,
@@ -65,18 +60,9 @@ def simulate(
         ),
     ] = "10gbit",
     what: WhatOptions,
-    window: Annotated[int | None, typer.Option(help="Snapshots per step, as in training.", show_default="all")] = None,
-    seed: Annotated[int | None, typer.Option(help="Of what is drawn at random.", show_default="0")] = None,
-    picture: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="FILE",
-            help="Where the picture goes, an SVG.",
-            show_default=f"{USUAL_PICTURE}; with --json none",
-        ),
-    ] = None,
+    window: WindowOption = None,
+    seed: SeedOption = None,
+    picture: Annotated[Path | None, picture_option(USUAL_PICTURE)] = None,
     machine: MachineOptions,
     data_dir: DataDirOption = None,
     as_json: AsJsonOption = False,
