@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import is_dataclass
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -19,9 +18,7 @@ _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: 
 
 def hints_of(maker: Callable[..., Any], *leave_out: str) -> dict[str, Any]:
     """The options of a class with their types, but for some."""
-    # Fields that a dataclass inherits are told in the words of another module: only the class knows which.
-    by_init = isinstance(maker, type) and not is_dataclass(maker)
-    hints = get_type_hints(maker.__init__ if by_init else maker)
+    hints = get_type_hints(maker.__init__ if isinstance(maker, type) else maker)  # type: ignore[misc]
     return {name: hints[name] for name in inspect.signature(maker).parameters if name not in leave_out}
 
 

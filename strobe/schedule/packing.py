@@ -1,6 +1,6 @@
 """Batches of several windows in a step, so that all ranks end it together."""
 
-from __future__ import annotations
+# No annotations from __future__: the choices below have these fields too, and their modules do not know Known.
 
 from abc import abstractmethod
 from dataclasses import dataclass
