@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from strobe.comm import Arrival, Comm, Ledger
+from strobe.comm import Arrival, Comm, Ledger, Line
 
 Result = TypeVar("Result")
 DEADLINE_S = 20.0
@@ -26,6 +26,7 @@ class Hub:
         self.boxes: dict[tuple[int, int, int], Queue[Tensor]] = defaultdict(Queue)
         self.gate = threading.Barrier(num_ranks, timeout=DEADLINE_S)
         self.table: list[Any] = [None] * num_ranks
+        self.lines: dict[tuple[int, int], Queue[int]] = defaultdict(Queue)
         self.later: dict[int, dict[int, Tensor]] = defaultdict(dict)
         self.lock = threading.Lock()
 
@@ -35,7 +36,7 @@ class ThreadComm(Comm):
 
     def __init__(self, hub: Hub, rank: int) -> None:
         self.rank, self.num_ranks, self.ledger, self._hub = rank, hub.num_ranks, Ledger(), hub
-        self._sums = 0
+        self._sums = self._lines = 0
 
     def send(self, to: int, rows: Tensor, *, kind: str, tag: int = 0) -> None:
         assert len(rows), "empty messages are not sent"
@@ -57,6 +58,7 @@ class ThreadComm(Comm):
 
     def sum(self, values: Tensor, *, kind: str) -> Tensor:
         everyone: list[Tensor] = self.gather(values.detach(), kind=kind)
+        assert all(each.shape == values.shape and each.dtype == values.dtype for each in everyone), kind
         total = everyone[0].clone()
         for each in everyone[1:]:
             total += each
@@ -74,11 +76,12 @@ class ThreadComm(Comm):
 
     def gather(self, value: Any, *, kind: str) -> list[Any]:
         self._hub.gate.wait()
-        self._hub.table[self.rank] = value
+        self._hub.table[self.rank] = (kind, value)
         self._hub.gate.wait()
         found = deepcopy(self._hub.table)  # between processes nobody gets what another goes on with
         self._hub.gate.wait()
-        return found
+        assert {each for each, _ in found} == {kind}, "ranks that wait for all others do not wait for the same"
+        return [each for _, each in found]
 
     def collect(self, value: Any, *, kind: str) -> list[Any]:
         everyone = self.gather(value, kind=kind)
@@ -86,6 +89,47 @@ class ThreadComm(Comm):
 
     def share(self, value: Any, *, kind: str) -> Any:
         return self.gather(value, kind=kind)[0]
+
+    def line(self) -> Line:
+        self._lines += 1
+        with self._hub.lock:
+            ears = [self._hub.lines[self._lines, rank] for rank in range(self.num_ranks)]
+        return _ThreadLine(self, ears)
+
+    def close(self) -> None:
+        pass
+
+
+class _ThreadLine(Line):
+    def __init__(self, comm: ThreadComm, ears: list[Queue[int]]) -> None:
+        self._comm, self._ears = comm, ears
+
+    def call(self, word: int) -> None:
+        assert self._comm.rank == 0
+        assert word >= 0
+        for ear in self._ears[1:]:
+            self._comm.ledger.count_sent("calls", 8, 0)
+            ear.put(word)
+
+    def heard(self) -> int | None:
+        assert self._comm.rank
+        return None if self._ears[self._comm.rank].empty() else self.next()
+
+    def next(self) -> int:
+        assert self._comm.rank
+        try:
+            word = self._ears[self._comm.rank].get(timeout=DEADLINE_S)
+        except Empty:
+            raise TimeoutError(f"a word for rank {self._comm.rank}") from None
+        self._comm.ledger.count_received("calls", 8)
+        return word
+
+    def settle(self) -> None:
+        for _ in range(int(DEADLINE_S * 1000)):
+            if all(ear.empty() for ear in self._ears):
+                return
+            threading.Event().wait(0.001)
+        raise TimeoutError("words that nobody hears")
 
     def close(self) -> None:
         pass

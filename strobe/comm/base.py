@@ -25,6 +25,33 @@ class Arrival(ABC):
         """The rows, once they are here."""
 
 
+class Line(ABC):
+    """Rank 0 calls out words, numbers from 0 on; every other rank hears all of them, in order, when it listens.
+
+    Nobody waits for anybody: rank 0 goes on as soon as it has called, others go on where nothing was called yet.
+    """
+
+    @abstractmethod
+    def call(self, word: int) -> None:
+        """On rank 0: says a word to all others; returns before they have heard it."""
+
+    @abstractmethod
+    def heard(self) -> int | None:
+        """On the others: the next word, if it is here already."""
+
+    @abstractmethod
+    def next(self) -> int:
+        """On the others: the next word; waits for it, up to the deadline."""
+
+    @abstractmethod
+    def settle(self) -> None:
+        """On rank 0: waits until all words have been heard."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Hangs up. Words that somebody has not heard are lost to him."""
+
+
 class Comm(ABC):
     """Messages between ranks. Every call has a name and a deadline, and is counted in the ledger."""
 
@@ -67,6 +94,10 @@ class Comm(ABC):
     @abstractmethod
     def share(self, value: Any, *, kind: str) -> Any:
         """Rank 0's value."""
+
+    @abstractmethod
+    def line(self) -> Line:
+        """A line from rank 0 to all others, independent of all other messages; all must ask."""
 
     @abstractmethod
     def close(self) -> None:
@@ -124,6 +155,9 @@ class Alone(Comm):
     def share(self, value: Any, *, kind: str) -> Any:
         return value
 
+    def line(self) -> Line:
+        return Unheard()
+
     def close(self) -> None:
         pass
 
@@ -136,3 +170,28 @@ class Here(Arrival):
 
     def wait(self) -> Tensor:
         return self._values
+
+
+class Unheard(Line):
+    """One rank calls, and nobody is there."""
+
+    def call(self, word: int) -> None:
+        check_word(word)
+
+    def heard(self) -> int | None:
+        raise AssertionError("one rank has nobody to hear from")
+
+    def next(self) -> int:
+        raise AssertionError("one rank has nobody to hear from")
+
+    def settle(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def check_word(word: int) -> None:
+    """A word is what 63 bits can say."""
+    if not 0 <= word < 1 << 63:
+        raise ValueError(f"words of a line are numbers from 0 to 2^63 - 1, not {word}")

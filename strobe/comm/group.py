@@ -16,9 +16,10 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.rendezvous import rendezvous
 
-from strobe.comm.base import Arrival, Comm, CommError
+from strobe.comm.base import Arrival, Comm, CommError, Line
 from strobe.comm.interface import choose_interface
 from strobe.comm.ledger import Ledger
+from strobe.comm.line import GroupLine
 from strobe.comm.round import fresh
 
 DEADLINE_S = 120.0
@@ -33,14 +34,15 @@ class Group(Comm):
         self.device = device
         self.deadline = timedelta(seconds=deadline_s)
         self._leaving: list[tuple[Any, Tensor, str, int]] = []
+        self._lines: list[Line] = []
         # Sums in the background have a group of their own: on one group all must come in the same order.
-        with self._named("joining", "all ranks"):
+        with self.named("joining", "all ranks"):
             self._later = dist.new_group(timeout=self.deadline)
 
     def send(self, to: int, rows: Tensor, *, kind: str, tag: int = 0) -> None:
         rows = rows.detach().contiguous()
         self.ledger.count_sent(kind, rows.numel() * rows.element_size(), len(rows))
-        with self._named(kind, f"sending to rank {to}"):
+        with self.named(kind, f"sending to rank {to}"):
             work = dist.isend(rows, to, tag=tag)
         self._leaving.append((work, rows, kind, to))  # rows stay until they have left
         if len(self._leaving) > 256:
@@ -49,7 +51,7 @@ class Group(Comm):
     def receive(self, source: int, like: Tensor, num_rows: int, *, kind: str, tag: int = 0) -> Arrival:
         rows = torch.empty(num_rows, *like.shape[1:], dtype=like.dtype, device=like.device)
         self.ledger.count_received(kind, rows.numel() * rows.element_size())
-        with self._named(kind, f"asking rank {source}"):
+        with self.named(kind, f"asking rank {source}"):
             work = dist.irecv(rows, source, tag=tag)
         return _Message(self, work, rows, kind, f"from rank {source}")
 
@@ -61,21 +63,21 @@ class Group(Comm):
     def sum(self, values: Tensor, *, kind: str) -> Tensor:
         total = values.detach().clone()
         self._count_both(kind, total)
-        with self._named(kind, "of all ranks"):
+        with self.named(kind, "of all ranks"):
             work = dist.all_reduce(total, async_op=True)
         self.finished(work, kind, "of all ranks", waiting=True)
         return total
 
     def sum_later(self, values: Tensor, *, kind: str) -> Arrival:
         self._count_both(kind, values)
-        with self._named(kind, "of all ranks"):
+        with self.named(kind, "of all ranks"):
             work = dist.all_reduce(values, group=self._later, async_op=True)
         return _Message(self, work, values, kind, "of all ranks")
 
     def largest(self, values: list[float], *, kind: str) -> list[float]:
         most = torch.tensor(values, dtype=torch.float64, device=self.device)
         self._count_both(kind, most)
-        with self._named(kind, "of all ranks"):
+        with self.named(kind, "of all ranks"):
             work = dist.all_reduce(most, dist.ReduceOp.MAX, async_op=True)
         self.finished(work, kind, "of all ranks", waiting=True)
         return [float(value) for value in most.tolist()]
@@ -90,7 +92,7 @@ class Group(Comm):
         self.ledger.count_sent(kind, (self.num_ranks - 1) * len(mine), 0)
         self.ledger.count_received(kind, (self.num_ranks - 1) * len(mine))
         parts = list(everyone.unbind())
-        with self._named(kind, "of all ranks"):
+        with self.named(kind, "of all ranks"):
             work = dist.all_gather(parts, mine, async_op=True)
         self.finished(work, kind, "of all ranks", waiting=True)
         return [
@@ -120,19 +122,26 @@ class Group(Comm):
             self.ledger.count_sent(kind, (self.num_ranks - 1) * size, 0)
         else:
             self.ledger.count_received(kind, size)
-        with self._named(kind, "from rank 0"):
+        with self.named(kind, "from rank 0"):
             work = dist.broadcast(told, 0, async_op=True)
         self.finished(work, kind, "from rank 0", waiting=True)
         return value if self.rank == 0 else pickle.loads(told.cpu().numpy().tobytes())
 
+    def line(self) -> Line:
+        made = GroupLine(self)
+        self._lines.append(made)
+        return made
+
     def close(self) -> None:
         self.settle()
+        for line in self._lines:
+            line.close()
         dist.destroy_process_group()
 
     def finished(self, work: Any, kind: str, whom: str, *, waiting: bool = False) -> None:
         """Waits for an operation, up to the deadline; the time is counted."""
         start = perf_counter()
-        with self._named(kind, whom):
+        with self.named(kind, whom):
             if not work.wait(self.deadline):
                 raise RuntimeError(f"no answer for {self.deadline.total_seconds():g} s")
         self.ledger.seconds["waiting" if waiting else "exposed"] += perf_counter() - start
@@ -144,7 +153,7 @@ class Group(Comm):
         self.ledger.count_received(kind, num_bytes)
 
     @contextmanager
-    def _named(self, kind: str, whom: str) -> Iterator[None]:
+    def named(self, kind: str, whom: str) -> Iterator[None]:
         """Errors of the library below, as ours: which rank, when, doing what, and why."""
         try:
             yield
