@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, get_args
 
 from strobe.batching import Batching
 from strobe.batching import Full as FullBatch
@@ -17,6 +17,9 @@ from strobe.store import Full as FullStore
 from strobe.store import Store
 from strobe.strategy import Fact, Need
 from strobe.sync import AllReduce, Sync
+
+_ON_ONE_RANK: frozenset[Fact] = frozenset(get_args(Fact)) - {"chunks"}
+"""It has everything, and nobody to wait for."""
 
 
 class PlanError(StrobeError):
@@ -64,7 +67,7 @@ class Plan:
         """What does not go together on so many ranks."""
         facts: set[Fact] = {fact for _, choice in self.axes() for fact in choice.gives}
         if num_ranks == 1:
-            facts |= {"whole snapshots", "whole sequences", "replicas", "batches per rank"}
+            facts |= _ON_ONE_RANK
         return [
             Conflict(axis, str(choice), need)
             for axis, choice in self.axes()

@@ -8,9 +8,20 @@ from typing import Any, ClassVar, Literal
 
 from strobe.options import check_options, hints_of
 
-Fact = Literal["whole snapshots", "whole sequences", "replicas", "batches per rank", "chunks"]
+Fact = Literal[
+    "whole snapshots",
+    "whole sequences",
+    "replicas",
+    "inputs at hand",
+    "batches per rank",
+    "free steps",
+    "weights apart",
+    "chunks",
+]
 """What one choice may give and another need: every snapshot, every sequence is on one rank; every rank has all cells;
-every rank has batches of its own; cells are grouped into chunks. On one rank all but the last always hold."""
+a rank reads whatever its batch needs without asking others; every rank has batches of its own; ranks take steps at
+their own pace; between one agreement and the next ranks may have different weights; cells are grouped into chunks. On
+one rank all but the last always hold."""
 
 
 @dataclass(frozen=True)

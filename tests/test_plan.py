@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -11,7 +12,8 @@ from strobe.exchange import Exchange, Halo, Nothing, Relay, Shuffle, Stay
 from strobe.placement import BySnapshot, Chunks, Hash, Replicated, TimeBlocks
 from strobe.plan import Plan, PlanError
 from strobe.registry import AXES
-from strobe.sync import Average
+from strobe.schedule import FreeRunning, InOrder
+from strobe.sync import AllReduce, Average, Sync
 
 TABLE = """\
 store      full
@@ -29,8 +31,10 @@ def test_a_plan_survives_json() -> None:
         exchange=Exchange(structure=Nothing(), time=Relay(groups=3)),
         sync=Average(every=7),
     )
-    assert plan != Plan()
-    assert Plan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
+    free = replace(plan, schedule=FreeRunning(beside=False), sync=Average(every_s=0.5))
+    for each in (plan, free):
+        assert each != Plan()
+        assert Plan.from_json(json.loads(json.dumps(each.to_json()))) == each
 
 
 def test_choices_left_out_of_json_are_the_usual_ones() -> None:
@@ -87,10 +91,36 @@ def test_on_one_rank_everything_goes_together_but_what_is_made_of_chunks() -> No
         assert not missing or (missing == {"chunks"} and placement is not Chunks)
 
 
+def test_ranks_that_run_free_have_batches_and_weights_of_their_own() -> None:
+    """And a clock needs ranks that run free. Each conflict names what mends it."""
+    own = Plan(placement=Replicated(), batching=Groups(), exchange=Exchange(structure=Nothing(), time=Stay()))
+
+    def conflicts(plan: Plan, sync: Sync) -> list[str]:
+        return [str(conflict) for conflict in replace(plan, sync=sync).conflicts(4)]
+
+    free = replace(own, schedule=FreeRunning())
+    assert conflicts(free, Average()) == conflicts(free, Average(every_s=2.0)) == conflicts(own, Average()) == []
+    (apart,) = conflicts(free, AllReduce())
+    assert apart.startswith("schedule free-running (beside True) needs weights apart: a rank that steps without")
+    assert apart.endswith("Choose sync average, or schedule in-order.")
+    (clock,) = conflicts(own, Average(every_s=2.0))
+    assert clock.startswith("sync average (every 1, every_s 2.0) needs free steps: ranks that take every step together")
+    assert clock.endswith("Choose schedule free-running, or every so many steps in place of every_s.")
+    (shared,) = conflicts(Plan(schedule=FreeRunning()), Average())
+    assert "needs batches per rank: ranks that share a batch must take its step together" in shared
+    for schedule, sync in product((InOrder(), FreeRunning()), (AllReduce(), Average(), Average(every_s=1.0))):
+        assert not Plan(schedule=schedule, sync=sync).conflicts(1)
+
+
+def test_replicas_have_all_inputs_at_hand() -> None:
+    assert "inputs at hand" in Replicated().gives
+
+
 def test_a_plan_is_exact_only_if_every_choice_is() -> None:
     assert Plan(batching=Windows()).exact
     assert not Plan(batching=Vertices()).exact
     assert not Plan(sync=Average()).exact
+    assert not Plan(schedule=FreeRunning()).exact
 
 
 def test_a_plan_prints_as_a_table() -> None:

@@ -22,7 +22,7 @@ class Replicated(Placement):
 
     @property
     def gives(self) -> tuple[Fact, ...]:
-        return ("replicas", "whole snapshots", "whole sequences")
+        return ("replicas", "whole snapshots", "whole sequences", "inputs at hand")
 
     @property
     def needs(self) -> tuple[Need, ...]:

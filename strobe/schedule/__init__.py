@@ -3,9 +3,10 @@
 from strobe.schedule.balanced import Balanced
 from strobe.schedule.base import Schedule
 from strobe.schedule.costs import Costs, Solved, Steps
+from strobe.schedule.free_running import FreeRunning
 from strobe.schedule.greedy import Greedy
 from strobe.schedule.in_order import InOrder
 from strobe.schedule.optimal import Optimal
 from strobe.schedule.packing import Packing
 
-__all__ = ["Balanced", "Costs", "Greedy", "InOrder", "Optimal", "Packing", "Schedule", "Solved", "Steps"]
+__all__ = ["Balanced", "Costs", "FreeRunning", "Greedy", "InOrder", "Optimal", "Packing", "Schedule", "Solved", "Steps"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from strobe.schedule.costs import Costs, Steps
 from strobe.strategy import Strategy
@@ -17,6 +17,14 @@ before it, and the others follow from their cells and arcs; or cells and arcs th
 @dataclass(frozen=True, kw_only=True)
 class Schedule(Strategy):
     """A way to order batches."""
+
+    agrees: ClassVar[bool] = True
+    """Whether ranks take every step together; else each takes those of its own batches, and they meet now and then."""
+
+    @property
+    def judges_beside(self) -> bool:
+        """Whether weights are scored beside training, which goes on meanwhile."""
+        return False
 
     @property
     def wants(self) -> Known | None:

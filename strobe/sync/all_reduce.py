@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from strobe.comm import Arrival, Comm
 from strobe.errors import OptionError
@@ -32,7 +33,11 @@ class AllReduce(Sync):
         if self.bucket_kb < 1:
             raise OptionError(f"a bucket has at least 1 KiB, not {self.bucket_kb}")
 
-    def start(self, parameters: Sequence[nn.Parameter], comm: Comm) -> Syncing:
+    def start(
+        self, parameters: Sequence[nn.Parameter], comm: Comm, optimiser: Optimizer | None = None, free: bool = False
+    ) -> Syncing:
+        del optimiser  # gets the same gradients everywhere, and so keeps the same
+        assert comm.num_ranks == 1 or not free, "ranks that add up gradients take every step together"
         return _Summing(parameters, comm, self.bucket_kb * 1024)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import nn
+from torch.optim import Optimizer
 
 from strobe.comm import Comm
 from strobe.strategy import Strategy
@@ -35,6 +36,34 @@ class Syncing(ABC):
     def close(self) -> None:
         """Lets go of the model."""
 
+    def epoch_begins(self) -> None:  # noqa: B027
+        """Steps of an epoch follow."""
+
+    def epoch_ends(self) -> None:  # noqa: B027
+        """All ranks come, after the last step of theirs; afterwards they have the same weights."""
+
+    @property
+    def follows(self) -> bool:
+        """Whether rank 0 says when an epoch of this rank ends, which may take steps until then. Only where ranks run
+        free by the clock; never on rank 0."""
+        return False
+
+    @property
+    def over(self) -> bool:
+        """On a rank that follows: whether rank 0 has ended the epoch, as far as was heard after the last step. Then it
+        waits, and this rank should take no more steps."""
+        return False
+
+    def pass_on(self, number: int) -> None:
+        """On rank 0: tells the others a number, from 0 on, and goes on. Where ranks have nothing to follow, nothing."""
+        del number
+
+    @property
+    def told(self) -> int | None:
+        """On the others: the latest number that rank 0 has passed on, of those that are here. All are that it passed
+        on before the last time weights were averaged."""
+        return None
+
 
 def average_buffers(module: nn.Module, comm: Comm) -> None:
     """Numbers that a model keeps beside its weights (moments of batch norms) become the mean of all ranks'.
@@ -57,9 +86,13 @@ class Sync(Strategy):
 
     @property
     def steps_between(self) -> int:
-        """Steps from one sum over all ranks to the next."""
+        """Steps from one sum over all ranks to the next, at least: a clock may leave more between them."""
         return 1
 
     @abstractmethod
-    def start(self, parameters: Sequence[nn.Parameter], comm: Comm) -> Syncing:
-        """Begins a run with parameters that are the same on all ranks."""
+    def start(
+        self, parameters: Sequence[nn.Parameter], comm: Comm, optimiser: Optimizer | None = None, free: bool = False
+    ) -> Syncing:
+        """Begins a run with parameters that are the same on all ranks, and with the optimiser that changes them, whose
+        state is then the same, too. ``free``: ranks take steps of their own, each with a loss that is the mean over
+        its own examples."""

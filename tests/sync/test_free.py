@@ -1,0 +1,123 @@
+"""Ranks that run free end every epoch with the same weights, however fast each is, and never wait alone."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+from torch import nn, ones
+
+from strobe.comm import Alone, Comm, run_ranks
+from strobe.sync import Average
+from tests.ranks import as_threads
+from tests.sync.free import Pace, Race, Ran, check, random_pace, run_free
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def raced(race: Race, num_ranks: int) -> list[Ran]:
+    ran = as_threads(partial(run_free, race=race), num_ranks)
+    check(ran, race)
+    return ran
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_ranks_of_any_pace_meet(seed: int) -> None:
+    limit = (None, 0, 3, 50)[seed % 4]  # also ranks without a batch, with fewer than rank 0, with more
+    raced(Race(random_pace(seed), every_s=(0.0005, 0.002, 60.0)[seed % 3], limit=limit), 2 + seed % 3)
+
+
+@pytest.mark.parametrize(
+    "pace",
+    [
+        lambda rank, step: 0.0 if rank else 0.006,
+        lambda rank, step: 0.02 if rank else 0.0,
+        lambda rank, step: 0.05 if rank == 2 and step == 6 else 0.001,
+    ],
+    ids=["rank 0 is much slower", "rank 0 is much faster", "a rank is slow only at the end"],
+)
+def test_ranks_of_very_different_pace_meet(pace: Pace) -> None:
+    raced(Race(pace), 3)
+
+
+def test_ranks_meet_while_an_epoch_goes_on() -> None:
+    """Rank 0 is called to its clock at least twice in 8 steps of two milliseconds: sleeping never takes less."""
+    ran = raced(Race(lambda rank, step: 0.002, every_s=0.005, epochs=1), 2)
+    at_the_end = raced(Race(lambda rank, step: 0.002, every_s=60.0, epochs=1), 2)
+    assert ran[0].sums > at_the_end[0].sums
+
+
+def test_a_rank_stops_after_the_step_in_which_rank_0_ended_the_epoch() -> None:
+    ran = raced(Race(lambda rank, step: 0.0 if rank == 0 else 0.1, every_s=60.0, epochs=1), 2)
+    assert ran[1].steps == 1
+
+
+def test_one_rank_runs_as_far_as_it_likes() -> None:
+    ran = run_free(Alone(), Race(lambda rank, step: 0.0, every_s=0.0001))
+    assert (ran.steps, ran.sums) == (16, 0)
+
+
+def test_ranks_that_meet_by_their_number_of_steps_hear_numbers_too() -> None:
+    def work(comm: Comm) -> list[int | None]:
+        syncing = Average(every=3).start([nn.Parameter(ones(2))], comm, free=True)
+        assert not syncing.follows
+        heard = []
+        for step in range(1, 8):
+            if comm.rank == 0:
+                syncing.pass_on(step)
+            syncing.stepped()
+            assert not syncing.over
+            if step % 3 == 0:
+                heard.append(syncing.told)
+        syncing.epoch_ends()
+        return [*heard, syncing.told]
+
+    first, *others = as_threads(work, 3)
+    assert first == [None] * 3
+    for heard in others:
+        # What rank 0 said before they met is heard by then; it may already be ahead.
+        assert all(number is not None and number >= met for number, met in zip(heard, (3, 6, 7), strict=True))
+        assert heard[-1] == 7
+
+
+def test_a_number_is_passed_on_once_until_it_changes() -> None:
+    def work(comm: Comm) -> int:
+        syncing = Average().start([nn.Parameter(ones(2))], comm, free=True)
+        if comm.rank == 0:
+            for number in (5, 5, 5, 0):
+                syncing.pass_on(number)
+        syncing.epoch_ends()
+        assert syncing.told == (0 if comm.rank else None)
+        return sum(comm.ledger.messages.values())
+
+    assert as_threads(work, 2) == [3, 0]  # two numbers, and the end of the epoch
+
+
+def test_a_number_below_0_cannot_be_passed_on() -> None:
+    syncing = Average().start([nn.Parameter(ones(2))], Alone())
+    with pytest.raises(ValueError, match="from 0 on can be passed on, not -1"):
+        syncing.pass_on(-1)
+
+
+def test_a_rank_that_has_taken_fewer_steps_than_it_should_is_found() -> None:
+    def work(comm: Comm) -> None:
+        syncing = Average(every=2).start([nn.Parameter(ones(2))], comm, free=True)
+        for _ in range(2 - comm.rank):
+            syncing.stepped()
+        syncing.epoch_ends()
+
+    with pytest.raises(AssertionError, match="rank 1 has not taken as many steps as rank 0"):
+        as_threads(work, 2)
+
+
+def test_processes_that_run_free_meet_and_end(capfd: pytest.CaptureFixture[str]) -> None:
+    races = [
+        Race(random_pace(seed), every_s=(0.001, 0.005)[seed % 2], limit=(None, 3)[seed % 2], epochs=2, steps=6)
+        for seed in range(10)
+    ]
+    results = run_ranks(
+        lambda comm, tell: [run_free(comm, race) for race in races], 3, threads=1, deadline_s=30
+    )  # several after another: each hangs up its line while others may still hold theirs
+    for race, ran in zip(races, zip(*results, strict=True), strict=True):
+        check(list(ran), race)
+    assert capfd.readouterr().err == ""

@@ -1,0 +1,241 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.optim import SGD, Adam, Optimizer
+
+from strobe.comm import Alone, Comm
+from strobe.sync.mean import Means, take_mean
+from tests.placed import among_threads
+from tests.ranks import as_threads
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+KINDS = (torch.float32, torch.float64)
+
+
+def numbers(seed: int, size: int, dtype: torch.dtype) -> Tensor:
+    return torch.randn(size, dtype=dtype, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("num_ranks", [2, 3, 4, 5])
+@pytest.mark.parametrize("dtype", KINDS)
+def test_equal_numbers_keep_their_bits(num_ranks: int, dtype: torch.dtype) -> None:
+    """Their sum, divided, does not always."""
+    before = numbers(0, 1000, dtype)
+
+    def work(comm: Comm) -> tuple[Tensor, Tensor]:
+        mine = before.clone()
+        assert not take_mean(comm, [mine[:300], mine[300:]], kind="weights")
+        return mine, comm.sum(before, kind="weights") / num_ranks
+
+    for mine, divided in as_threads(work, num_ranks):
+        assert torch.equal(mine, before)
+        assert torch.equal(divided, before) == (num_ranks in (2, 4))
+
+
+@among_threads(40)
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=4), st.integers(2, 4), st.data())
+def test_tensors_of_any_shape_and_kind_become_the_mean(sizes: list[int], num_ranks: int, data: st.DataObject) -> None:
+    kinds = [data.draw(st.sampled_from(KINDS)) for _ in sizes]
+    drawn = list(enumerate(zip(sizes, kinds, strict=True)))
+    marked = data.draw(st.integers(-1, num_ranks - 1))
+    everyone = [
+        [numbers(10 * rank + k, 2 * size, kind).view(size, 2) for k, (size, kind) in drawn] for rank in range(num_ranks)
+    ]
+
+    def work(comm: Comm) -> tuple[list[Tensor], bool]:
+        mine = deepcopy(everyone[comm.rank])
+        return mine, take_mean(comm, mine, kind="weights", mark=comm.rank == marked)
+
+    results = as_threads(work, num_ranks)
+    for mine, any_marked in results:
+        assert any_marked == (marked >= 0)
+        for k, each in enumerate(mine):
+            torch.testing.assert_close(each, torch.stack([rank[k] for rank in everyone]).mean(0), rtol=1e-5, atol=1e-6)
+            assert torch.equal(each, results[0][0][k]), "the same bits on every rank"
+
+
+def test_one_number_that_differs_is_enough_to_average_all() -> None:
+    def work(comm: Comm) -> Tensor:
+        mine = torch.ones(50)
+        mine[17] = 1.0 + comm.rank
+        take_mean(comm, [mine], kind="weights")
+        return mine
+
+    for mine in as_threads(work, 3):
+        assert mine[17] == 2.0
+        assert mine.sum() == 51.0
+
+
+def two_weights() -> list[nn.Parameter]:
+    return [nn.Parameter(torch.arange(3.0)), nn.Parameter(torch.ones(2, 2))]
+
+
+def step(weights: list[nn.Parameter], optimiser: Optimizer, touched: list[int], factor: float = 1.0) -> None:
+    for k in touched:
+        weights[k].grad = torch.full_like(weights[k], factor * (k + 1))
+    optimiser.step()
+    optimiser.zero_grad()
+
+
+def states(weights: list[nn.Parameter], optimiser: Optimizer) -> list[dict[str, Tensor]]:
+    return [dict(optimiser.state.get(weight, {})) for weight in weights]
+
+
+def averaged(
+    make: Callable[[list[nn.Parameter]], Optimizer], touched: list[list[list[int]]]
+) -> list[tuple[list[Tensor], list[dict[str, Tensor]], list[dict[str, Tensor]]]]:
+    """Every rank touches weights in one step after the other, all average, rank by rank: weights, and what the
+    optimiser kept for them before and after."""
+
+    def work(comm: Comm) -> tuple[list[Tensor], list[dict[str, Tensor]], list[dict[str, Tensor]]]:
+        weights = two_weights()
+        optimiser = make(weights)
+        means = Means(weights, optimiser, comm)
+        for mine in touched[comm.rank]:
+            step(weights, optimiser, mine, 1.0 + comm.rank)
+        before = deepcopy(states(weights, optimiser))
+        means.take()
+        return [each.detach() for each in weights], before, states(weights, optimiser)
+
+    return as_threads(work, len(touched))
+
+
+def adam(weights: list[nn.Parameter]) -> Optimizer:
+    return Adam(weights, lr=0.1)
+
+
+def momentum(weights: list[nn.Parameter]) -> Optimizer:
+    return SGD(weights, lr=0.1, momentum=0.9)
+
+
+TOUCHED = {
+    "all ranks alike": [[[0, 1], [0, 1]]] * 3,
+    "no step anywhere": [[], [], []],
+    "a rank without a step": [[[0, 1]], [], [[0, 1], [0]]],
+    "a weight that one rank never touches": [[[0, 1]], [[0]], [[0, 1]]],
+    "weights that only one rank touches": [[[0]], [], [[1]]],
+}
+
+
+@pytest.mark.parametrize("make", [adam, momentum])
+@pytest.mark.parametrize("touched", TOUCHED.values(), ids=TOUCHED.keys())
+def test_what_an_optimiser_keeps_becomes_the_mean_and_counts_as_zeros_where_there_is_none(
+    make: Callable[[list[nn.Parameter]], Optimizer], touched: list[list[list[int]]]
+) -> None:
+    results = averaged(make, touched)
+    for weights, _, after in results:
+        assert all(torch.equal(a, b) for a, b in zip(weights, results[0][0], strict=True))
+        for k, kept in enumerate(after):
+            names = {name for _, before, _ in results for name in before[k]}
+            assert set(kept) == names, "every rank has what any has"
+            for name in names:
+                known = next(before[k][name] for _, before, _ in results if name in before[k])
+                parts = [before[k].get(name, torch.zeros_like(known)) for _, before, _ in results]
+                torch.testing.assert_close(kept[name], torch.stack(parts).mean(0))
+
+
+def test_ranks_that_are_equal_in_everything_stay_so_bit_for_bit() -> None:
+    def work(comm: Comm) -> None:
+        weights = two_weights()
+        optimiser = adam(weights)
+        means = Means(weights, optimiser, comm)
+        for _ in range(3):
+            for number in range(4):
+                step(weights, optimiser, [0, 1], 0.1 + number)
+            before = deepcopy([*map(torch.detach, weights), *states(weights, optimiser)])
+            means.take()
+            torch.testing.assert_close(
+                [*map(torch.detach, weights), *states(weights, optimiser)], before, rtol=0, atol=0
+            )
+
+    as_threads(work, 3)
+
+
+def test_the_optimiser_goes_on_with_the_means_also_for_weights_that_come_later() -> None:
+    """Ranks with the same weights, moments and counts stay equal under the same gradients."""
+
+    def work(comm: Comm) -> list[Tensor]:
+        weights = two_weights()
+        optimiser = adam(weights)
+        means = Means(weights, optimiser, comm)
+        for touched in ([0] if comm.rank else [], [0, 1] if comm.rank == 2 else [0]):
+            step(weights, optimiser, touched, 1.0 + comm.rank)
+            means.take()
+            step(weights, optimiser, [0], 0.5)
+        step(weights, optimiser, [0, 1], 0.5)
+        return [each.detach() for each in weights]
+
+    first, *others = as_threads(work, 3)
+    for other in others:
+        assert all(torch.equal(a, b) for a, b in zip(first, other, strict=True))
+
+
+def test_what_an_optimiser_keeps_is_told_once() -> None:
+    def work(comm: Comm) -> list[int]:
+        asked: list[int] = []
+        gather = comm.gather
+
+        def counted(value: Any, *, kind: str) -> list[Any]:
+            asked[-1] += not isinstance(value, Tensor)  # ranks in threads gather tensors to add them up
+            return gather(value, kind=kind)
+
+        comm.gather = counted  # type: ignore[method-assign]
+        weights = two_weights()
+        optimiser = adam(weights)
+        means = Means(weights, optimiser, comm)
+        for touched in ([], [0], [0], [0, 1], [0, 1]):
+            step(weights, optimiser, touched, 1.0 + comm.rank)
+            asked.append(0)
+            means.take()
+        return asked
+
+    assert as_threads(work, 2) == [[0, 1, 0, 1, 0]] * 2
+
+
+def test_a_state_that_was_loaded_anew_is_what_is_averaged() -> None:
+    def work(comm: Comm) -> float:
+        weights = two_weights()
+        optimiser = momentum(weights)
+        means = Means(weights, optimiser, comm)
+        step(weights, optimiser, [0, 1], 1.0)
+        means.take()
+        step(weights, optimiser, [0, 1], 1.0 + comm.rank)
+        optimiser.load_state_dict(deepcopy(optimiser.state_dict()))
+        means.take()
+        return float(optimiser.state[weights[0]]["momentum_buffer"][0])
+
+    assert as_threads(work, 2) == [pytest.approx(0.9 + 1.5)] * 2
+
+
+def test_an_optimiser_that_keeps_nothing_and_none_at_all_leave_weights_alone_to_be_averaged() -> None:
+    def work(comm: Comm) -> list[float]:
+        found = []
+        for keeps in (True, False):
+            weights = two_weights()
+            optimiser = SGD(weights, lr=1.0)
+            step(weights, optimiser, [0, 1], float(comm.rank))
+            Means(weights, optimiser if keeps else None, comm).take()
+            found.append(weights[0][0].item())
+            assert not any(states(weights, optimiser))
+        return found
+
+    assert as_threads(work, 3) == [[-1.0, -1.0]] * 3
+
+
+def test_nothing_is_said_where_there_is_nobody_or_nothing_to_average() -> None:
+    weights = two_weights()
+    optimiser = adam(weights)
+    step(weights, optimiser, [0])
+    before = deepcopy(weights)
+    Means(weights, optimiser, Alone()).take()
+    assert all(torch.equal(a, b) for a, b in zip(weights, before, strict=True))
+    as_threads(lambda comm: Means([], None, comm).take(), 2)
