@@ -12,7 +12,7 @@ from strobe.engine.choice import ModelChoice
 from strobe.exchange import TimeEncoder
 from strobe.graph import DynamicGraph
 from strobe.ops.normalise import Norm
-from strobe.view import Cells, View
+from strobe.view import Cells, Reading, View
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Call:
     """One use of a view: ``pull`` (with the norm it is for) or ``over_time`` with so many columns in and out.
 
     ``snapshot`` says which one it concerns, None for all at once. ``is_input``: what is pulled is the features, which
-    every rank finds in the graph.
+    every rank finds in the graph. ``kept``: what comes of it has no parameters and is computed once a run.
     """
 
     what: str
@@ -29,6 +29,7 @@ class Call:
     norm: Norm | None = None
     snapshot: int | None = None
     is_input: bool = False
+    kept: bool = False
     relays: bool = False
     state_columns: int = 0
 
@@ -46,7 +47,8 @@ class Watched(View):
 
     def aggregate(self, x: Tensor, norm: Norm = "gcn") -> Tensor:
         given = self.cells.is_input(x)
-        self._calls.append(Call("pull", x.shape[1], norm=norm, snapshot=self._snapshot, is_input=given))
+        call = Call("pull", x.shape[1], norm=norm, snapshot=self._snapshot, is_input=given, kept=given)
+        self._calls.append(call)
         return super().aggregate(x, norm)
 
     def over_time(self, encoder: TimeEncoder, *x: Tensor) -> Tensor:
@@ -78,11 +80,26 @@ def watch(model: nn.Module, graph: DynamicGraph) -> list[Call]:
 
 def sparse_products(choice: ModelChoice, graph: DynamicGraph) -> int:
     """How far a model reads along edges, at most: its sparse products in one snapshot."""
+    return sum(call.what == "pull" for call in watch(_made(choice, graph), graph[:1]))
+
+
+@torch.no_grad()
+def reading(choice: ModelChoice, graph: DynamicGraph) -> Reading:
+    """What a model reads of a graph. Its products in one snapshot may lead one after the other; that many hops are
+    enough."""
+    calls: list[Call] = []
+    cells = Cells(graph[:1])
+    _made(choice, graph).eval()(Watched(cells, calls))
+    hops = sum(call.what == "pull" and not call.kept for call in calls)
+    steps = any(call.snapshot is not None for call in calls)
+    return Reading(inputs=cells.known_aggregates, norms=cells.known_norms, hops=hops, steps=steps)
+
+
+def _made(choice: ModelChoice, graph: DynamicGraph) -> nn.Module:
+    """A model whose weights do not matter."""
     assert graph.features is not None
     with torch.random.fork_rng():
-        model = choice.make(graph.features.shape[0])
-    calls = watch(model, graph[:1])
-    return sum(call.what == "pull" for call in calls)
+        return choice.make(graph.features.shape[0])
 
 
 def _row_width(state: object) -> int:

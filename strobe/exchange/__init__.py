@@ -1,6 +1,7 @@
 """How inputs owned elsewhere arrive."""
 
 from strobe.exchange.base import Exchange, StructureExchange, TimeEncoder, TimeExchange, Timing
+from strobe.exchange.cached import Cached
 from strobe.exchange.halo import Halo
 from strobe.exchange.none import Nothing, Stay
 from strobe.exchange.relay import Relay
@@ -8,6 +9,7 @@ from strobe.exchange.shuffle import Shuffle
 from strobe.exchange.stale import Stale, StaleTime
 
 __all__ = [
+    "Cached",
     "Exchange",
     "Halo",
     "Nothing",

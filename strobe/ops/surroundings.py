@@ -176,6 +176,21 @@ def surroundings(
     return Surroundings(blocks, when, Blocks(blocks.num_nodes, cell_ptr, reads, node, leaves), position, distance)
 
 
+def rows_of(found: Surroundings, whole: Rows, hops: int) -> Rows:
+    """The rows of some other matrix over the same snapshots, for the cells that were found within so many products:
+    its columns must be among them."""
+    row = found._along(found.whole.cell_ptr[found.times] + found.times)
+    inner = found.distance < hops
+    degree = np.where(inner, whole.row_ptr[row + 1] - whole.row_ptr[row], 0)
+    ptr = found.blocks.cell_ptr
+    ends = np.concatenate(([0], np.cumsum(degree, dtype=np.int64)))
+    paper = _take_paper(int(np.diff(found.whole.cell_ptr)[found.times].max(initial=0)))
+    cells = found.times, _fixed(found.whole.cell_ptr), ptr, found.position
+    rows = _rows(whole, np.diff(ends[ptr]), inner, paper.place, cells)
+    _kept.paper = paper
+    return rows
+
+
 def _snapshots(blocks: Blocks, times: Iterable[int]) -> IntArray:
     when = np.array(list(times), np.int64)
     wrong = when[(when < 0) | (when >= len(blocks.cell_ptr) - 1)]

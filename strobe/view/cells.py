@@ -175,6 +175,16 @@ class Cells:
             self._remember(key, out)
         return self._aggregates[key]
 
+    @property
+    def known_aggregates(self) -> tuple[tuple[Norm, ...], ...]:
+        """Aggregates of the inputs that were asked for so far: the norms of their products, in order."""
+        return tuple(key for key in self._aggregates if key)
+
+    @property
+    def known_norms(self) -> tuple[Norm, ...]:
+        """Norms of the matrices that were asked for so far."""
+        return tuple(self._matrices)
+
     @cached_property
     def _staying(self) -> Staying:
         return Staying(self.sequences)

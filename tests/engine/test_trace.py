@@ -52,8 +52,8 @@ def test_every_use_of_a_view_is_noted_in_order_with_its_width() -> None:
     calls = watch(Busy(INPUTS), GRAPH)
     assert calls[:8] == [
         Call("pull", INPUTS, norm="sum", is_input=True),
-        Call("pull", INPUTS, norm="gcn", is_input=True),
-        Call("pull", INPUTS, norm="mean_out", is_input=True),
+        Call("pull", INPUTS, norm="gcn", is_input=True, kept=True),
+        Call("pull", INPUTS, norm="mean_out", is_input=True, kept=True),
         Call("pull", 4, norm="sum"),
         Call("pull", 4, norm="mean"),
         Call("over_time", 8, 5, relays=True, state_columns=20),  # h and c of two layers
