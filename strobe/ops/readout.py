@@ -14,7 +14,11 @@ from strobe.ops.memory import empty
 from strobe.ops.threads import run_parts
 
 PARTS = 16
-"""Fixed, so that sums of weight gradients are joined in the same order on any number of threads."""
+"""At most; how many there are depends on the rows alone, so that sums of weight gradients are joined in the same order
+on any number of threads."""
+
+PART_ROWS = 512
+"""Fewer of them are not worth calling a kernel once more."""
 
 
 def readout(z: Tensor, weight: Tensor, bias: Tensor, rows: Tensor | None = None) -> Tensor:
@@ -74,4 +78,5 @@ class _Readout(torch.autograd.Function):
 
 
 def _cuts(count: int) -> list[tuple[int, int]]:
-    return list(pairwise(torch.linspace(0, count, PARTS + 1, dtype=torch.float64).long().tolist()))
+    parts = max(1, min(PARTS, count // PART_ROWS))
+    return list(pairwise(torch.linspace(0, count, parts + 1, dtype=torch.float64).long().tolist()))

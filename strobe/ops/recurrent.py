@@ -32,6 +32,9 @@ TILE_ROWS = 64
 GROUPS = 16
 """Tiles are shared out in this many groups whose sums of weight gradients are joined in order: the same bits always."""
 
+GROUP_TILES = 4
+"""Fewer of them are not worth calling a kernel once more."""
+
 STAGE_GROUPS = 4
 """Groups of each stage where there are several."""
 
@@ -112,7 +115,7 @@ def reference(step: Step, x: Tensor, state: State, sequences: Sequences) -> tupl
 def each_group(grid: Grid, walk: Walk, stage: int = 0) -> None:
     """Calls ``walk(group, first tile, last tile)`` for all groups of a stage's tiles, spread over the cores."""
     first, end = grid.stages[stage]
-    groups = min(GROUPS if len(grid.stages) == 1 else STAGE_GROUPS, end - first)
+    groups = _num_groups(end - first, GROUPS if len(grid.stages) == 1 else STAGE_GROUPS)
     cuts = torch.linspace(first, end, groups + 1, dtype=torch.float64).long().tolist()
     ranges = list(pairwise(cuts))
 
@@ -146,4 +149,8 @@ def go_back(grid: Grid, walk: Walk, errand: Errand | None, gradients: Sequence[T
 
 def sums_like(grid: Grid, weights: tuple[Tensor, ...]) -> list[Tensor]:
     """Zeros for every group's share of the weight gradients, [groups, *weight]."""
-    return [weight.new_zeros(min(GROUPS, grid.num_tiles), *weight.shape) for weight in weights]
+    return [weight.new_zeros(_num_groups(grid.num_tiles, GROUPS), *weight.shape) for weight in weights]
+
+
+def _num_groups(tiles: int, most: int) -> int:
+    return min(most, -(-tiles // GROUP_TILES))

@@ -18,7 +18,7 @@ from strobe.ops.threads import run_parts
 
 CHUNK_ROWS = 1024
 PARTS = 16
-"""Chunks are shared out over the cores in this many parts; sums are of chunks, so it changes no bits."""
+"""Chunks are shared out over the cores in this many parts, at most; sums are of chunks, so it changes no bits."""
 
 
 def standardise(
@@ -50,8 +50,9 @@ class _Chunks:
 
     def run(self, kernel: str, width: int, *args: Any) -> None:
         """Calls a kernel on ranges of chunks."""
-        cuts = torch.linspace(0, len(self.which), PARTS + 1, dtype=torch.float64).long().tolist()
-        run_parts(lambda part: native.call(kernel, cuts[part], cuts[part + 1], width, *args), PARTS)
+        parts = max(1, min(PARTS, len(self.which)))
+        cuts = torch.linspace(0, len(self.which), parts + 1, dtype=torch.float64).long().tolist()
+        run_parts(lambda part: native.call(kernel, cuts[part], cuts[part + 1], width, *args), parts)
 
     def total(self, sums: Tensor) -> Tensor:
         """Sums of snapshots [T, F] from those of chunks, in double precision."""
