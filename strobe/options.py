@@ -13,6 +13,7 @@ from strobe.errors import OptionError, UnknownNameError
 Hints = Mapping[str, Any]
 """The type every option has, by name."""
 
+_SEVERAL = " or several, with commas"
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a word", NoneType: "none"}
 
 
@@ -39,8 +40,10 @@ def in_words(hint: Any) -> str:
         return _WORDS[hint]
     parts = get_args(hint)
     if get_origin(hint) in (list, tuple, Sequence) and parts:
-        return f"{in_words(parts[0])} or several, with commas"
-    return " or ".join(in_words(part) for part in parts) if parts else str(hint)
+        return f"{in_words(parts[0])}{_SEVERAL}"
+    said = [in_words(part) for part in parts]
+    # "a number" says nothing beside "a number or several"
+    return " or ".join(one for one in said if f"{one}{_SEVERAL}" not in said) if parts else str(hint)
 
 
 def _fits(value: Any, hint: Any) -> bool:

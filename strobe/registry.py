@@ -26,10 +26,17 @@ AXES: dict[str, dict[str, type[Strategy]]] = {
             placement.LoadAware,
             placement.Replicated,
         ),
-        "batching": (batching.Full, batching.Fused, batching.Windows, batching.Vertices, batching.Groups),
-        "structure": (exchange.Nothing, exchange.Halo, exchange.Stale),
+        "batching": (
+            batching.Full,
+            batching.Fused,
+            batching.Windows,
+            batching.Vertices,
+            batching.Groups,
+            batching.Hybrid,
+        ),
+        "structure": (exchange.Nothing, exchange.Halo, exchange.Stale, exchange.Cached),
         "time": (exchange.Stay, exchange.Relay, exchange.Shuffle, exchange.StaleTime),
-        "schedule": (schedule.InOrder, schedule.Greedy, schedule.Optimal, schedule.Balanced),
+        "schedule": (schedule.InOrder, schedule.Greedy, schedule.Optimal, schedule.Balanced, schedule.FreeRunning),
         "sync": (sync.AllReduce, sync.Average),
     }.items()
 }

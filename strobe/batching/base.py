@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from strobe.errors import OptionError
 from strobe.graph import DynamicGraph
 from strobe.ops.csr import IntArray
 from strobe.strategy import Strategy
+
+if TYPE_CHECKING:
+    from strobe.batching.drawing import Drawing
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +32,8 @@ class Batch:
 
 @dataclass(frozen=True, kw_only=True)
 class Batching(Strategy):
-    """A way to cut the training cells into batches. An epoch asks every training cell once."""
+    """A way to cut the training cells into batches. An epoch asks every training cell once, or about as many as there
+    are where batches are drawn."""
 
     wants_hops: ClassVar[bool] = False
     """Whether batches are of some nodes and what they read, so that it matters how far a model reads. The other end of
@@ -43,6 +47,11 @@ class Batching(Strategy):
     @property
     def piece_bytes(self) -> float | None:
         """Memory for a piece of the structure stage, which is then computed chunk by chunk; None: all in one go."""
+        return None
+
+    @property
+    def drawing(self) -> Drawing | None:
+        """How ranks draw batches of their own while training goes on; None: an epoch has the same ones always."""
         return None
 
     def cut(self, size: int) -> Batching:

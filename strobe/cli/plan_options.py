@@ -164,10 +164,11 @@ def vary(plan: Plan, choices: Mapping[str, str]) -> Plan:
 
 
 def split_plans(text: str) -> list[str]:
-    """Plans with commas between them; an option (``relay:size=8,groups=4``) belongs to the plan before it."""
+    """Plans with commas between them; an option (``relay:size=8,groups=4``) belongs to the plan before it, and so does
+    one more number of an option (``dynahb:vertices=0.02,0.05``)."""
     found: list[str] = []
     for part in text.split(","):
-        if found and "=" in part and ":" not in part:
+        if found and (("=" in part and ":" not in part) or part.strip()[:1].isdigit()):
             found[-1] += f",{part}"
         else:
             found.append(part.strip())
@@ -188,7 +189,8 @@ def _read_choice(axis: str, text: str) -> Any:
 
 
 def _parted(text: str) -> tuple[str, list[str]]:
-    """The name and the ``option=value`` texts of ``name:option=value,option=value``; commas in brackets stay."""
+    """The name and the ``option=value`` texts of ``name:option=value,option=value``; commas in brackets stay, and those
+    before one more value of an option."""
     name, _, options = text.partition(":")
     found, depth = [""], 0
     for letter in options:
@@ -197,7 +199,13 @@ def _parted(text: str) -> tuple[str, list[str]]:
             found.append("")
         else:
             found[-1] += letter
-    return name.strip(), [option for option in found if option.strip()]
+    options_of: list[str] = []
+    for part in filter(str.strip, found):
+        if options_of and "=" not in part:
+            options_of[-1] += f",{part}"
+        else:
+            options_of.append(part)
+    return name.strip(), options_of
 
 
 def _plan_of_file(path: Path) -> Plan:

@@ -92,17 +92,14 @@ def _choices() -> dict[str, list[dict[str, Any]]]:
 
 
 def _matrix(presets: list[dict[str, Any]]) -> Iterator[RenderableType]:
-    """The choices of every plan, a column per axis; an axis on which all agree is a word below."""
-    from strobe.engine.summary import choice_in_short, choices
+    """The choices of every plan by name, a column per axis; an axis on which all agree is a word below."""
+    from strobe.engine.summary import choices
 
-    rows = {
-        each["name"]: {axis: choice_in_short(axis, choice) for axis, choice in choices(each["plan"]).items()}
-        for each in presets
-    }
+    rows = {each["name"]: {axis: choice["name"] for axis, choice in choices(each["plan"]).items()} for each in presets}
     differ = [axis for axis in QUESTIONS if len({row[axis] for row in rows.values()}) > 1]
     table = Table.grid(padding=(0, 2, 0, 0))
     for _ in ("plan", *differ):
-        table.add_column(overflow="fold")
+        table.add_column()
     table.add_row(*(f"[dim]{title}[/]" for title in ("plan", *differ)))
     for name, row in rows.items():
         table.add_row(f"[bold]{name}[/]", *(row[axis] for axis in differ))

@@ -45,6 +45,8 @@ def asked(problem: Problem, segment: Segment, part: range, epoch: int | None = N
     """
 
     def make() -> Asked | None:
+        if segment.question is not None:
+            return segment.question()
         cells = segment.cells
         found = {
             k: examples

@@ -35,7 +35,7 @@ KEPT = 2
 SAVE_EVERY_S = 2.0
 """Epochs shorter than this are not all saved: a run that goes on repeats the few after the last checkpoint."""
 
-_VALUES = ("epoch", "best", "best_epoch", "best_weights", "stale", "random", "exchanged", "scheduled")
+_VALUES = ("epoch", "best", "best_epoch", "best_weights", "stale", "random", "exchanged", "scheduled", "drawn")
 _NAME = re.compile(r"epoch-(\d+)")
 _NEVER_SAVED = "the run was stopped before its first was saved"
 
@@ -61,6 +61,8 @@ class State:
     """What exchanges of every rank remember, while it is saved or until they have it back; None if they need not."""
     scheduled: dict[str, Any] | None = None
     """What is known of batches and their order, on rank 0 and where it has been taken up; None if it never changes."""
+    drawn: list[dict[str, Any]] | None = None
+    """What says which batches each rank draws next, while it is saved or until they have it back; None if none do."""
 
     def captured(self) -> dict[str, Any]:
         """All of it as tensors and plain values, copied to the CPU: training may go on."""
@@ -71,7 +73,7 @@ class State:
 
     def adopt(self, found: dict[str, Any], rank: int) -> None:
         """Goes on from what was captured, on this or another number of ranks."""
-        found = {"exchanged": None, "scheduled": None} | found  # older checkpoints know of none
+        found = {"exchanged": None, "scheduled": None, "drawn": None} | found  # older checkpoints know of none
         load_weights(self.model, self.head, found)
         self.optimiser.load_state_dict(found["optimiser"])
         for name in _VALUES:
@@ -84,8 +86,11 @@ class State:
     def weights(self) -> Weights:
         return {"model": self.model.state_dict(), "head": self.head.state_dict()}
 
-    def judge(self, value: float | None, higher_is_better: bool) -> None:
-        """Takes note of a validation metric: the best weights so far are copied, or patience runs on.
+    def judge(
+        self, value: float | None, higher_is_better: bool, *, epoch: int | None = None, weights: Weights | None = None
+    ) -> None:
+        """Takes note of a validation metric: the best weights so far are copied, or patience runs on. ``weights``:
+        those after an ``epoch`` that is over since, where they are not the latest.
 
         Where nothing could be asked of the validation part (None), the latest weights are the best. A metric that
         is no number is never the best.
@@ -97,8 +102,8 @@ class State:
         if known and not (value > self.best if higher_is_better else value < self.best):  # type: ignore[operator]
             self.stale += 1
             return
-        self.best, self.best_epoch, self.stale = value, self.epoch, 0
-        self.best_weights = copied(self.weights())
+        self.best, self.best_epoch, self.stale = value, self.epoch if epoch is None else epoch, 0
+        self.best_weights = copied(self.weights()) if weights is None else weights
 
     def use_best(self) -> None:
         """Goes back to the best weights; the latest are the best where none were ever judged."""

@@ -58,12 +58,13 @@ def gantt_svg(
     *,
     names: Callable[[int], str] | None = None,
     title: str | None = None,
+    colours: str = "batches, from early to late",
 ) -> str | None:
     """A row per rank, a box per batch, in light or dark as the reader has it; None where nothing ran.
 
     ``rows`` has what ran on every rank by the name of a panel, planned and measured. Each begins at its own 0, all
     have one scale. A rank of which nothing is known has an empty row and does not count. ``names`` tells what a batch
-    is called.
+    is called, ``colours`` in which order they are numbered.
     """
     panels = [panel for name, of in rows.items() if (panel := _Panel.of(name, of)) is not None]
     if not panels:
@@ -71,7 +72,7 @@ def gantt_svg(
     shown = min(panel.steps_that_fit() for panel in panels)
     longest = max(panel.end(shown) for panel in panels) or 1e-9
     last = max(panel.last_batch for panel in panels)
-    parts, top = [*_legend()], _TOP
+    parts, top = [*_legend(colours)], _TOP
     for panel in panels:
         parts += _drawn(panel, shown, top, longest, last, names or "batch {}".format)
         top += _HEAD + round(panel.height) + _AXIS + _GAP
@@ -230,8 +231,8 @@ def _axis(longest: float, end: float, y: float) -> Iterator[str]:
         yield f'<text x="{x:.1f}" y="{y + 17:.1f}" text-anchor="{side}">{tick:g}{f" {unit}" if tick else ""}</text>'
 
 
-def _legend() -> Iterator[str]:
-    """Which colour is early and which late, what waiting and agreeing look like."""
+def _legend(colours: str) -> Iterator[str]:
+    """What colours stand for, what waiting and agreeing look like."""
     stops = "".join(f'<stop offset="{k / 2}" stop-color="{colour}"/>' for k, colour in enumerate(_EARLY_TO_LATE))
     yield (
         f'<defs><linearGradient id="gantt-early">{stops}</linearGradient><pattern id="gantt-idle" width="6" height="6" '
@@ -239,7 +240,7 @@ def _legend() -> Iterator[str]:
     )
     y = 46
     yield f'<rect x="{_LEFT}" y="{y}" width="90" height="12" fill="url(#gantt-early)"/>'
-    yield f'<text x="{_LEFT + 97}" y="{y + 10}">batches, from early to late</text>'
+    yield f'<text x="{_LEFT + 97}" y="{y + 10}">{escape(colours)}</text>'
     yield f'<rect class="agree" x="{_LEFT + 276}" y="{y + 4}" width="24" height="4"/>'
     yield f'<text x="{_LEFT + 307}" y="{y + 10}">agreeing</text>'
     yield from _idle(_LEFT + 382, y, 24, 12)

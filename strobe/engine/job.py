@@ -19,16 +19,19 @@ from strobe.batching import Batch
 from strobe.batching.base import pieces
 from strobe.comm import Alone, Comm
 from strobe.engine.asked import asked, asked_at
+from strobe.engine.at_hand import AtHand
 from strobe.engine.choice import ModelChoice, ModelLike, choose_model, choose_task, task_json
-from strobe.engine.machine import choose_device, choose_threads, seed_all
+from strobe.engine.drawn import Drawn
+from strobe.engine.machine import choose_device, choose_threads, free_bytes, seed_all
 from strobe.engine.progress import Progress
 from strobe.engine.settings import Settings
 from strobe.engine.sharing import Sharing, place
 from strobe.engine.source import GraphLike, Saved, Source, fingerprint, open_source, reopen
-from strobe.engine.trace import sparse_products
+from strobe.engine.trace import reading, sparse_products
 from strobe.engine.windows import Window, cut, stream, window_of
 from strobe.engine.work import work_of
 from strobe.errors import OptionError
+from strobe.exchange import Cached
 from strobe.ops import native
 from strobe.placement import Work
 from strobe.placement.work import Loads, counted
@@ -36,6 +39,7 @@ from strobe.plan import Plan
 from strobe.presets import preset
 from strobe.schedule import Steps
 from strobe.tasks import Problem, Task, make_task
+from strobe.view import Cache
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +92,24 @@ class Job:
 
             loads = learned_loads(self.choice, graph, device=self.device, dtype=dtype, progress=self.watch)
         return work_of(self.choice, graph, self.plan.exchange, dtype, loads)
+
+    @property
+    def has_at_hand(self) -> bool:
+        """Whether training reads nothing but what this rank keeps of the graph."""
+        shares = self.comm.num_ranks > 1 and "inputs at hand" in self.plan.exchange.gives
+        return shares or self.plan.batching.drawing is not None
+
+    @cached_property
+    def at_hand(self) -> AtHand:
+        """What this rank keeps of the training snapshots. Who has what must be decided already."""
+        kept_by = self.plan.exchange.structure
+        cached = kept_by if isinstance(kept_by, Cached) else Cached()
+        reads = reading(self.choice, self.problem.graph)
+        reads = reads if cached.hops is None else replace(reads, hops=min(cached.hops, reads.hops))
+        own = self._decided[0].own()
+        cache = Cache(self.problem.graph, self.problem.split.train, own, reads, self.settings.dtype)
+        cached.check(cache.predicted_bytes(), free_bytes(self.device), reads.hops)
+        return AtHand(cache.build(), own, self.problem, self.device)
 
     def windows(self, times: range) -> list[Window]:
         return cut(self.sharing, times, self.plan.batching.window, self.settings.recompute)
@@ -171,8 +193,12 @@ def choose(
     watch.stage("fitting to the training snapshots", 0, None)
     known = given.problem if earlier is None else earlier["problem"]
     problem = task.bind(plan.store.keep(source.graph), seed=settings.seed, state=known)
-    if plan.batching.wants_hops and problem.asks_pairs:
-        raise OptionError(f"batching {plan.batching} asks nodes, not pairs: take batching full or windows")
+    if problem.asks_pairs and (plan.batching.wants_hops or "inputs at hand" in plan.exchange.gives):
+        axis, chosen = ("batching", plan.batching) if plan.batching.wants_hops else ("exchange", plan.exchange)
+        raise OptionError(
+            f"{axis} {chosen} has all that single nodes ask for, not the other end of a pair: take batching full or "
+            "windows, and exchange structure halo"
+        )
     return Job(
         source=source,
         choice=choice,
@@ -195,20 +221,31 @@ Step = dict[int, Window]
 class Prepared:
     """The windows of this rank: those of each step of an epoch, and those that training is judged by.
 
-    ``before`` lead from the beginning of time up to validation, with states that go on.
+    ``before`` lead from the beginning of time up to validation, with states that go on. Where batches are ``drawn``
+    there are no steps yet.
     """
 
     steps: list[Step]
     before: list[Window]
     validation: list[Window]
+    drawn: Drawn | None = None
+
+    @property
+    def num_steps(self) -> int:
+        """Steps of an epoch."""
+        return len(self.steps) if self.drawn is None else self.drawn.num_steps
 
 
 def prepared(job: Job, order: Steps, watch: Progress) -> Prepared:
     """All windows, with all that they need."""
     split = job.problem.split
+    if job.has_at_hand:
+        _ = job.sharing
+        watch.stage("keeping what this rank's nodes read", 0, None)
+        _ = job.at_hand
     steps = _windows(job, order, {})
     training = [window for step in steps for window in step.values()]
-    goes_on = all(batch.carries for batch in job.batches)
+    goes_on = all(batch.carries for batch in job.batches) and not job.has_at_hand
     before = training if goes_on else job.windows(split.train)
     validation = job.windows(split.validation)
     total = len(split.train) + len(split.validation)
@@ -216,7 +253,7 @@ def prepared(job: Job, order: Steps, watch: Progress) -> Prepared:
     for snapshots in _loaded(job, training, validation):
         done = min(done + snapshots, total)  # windows may overlap
         watch.stage("preparing snapshots", done, total)
-    return Prepared(steps, before, validation)
+    return Prepared(steps, before, validation, None if job.plan.batching.drawing is None else Drawn(job))
 
 
 def reordered(job: Job, windows: Prepared, order: Steps) -> Prepared:
@@ -233,7 +270,10 @@ def _windows(job: Job, order: Steps, known: Step) -> list[Step]:
     """This rank's windows of every step; what is not known is made."""
 
     def window(number: int) -> Window:
-        return known.get(number) or window_of(job.sharing, job.batches[number], job.settings.recompute)
+        if number in known:
+            return known[number]
+        batch = job.batches[number]
+        return job.at_hand.window(batch) if job.has_at_hand else window_of(job.sharing, batch, job.settings.recompute)
 
     return [{number: window(number) for number in step[job.comm.rank]} for step in order]
 

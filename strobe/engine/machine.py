@@ -89,3 +89,11 @@ def peak_bytes(device: torch.device) -> dict[str, int]:
     if device.type == "cuda":
         peak["device_bytes"] = torch.cuda.max_memory_allocated(device)
     return peak
+
+
+def free_bytes(device: torch.device) -> int:
+    """What a rank may take: all that is free on its GPU, or its part of what this machine has free."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    told = Path("/proc/meminfo").read_text().split("MemAvailable:")[1].split()[0]
+    return int(told) * 1024 // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))

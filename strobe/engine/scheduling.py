@@ -125,17 +125,22 @@ class Scheduling:
         )
 
 
-def steps_svg(job: Job, order: Scheduling, ran: list[list[Ran]]) -> str | None:
-    """The last epoch as a picture, as it was planned and as it was; None where all ranks work on the same batches."""
+def steps_svg(job: Job, order: Scheduling, ran: list[list[Ran]], names: Sequence[str] = ()) -> str | None:
+    """The last epoch as a picture, as it was planned and as it was; None where all ranks work on the same batches.
+    ``names`` of batches that are drawn."""
     if order.shared or job.comm.rank:
         return None
     rows = {} if order.costs is None or order.counts else {"planned": planned(order.steps, order.costs)}
 
     def name(batch: int) -> str:
+        if not job.batches:
+            return names[batch]
         times = job.batches[batch].times
         first, last = (str(job.problem.graph.times[t]) for t in (times.start, times.stop - 1))
         return f"snapshots {first} to {last}"
 
+    if not job.batches:
+        return gantt_svg({"measured": ran}, names=name, colours="sizes of batches")
     return gantt_svg(rows | {"measured": ran}, names=name)
 
 

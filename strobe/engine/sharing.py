@@ -45,6 +45,15 @@ class Sharing:
         """Whether ranks have different cells of the same batches."""
         return self.placed is not None and self.placed.num_ranks > 1 and not self.placed.replicas
 
+    def own(self) -> Mask:
+        """Whether each node is this rank's, where nodes are placed whole, [N]."""
+        if not self.is_shared:
+            return np.ones(self.graph.num_nodes, bool)
+        assert self.placed is not None
+        assert self.placed.whole_sequences
+        mine: Mask = self.placed.of_node == self.comm.rank
+        return mine
+
     def cells(self, times: range, *, chosen: Sequence[Mask] | None = None, fresh: bool = False) -> Cells:
         """This rank's cells of some snapshots. ``chosen`` says which cells take part at all; ``fresh`` that no state
         comes from before."""
@@ -90,8 +99,8 @@ class Sharing:
 def place(
     graph: DynamicGraph, plan: Plan, comm: Comm, windows: Sequence[range], seed: int, work: Work | None = None
 ) -> Placed | None:
-    """Who owns which cell: rank 0 decides, all are told. One rank owns all, but may want to know of chunks."""
-    if comm.num_ranks == 1 and plan.batching.piece_bytes is None:
+    """Who owns which cell: rank 0 decides, all are told. One rank owns all, but may want to know of chunks or loads."""
+    if comm.num_ranks == 1 and plan.batching.piece_bytes is None and plan.batching.drawing is None:
         return None
     mine = None
     if comm.rank == 0:

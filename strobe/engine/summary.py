@@ -134,7 +134,8 @@ def rank_table(ledgers: Sequence[LedgerLine], epochs: int) -> list[str]:
     if len(ranks) > _MOST_RANKS:
         rows[_MOST_RANKS:-1] = [["…"] * len(rows[0])]
     caption = "each rank in a mean epoch, evaluation included; memory is the peak"
-    return [caption, *aligned(rows), *folded(_travelled(ledgers, epochs)), _evenness(ranks)]
+    lines = [caption, *aligned(rows), *folded(_travelled(ledgers, epochs)), _evenness(ranks)]
+    return [*lines, *folded(_drawn(ledgers, epochs))]
 
 
 def folded(text: str) -> list[str]:
@@ -169,6 +170,17 @@ def _travelled(ledgers: Sequence[LedgerLine], epochs: int) -> str:
     line = ", ".join(f"{kind} {file_size(num_bytes)}" for kind, num_bytes in told.items())
     line += f"; {file_size(judging)} of it to evaluate" if judging else ""
     return f"sent in an epoch: {line}" + (f"; {file_size(spared)} more if every row had travelled" if spared else "")
+
+
+def _drawn(ledgers: Sequence[LedgerLine], epochs: int) -> str:
+    """What it took to draw batches, where any were."""
+    if not any("draw" in ledger["seconds"] for ledger in ledgers):
+        return ""
+    took = {
+        name: sum(ledger["seconds"].get(name, 0.0) for ledger in ledgers) / max(epochs, 1) / len(ledgers)
+        for name in ("draw", "drawn beside")
+    }
+    return f"drawing batches: steps waited {duration(took['draw'])}, {duration(took['drawn beside'])} beside training"
 
 
 def _evenness(ranks: Sequence[Spent]) -> str:

@@ -7,7 +7,7 @@ Every rank runs this, on its own cells; one rank has them all.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from os import PathLike
@@ -24,10 +24,12 @@ from strobe.comm.ledger import AGREEING, Ran, merged
 from strobe.engine.asked import Asked
 from strobe.engine.checkpoint import State
 from strobe.engine.choice import ModelLike
+from strobe.engine.drawn import Drawn, drawing
 from strobe.engine.evaluate import score
 from strobe.engine.exchanged import epoch_begins, recall, remembered, training_shares
 from strobe.engine.interrupt import second_interrupt_kills
 from strobe.engine.job import Given, Job, Prepared, Step, choose, prepared, reordered
+from strobe.engine.judging import Judging
 from strobe.engine.launch import Place, Team, as_rank_of_torchrun, in_processes
 from strobe.engine.machine import peak_bytes, random_state, seed_all
 from strobe.engine.optimiser import make_optimiser
@@ -124,8 +126,9 @@ def train_here(given: Given, place: Place, watch: Progress, comm: Comm) -> Run:
             raise
         run = finish(job, state, windows, watch)
         run.seconds, run.path = before_s + perf_counter() - began, record.path
-        pictures = {CURVE: run.curve(), SLOTS: slots_svg(moments.slots), STEPS: steps_svg(job, order, moments.ran)}
-        record.finish(run.to_json(), pictures)
+        names = [] if windows.drawn is None else [str(size) for size in windows.drawn.sizes]
+        steps = steps_svg(job, order, moments.ran, names)
+        record.finish(run.to_json(), {CURVE: run.curve(), SLOTS: slots_svg(moments.slots), STEPS: steps})
     return run
 
 
@@ -154,80 +157,118 @@ def fit(
     moments = Moments()
     settings, problem, comm = job.settings, job.problem, job.comm
     weights = state.optimiser.param_groups[0]["params"]
-    sync = job.plan.sync.start(weights, comm)
+    sync = job.plan.sync.start(weights, comm, state.optimiser, free=not job.plan.schedule.agrees)
     shares = training_shares(windows)
     recall(comm, shares, state.exchanged)
     state.exchanged = None
+    judging = Judging(job, state, windows)
 
     def begin_training() -> None:
-        steps = len(windows.steps)
+        steps = windows.num_steps
         watch.begin({"epochs": settings.epochs, "epoch": state.epoch, "steps": steps, "metric": problem.metric})
 
     begin_training()
-    for epoch in range(state.epoch, settings.epochs):
-        if settings.patience and state.stale >= settings.patience:
-            break
-        started = perf_counter()
-        epoch_begins(shares, state.history)
-        loss = train_epoch(job, state, sync, windows.steps, epoch, watch)
-        trained = perf_counter()
-        state.epoch = epoch + 1
-        steps = len(windows.steps) + (state.history[-1]["step"] if state.history else 0)
-        line: dict[str, Any] = {"epoch": state.epoch, "step": steps, "loss": loss}
-        if state.epoch % settings.evaluate_every == 0:
-            judged_by = chain(windows.before, windows.validation)
-            line["validation"] = score(state.model, state.head, job, judged_by, problem.split.validation)
-            state.judge(line["validation"].get(problem.metric), problem.higher_is_better)
-        if not state.is_finite():
-            raise DivergedError("a weight of the model", state.epoch, settings)
-        line |= {"best": state.best, "best_epoch": state.best_epoch, "lr": settings.lr}
-        line |= {"train_s": round(trained - started, 6), "evaluate_s": round(perf_counter() - trained, 6)}
-        line |= peak_bytes(job.device)
-        did, moments = ledgers(job)
-        line |= did
-        if order.watches:
-            line["watched"] = True  # batches were timed, not yet in the order to come
-        state.history.append(line)
-        changed = order.epoch_ends(moments.ran)
-        state.scheduled = order.remembered()
-        save(job, state, shares, record, line)
-        watch.epoch(line)
-        if changed:
-            record.event("scheduled", epoch=state.epoch, **order.told())
-            windows = reordered(job, windows, order.steps)
-            shares = training_shares(windows)
-            begin_training()
-    sync.close()
-    save(job, state, shares, record)
+    with drawing(windows.drawn, state, comm), judging:
+        for epoch in range(state.epoch, settings.epochs):
+            if settings.patience and state.stale >= settings.patience:
+                break
+            started = perf_counter()
+            epoch_begins(shares, state.history)
+            steps, loss = train_epoch(job, state, sync, windows, epoch, watch)
+            trained = perf_counter()
+            state.epoch = epoch + 1
+            steps += state.history[-1]["step"] if state.history else 0
+            line: dict[str, Any] = {"epoch": state.epoch, "step": steps, "loss": loss}
+            line |= judging.epoch_ends()
+            if not state.is_finite():
+                raise DivergedError("a weight of the model", state.epoch, settings)
+            line |= {"best": state.best, "best_epoch": state.best_epoch, "lr": settings.lr}
+            line |= {"train_s": round(trained - started, 6), "evaluate_s": round(perf_counter() - trained, 6)}
+            line |= peak_bytes(job.device)
+            did, moments = ledgers(job)
+            line |= did
+            if order.watches:
+                line["watched"] = True  # batches were timed, not yet in the order to come
+            state.history.append(line)
+            changed = order.epoch_ends(moments.ran)
+            state.scheduled = order.remembered()
+            save(job, state, windows, shares, record, line)
+            watch.epoch(line)
+            if changed:
+                record.event("scheduled", epoch=state.epoch, **order.told())
+                windows = reordered(job, windows, order.steps)
+                shares = training_shares(windows)
+                begin_training()
+        judging.training_ends()
+        sync.close()
+        save(job, state, windows, shares, record)
     return windows, moments
 
 
-def train_epoch(job: Job, state: State, sync: Syncing, steps: list[Step], epoch: int, watch: Progress) -> float:
-    """One pass over the training windows; the mean loss of their examples, each before the step it led to."""
+def train_epoch(
+    job: Job, state: State, sync: Syncing, windows: Prepared, epoch: int, watch: Progress
+) -> tuple[int, float]:
+    """One pass over the training windows, or as many as are drawn for one: the steps of this rank, and the mean loss of
+    all examples, each before the step it led to."""
     state.model.train()
     state.head.train()
     carry: Carry | None = None
-    total, examples = 0.0, 0.0
-    for step, mine in enumerate(steps, 1):
+    total, examples, step = 0.0, 0.0, 0
+    sync.epoch_begins()
+    for step, mine in enumerate(_steps(windows, sync), 1):
         job.comm.ledger.at(epoch + 1, step)
+        began = perf_counter()
         value, number, carry = train_step(job, state, sync, mine, carry, epoch)
         if not math.isfinite(value):
             raise DivergedError("the loss", epoch + 1, job.settings)
         total, examples = total + value, examples + number
+        if windows.drawn is not None and windows.drawn.learns:
+            _choose_size(job, sync, windows.drawn, value / max(number, 1), perf_counter() - began)
         watch.step(epoch + 1, step)
-    return total / max(examples, 1)
+    with job.comm.ledger.phase("sync"):
+        sync.epoch_ends()
+        if not job.plan.schedule.agrees:
+            average_buffers(state.model, job.comm)
+            total, examples = job.comm.agree([total, examples])
+    return step, total / max(examples, 1)
+
+
+def _steps(windows: Prepared, sync: Syncing) -> Iterator[Step]:
+    """The windows of each step. Those that are drawn may go on until rank 0 has had enough."""
+    if windows.drawn is None:
+        yield from windows.steps
+        return
+    step = 0
+    while not sync.over if sync.follows else step < windows.drawn.num_steps:
+        kind, window = windows.drawn.next()
+        yield {kind: window}
+        step += 1
+
+
+def _choose_size(job: Job, sync: Syncing, drawn: Drawn, loss: float, seconds: float) -> None:
+    """Rank 0's learner chooses the size of the batches to come, all follow: at once where ranks agree on every step,
+    else as soon as they hear of it."""
+    if job.comm.rank == 0:
+        drawn.trained(loss, seconds)
+    if job.plan.schedule.agrees:
+        drawn.kind = job.comm.share(drawn.kind, kind="sizes")
+    elif job.comm.rank == 0:
+        sync.pass_on(drawn.kind)
+    elif sync.told is not None:
+        drawn.kind = sync.told
 
 
 def train_step(
     job: Job, state: State, sync: Syncing, mine: Step, carry: Carry | None, epoch: int
 ) -> tuple[float, float, Carry | None]:
-    """Forward and backward over this rank's windows of a step, one agreed step of the optimiser; the summed loss of
-    all ranks' examples, their number, and the state for the next step."""
+    """Forward and backward over this rank's windows of a step, one step of the optimiser; the summed loss of the
+    examples, their number, and the state for the next step. Where ranks agree, step and examples are all ranks'."""
     comm, ledger = job.comm, job.comm.ledger
+    agree = comm.agree if job.plan.schedule.agrees else list
     with ledger.phase("prepare"):
         questions = _questions(job, mine, epoch)
         began = perf_counter()
-        (number,) = comm.agree([sum(count(each) for each in questions.values())])
+        (number,) = agree([sum(count(each) for each in questions.values())])
         ledger.ran_batch(AGREEING, began)
     value = torch.zeros(())
     for k, (batch, window) in enumerate(mine.items(), 1):
@@ -244,24 +285,30 @@ def train_step(
                 (loss * sync.share / number).backward()
         _until_it_ran(job)
         ledger.ran_batch(batch, began)
-    if not number:
-        return 0.0, 0.0, carry
     began = perf_counter()
     with ledger.phase("sync"):
-        if not mine:
-            sync.backward_begins()
-        sync.backward_ends()
-        if job.settings.clip:
-            nn.utils.clip_grad_norm_(state.optimiser.param_groups[0]["params"], job.settings.clip)
-        state.optimiser.step()
-        state.optimiser.zero_grad()
-        sync.stepped()
-        if not job.sharing.is_shared:
-            average_buffers(state.model, comm)
+        if number:
+            _agreed_step(job, state, sync, took_part=bool(mine))
+        elif not job.plan.schedule.agrees:
+            sync.stepped()  # others count on it
         comm.settle()
-        (agreed,) = comm.agree([float(value)])  # the only wait for the device in a step
+        (agreed,) = agree([float(value)]) if number else (0.0,)  # the only wait for the device in a step
     ledger.ran_batch(AGREEING, began)
     return agreed, number, carry
+
+
+def _agreed_step(job: Job, state: State, sync: Syncing, *, took_part: bool) -> None:
+    """Gradients become those of all, where ranks share them; the optimiser takes a step."""
+    if not took_part:
+        sync.backward_begins()
+    sync.backward_ends()
+    if job.settings.clip:
+        nn.utils.clip_grad_norm_(state.optimiser.param_groups[0]["params"], job.settings.clip)
+    state.optimiser.step()
+    state.optimiser.zero_grad()
+    sync.stepped()
+    if job.plan.schedule.agrees and (job.has_at_hand or not job.sharing.is_shared):
+        average_buffers(state.model, job.comm)
 
 
 def _questions(job: Job, mine: Step, epoch: int) -> dict[int, list[Asked | None]]:
@@ -300,7 +347,14 @@ def ledgers(job: Job) -> tuple[dict[str, Any], Moments]:
     return {"ranks": everyone} | ({} if busy is None else {"busy": busy}), moments
 
 
-def save(job: Job, state: State, shares: list[Share], record: Record, line: dict[str, Any] | None = None) -> None:
+def save(
+    job: Job,
+    state: State,
+    windows: Prepared,
+    shares: list[Share],
+    record: Record,
+    line: dict[str, Any] | None = None,
+) -> None:
     """The epoch's line and, if it is time, a checkpoint; at the end (no line) always one. Rank 0's clock decides."""
     if line is not None:
         record.epoch(line)
@@ -308,8 +362,10 @@ def save(job: Job, state: State, shares: list[Share], record: Record, line: dict
         if job.comm.share(record.is_due(now=line is None), kind="setup"):
             state.random = job.comm.gather(random_state(), kind="setup")
             state.exchanged = remembered(job.comm, shares)
+            if windows.drawn is not None:
+                state.drawn = job.comm.gather(windows.drawn.remembered(), kind="setup")
             record.save(state)
-            state.exchanged = None  # the record has its copy
+            state.exchanged = state.drawn = None  # the record has its copy
 
 
 def finish(job: Job, state: State, windows: Prepared, watch: Progress) -> Run:
@@ -318,7 +374,8 @@ def finish(job: Job, state: State, windows: Prepared, watch: Progress) -> Run:
     problem, split = job.problem, job.problem.split
     state.use_best()
     best_epoch = state.best_epoch or state.epoch
-    judged = [line["validation"] for line in state.history if line["epoch"] == best_epoch and "validation" in line]
+    lines = [line for line in state.history if "validation" in line]
+    judged = [line["validation"] for line in lines if line.get("judged", line["epoch"]) == best_epoch]
     scored = (state.model, state.head, job)
     before = [*windows.before, *windows.validation]
     validation = judged[0] if judged else score(*scored, before, split.validation)

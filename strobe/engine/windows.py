@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,13 +14,16 @@ from strobe.engine.kept import KeptExamples
 from strobe.engine.sharing import Mask, Sharing, around
 from strobe.view import Cells
 
+if TYPE_CHECKING:
+    from strobe.engine.asked import Asked
+
 
 @dataclass(frozen=True)
 class Segment:
     """Consecutive snapshots that are computed in one go: ``times`` of the graph, prepared as ``cells``.
 
-    Training asks about those in ``asked`` (None: all), and there about ``targets`` (None: all nodes). ``fresh``:
-    states begin anew.
+    Training asks about those in ``asked`` (None: all), and there about ``targets`` (None: all nodes); or it asks a
+    ``question``. ``fresh``: states begin anew.
     """
 
     times: range
@@ -28,6 +32,7 @@ class Segment:
     asked: range | None = None
     targets: Mask | None = None
     fresh: bool = False
+    question: Callable[[], Asked | None] | None = field(default=None, repr=False, compare=False)
 
 
 Window = tuple[Segment, ...]

@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from strobe.graph import DynamicGraph
-from strobe.ops.csr import IntArray
+from strobe.ops.csr import FloatArray, IntArray
 from strobe.placement.work import CELL_LOAD, Work
 from strobe.strategy import Strategy
 
@@ -26,7 +26,8 @@ class Placed:
 
     ``of_sequence`` owns whole sequences where a time stage wants them in one place; without it each belongs to the
     rank that has most of its cells. With ``replicas`` every rank has all cells and the rest does not count.
-    ``of_chunk`` tells cells apart that hang together: those of a chunk are on one rank.
+    ``of_chunk`` tells cells apart that hang together: those of a chunk are on one rank. ``loads`` is what it takes to
+    compute each node, where that was asked.
     """
 
     num_ranks: int
@@ -36,6 +37,7 @@ class Placed:
     of_sequence: IntArray | None = None  # [N]
     of_chunk: IntArray | None = None  # [C]
     replicas: bool = False
+    loads: FloatArray | None = None  # [N]
 
     @classmethod
     def by_snapshot(cls, num_ranks: int, of_snapshot: IntArray, num_nodes: int) -> Placed:

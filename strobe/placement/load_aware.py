@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -18,12 +18,13 @@ from strobe.strategy import Fact
 
 @dataclass(frozen=True, kw_only=True)
 class LoadAware(Placement):
-    """Every node, with all its cells, on a rank such that ranks have even loads over all time (Song et al. 2024, §4.2).
+    """Every node, with all its cells, on a rank such that ranks have even loads over all time.
 
     The load of a node is what its cells read in all layers of convolutions if each is computed by itself: so many walks
-    along arcs end in them. ``layers``: of the model, or how many to count. Nodes are dealt from the heaviest to the
-    lightest, in turns from the first rank to the last and back, where the paper always begins with the first: loads
-    differ by the heaviest node's at most, as there, but mostly by far less. Blind to edges, as hash is.
+    along arcs end in them (Song et al. 2024, §4.2). ``layers``: of the model, or how many to count. Nodes are dealt
+    from the heaviest to the lightest, in turns from the first rank to the last and back, where the paper always begins
+    with the first: loads differ by the heaviest node's at most, as there, but mostly by far less. Blind to edges, as
+    hash is.
     """
 
     name: ClassVar[str] = "load-aware"
@@ -45,7 +46,8 @@ class LoadAware(Placement):
         del windows, seed
         work = Work() if work is None else work
         layers = work.hops if self.layers is None else self.layers
-        return Placed.by_node(num_ranks, dealt(walks(graph, layers), num_ranks), len(graph))
+        loads = walks(graph, layers)
+        return replace(Placed.by_node(num_ranks, dealt(loads, num_ranks), len(graph)), loads=loads)
 
 
 def walks(graph: DynamicGraph, layers: int) -> FloatArray:
@@ -67,3 +69,10 @@ def dealt(loads: FloatArray, num_ranks: int) -> IntArray:
     ranks = np.empty(len(loads), np.int64)
     ranks[np.argsort(-loads, kind="stable")] = np.minimum(turn, 2 * num_ranks - 1 - turn)
     return ranks
+
+
+def balanced_groups(nodes: IntArray, loads: FloatArray, number: int) -> list[IntArray]:
+    """Some nodes in so many groups of about as many nodes each, from those with the highest load to those with the
+    lowest (Algorithm 1, line 12); each group ascends. Of fewer nodes there are fewer groups."""
+    order = nodes[np.argsort(-loads[nodes], kind="stable")]
+    return [np.sort(group) for group in np.array_split(order, max(1, min(number, len(order))))]

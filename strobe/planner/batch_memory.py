@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import numpy as np
-import torch
 
 from strobe.engine.job import Job
+from strobe.engine.machine import free_bytes
 from strobe.engine.scheduling import batch_loads, batch_sizes
 from strobe.errors import OptionError
 from strobe.numbers import file_size
@@ -67,11 +64,3 @@ def predicted_bytes(job: Job) -> FloatArray:
     else:
         slope = high / max(loads[middling], 1.0)
     return np.asarray(high + slope * (loads - loads[middling]), np.float64)
-
-
-def free_bytes(device: torch.device) -> int:
-    """What a rank may take: all that is free on its GPU, or its part of what this machine has free."""
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
-    told = Path("/proc/meminfo").read_text().split("MemAvailable:")[1].split()[0]
-    return int(told) * 1024 // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))

@@ -80,6 +80,9 @@ def simulate(
         fitting = [count for count in ranks if not conflicts[count]]
         if len(fitting) < len(ranks):
             reasons[name] = "\n".join(str(each) for each in next(filter(None, conflicts.values())))
+        if job.plan.batching.drawing is not None:
+            reasons[name] = "its batches are drawn while it trains: there are none to time before"
+            continue
         if not fitting:
             continue
         key = _passes(job)

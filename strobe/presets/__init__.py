@@ -8,10 +8,12 @@ from typing import Any
 from strobe.errors import UnknownNameError
 from strobe.options import check_options, hints_of
 from strobe.plan import Plan
+from strobe.presets.bvr import bvr
 from strobe.presets.dbos import dbos
 from strobe.presets.dbov import dbov
 from strobe.presets.dgc import dgc
 from strobe.presets.dygnex import dygnex
+from strobe.presets.dynahb import dynahb
 from strobe.presets.hash import hash as by_hash
 from strobe.presets.metis import metis
 from strobe.presets.psg import psg
@@ -23,10 +25,12 @@ from strobe.presets.relay import relay
 __all__ = ["PRESETS", "describe", "preset"]
 
 PRESETS: dict[str, Callable[..., Plan]] = {
+    "bvr": bvr,
     "dbos": dbos,
     "dbov": dbov,
     "dgc": dgc,
     "dygnex": dygnex,
+    "dynahb": dynahb,
     "hash": by_hash,
     "metis": metis,
     "psg": psg,

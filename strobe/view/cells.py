@@ -34,6 +34,9 @@ class Cells:
     With a share they are the cells of one rank among several; snapshots in which it has none are never read.
     """
 
+    splits_snapshots: bool = False
+    """Whether snapshots have other cells, which are not here although some of these read them."""
+
     def __init__(
         self,
         graph: DynamicGraph,

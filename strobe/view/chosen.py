@@ -30,6 +30,7 @@ class ChosenCells(Cells):
         super().__init__(cache.graph[times.start : times.stop], dtype=cache.dtype, device=device)
         self.cache, self.times, self.found, self.goes_on = cache, times, found, goes_on
         self.cell_ptr = tuple(found.blocks.cell_ptr.tolist())
+        self.splits_snapshots = True
 
     @property
     def targets(self) -> Tensor:

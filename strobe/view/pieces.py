@@ -120,6 +120,7 @@ class Piece:
     rows: IntArray  # ascending
     share: None = None
     x: None = None
+    splits_snapshots: bool = False
 
     @property
     def num_cells(self) -> int:

@@ -117,8 +117,9 @@ class View:
 
     @property
     def splits_snapshots(self) -> bool:
-        """Whether other ranks may have cells of the same snapshots."""
-        return self.cells.share is not None and self.cells.share.splits_snapshots
+        """Whether the same snapshots may have cells elsewhere."""
+        shared = self.cells.share is not None and self.cells.share.splits_snapshots
+        return shared or self.cells.splits_snapshots
 
     def matrix(self, norm: Norm = "loops") -> Sparse:
         """The sparse matrix over pulled rows, for kernels that need its entries."""

@@ -5,6 +5,7 @@ from itertools import chain as joined
 import pytest
 
 from strobe.batching import Vertices
+from strobe.batching.drawing import Drawing, Size
 from strobe.errors import OptionError
 from tests.graphs import AWKWARD
 from tests.placement.cases import chain
@@ -39,3 +40,29 @@ def test_vertices_that_are_never_there_are_not_asked() -> None:
 def test_a_batch_of_no_vertex_is_refused() -> None:
     with pytest.raises(OptionError, match="a batch has at least 1 vertex, not 0"):
         Vertices(size=0)
+
+
+def test_a_reservoir_of_negative_memory_is_refused() -> None:
+    with pytest.raises(OptionError, match="memory for batches cannot be negative, not -1 MiB"):
+        Vertices(reservoir=-1)
+
+
+def test_with_a_reservoir_ranks_draw_batches_of_all_snapshots() -> None:
+    vertices = Vertices(size=25, reservoir=64)
+    assert vertices.drawing == Drawing(snapshots=(1.0,), nodes=(25.0,), memory=64.0)
+    assert vertices.drawing.sizes(8, 100) == [Size(8, 25)]
+    assert vertices.drawing.num_steps(8, 100) == 4, "as many as without"
+    assert vertices.drawing.capacities(8, 100) == [4]
+    assert vertices.batches(GRAPH, range(8), hops=1) == []
+
+
+def test_a_reservoir_of_batches_of_one_vertex_is_not_one_of_all_of_them() -> None:
+    drawing = Vertices(size=1, reservoir=64).drawing
+    assert drawing is not None
+    assert drawing.sizes(8, 100) == [Size(8, 1)]
+
+
+def test_without_a_reservoir_nothing_is_drawn_and_nothing_needed() -> None:
+    assert Vertices().drawing is None
+    assert not Vertices().needs
+    assert not Vertices().gives

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from strobe.batching import Windows
+from strobe.batching import Hybrid, Windows
 from strobe.cli.plan_options import RankOptions, num_ranks, read_plan, split_plans, vary
 from strobe.engine.record import FORMAT, VERSION
 from strobe.engine.summary import choice_in_short, choices
@@ -96,7 +96,17 @@ def test_a_choice_that_is_not_there_is_refused(axis: str, text: str, words: str)
 def test_plans_are_split_at_commas_and_keep_their_options() -> None:
     assert split_plans("pss, relay:size=8,groups=4,mine.json") == ["pss", "relay:size=8,groups=4", "mine.json"]
     assert split_plans("relay,relay:groups=1") == ["relay", "relay:groups=1"]
+    assert split_plans("dynahb:vertices=0.02,0.05,sizes=random,relay") == [
+        "dynahb:vertices=0.02,0.05,sizes=random",
+        "relay",
+    ]
     assert split_plans(",") == []
+
+
+def test_an_option_may_have_several_values() -> None:
+    plan = read_plan("dynahb:vertices=0.02,0.05,sizes=random,snapshots=0.5")
+    assert plan.batching == Hybrid(vertices=(0.02, 0.05), snapshots=0.5, sizes="random")
+    assert vary(plan, {"batching": "hybrid:vertices=0.1"}).batching == Hybrid(vertices=0.1)
 
 
 def test_options_start_from_the_plan_that_is_named() -> None:

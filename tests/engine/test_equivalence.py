@@ -2,95 +2,35 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
 from dataclasses import replace
 from itertools import product
-from typing import Any
 
-import numpy as np
 import pytest
-import torch
-from torch import nn
 
 from strobe import placement
 from strobe.batching import Batching, Full, Fused, Groups, Windows
-from strobe.comm import Alone, Comm
-from strobe.engine.job import Given, Job
-from strobe.engine.launch import Place
-from strobe.engine.progress import Progress
-from strobe.engine.run import Run
-from strobe.engine.train import train_here
 from strobe.exchange import Exchange, Halo, Nothing, Relay, Shuffle, Stay, legs
-from strobe.graph import DynamicGraph
-from strobe.models import MODELS, make_model
+from strobe.models import MODELS
 from strobe.placement import Placement
 from strobe.plan import Plan
 from strobe.presets import PRESETS, preset
 from strobe.schedule import Packing
 from strobe.sync import AllReduce, Average, Sync
-from strobe.tasks import Task, make_task
+from strobe.tasks import make_task
 from tests.engine.runs import small_graph
+from tests.engine.trainer import Trainer, assert_same
 from tests.gathered import Gathered
 from tests.graphs import AWKWARD, PlainGraph, PlainSnapshot
-from tests.ranks import as_threads
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-OPTIONS: dict[str, dict[str, Any]] = {"gat-lstm": {"heads": 2}, "dysat": {"heads": 2, "span": 3}}
 TASKS = ("regression", "classification", "link-prediction")
-_MAKE = Job.make
 EXACT = [name for name in PRESETS if preset(name).exact]
 
 
 @pytest.fixture(autouse=True)
 def _several_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(legs, "MIN_CELLS", 4)
-
-
-class Trainer:
-    """Trains copies of one model and one head, made once: random numbers are one stream for all threads."""
-
-    def __init__(self, graph: DynamicGraph, model: str, task: str | Task) -> None:
-        self.graph, self.task = graph, task
-        torch.manual_seed(0)
-        columns = 2 if graph.features is None else graph.features.shape[0]
-        self.model = make_model(model, columns, hidden=4, **OPTIONS.get(model, {}))
-        self.head: nn.Module | None = None
-
-    def train(self, plan: Plan, num_ranks: int, **changes: Any) -> list[Run]:
-        settings = {"epochs": 5, "threads": 1, "optimiser": "sgd", "lr": 0.1, "precision": "float64"} | changes
-        given = Given(self.graph, lambda _: deepcopy(self.model), self.task, None, None, settings, None, plan)
-
-        def work(comm: Comm) -> Run:
-            return train_here(given, Place(), Progress(), comm)
-
-        return [work(Alone())] if num_ranks == 1 else as_threads(work, num_ranks)
-
-    def same_head(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        make = _MAKE
-
-        def made(job: Job) -> tuple[nn.Module, nn.Module]:
-            model, head = make(job)
-            if self.head is None:
-                self.head = deepcopy(head)
-                for parameter in self.head.parameters():
-                    nn.init.normal_(parameter, std=0.3)  # a head that begins at 0 would teach the model nothing
-            head.load_state_dict(self.head.state_dict())
-            return model, head
-
-        monkeypatch.setattr(Job, "make", made)
-
-
-def assert_same(runs: list[Run], one: Run, *, scored: bool = True) -> None:
-    for run in runs:
-        losses, expected = ([line["loss"] for line in each.history] for each in (run, one))
-        np.testing.assert_allclose(losses, expected, rtol=1e-9)
-        for part in ("model", "head"):
-            found, wanted = (dict(getattr(each, part).named_parameters()) for each in (run, one))
-            torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-12)
-        if scored:
-            assert run.validation == pytest.approx(one.validation, rel=1e-9, nan_ok=True)
-            assert run.test == pytest.approx(one.test, rel=1e-9, nan_ok=True)
 
 
 def one_rank(plan: Plan, num_ranks: int) -> Plan:

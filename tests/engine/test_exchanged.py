@@ -31,7 +31,7 @@ from strobe.placement import Hash, MetisPerSnapshot, Placed, Placement
 from strobe.plan import Plan
 from strobe.view import Share
 from tests.engine.runs import same_tensors, small_graph
-from tests.engine.test_equivalence import Trainer
+from tests.engine.trainer import Trainer
 from tests.ranks import as_threads
 
 pytestmark = pytest.mark.usefixtures("one_thread")

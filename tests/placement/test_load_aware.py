@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -14,7 +16,7 @@ from strobe.graph import DynamicGraph, from_edges
 from strobe.graph.synthetic import Social
 from strobe.ops.csr import FloatArray
 from strobe.placement import Hash, LoadAware, Work
-from strobe.placement.load_aware import dealt, walks
+from strobe.placement.load_aware import balanced_groups, dealt, walks
 from strobe.plan import Plan
 from tests.engine.runs import small_graph
 from tests.graphs import AWKWARD, PlainGraph, dynamic_graphs
@@ -148,6 +150,37 @@ def test_the_engine_tells_how_far_a_model_reads(model: str, options: dict[str, i
 
 def test_a_model_without_products_leaves_nodes_in_order() -> None:
     assert LoadAware().place(small_graph(), [], 2, work=Work(hops=0)).of_node[:5].tolist() == [0, 1, 1, 0, 0]
+
+
+def test_who_places_by_loads_tells_them(example: DynamicGraph) -> None:
+    placed = LoadAware(layers=2).place(example, [], 2)
+    assert placed.loads is not None
+    assert placed.loads.tolist() == [2, 10, 2, 10]
+    assert placed.with_sequences(example).loads is placed.loads
+    assert Hash().place(example, [], 2).loads is None
+
+
+@given(all_loads, st.integers(1, 9), st.data())
+def test_groups_have_as_many_nodes_each_and_loads_that_fall(
+    loads: list[float], number: int, data: st.DataObject
+) -> None:
+    some = data.draw(st.sets(st.sampled_from(range(len(loads))))) if loads else set()
+    nodes, of_node = np.array(sorted(some), np.int64), np.array(loads)
+    groups = balanced_groups(nodes, of_node, number)
+    assert len(groups) == max(1, min(number, len(nodes)))
+    assert sorted(np.concatenate(groups).tolist()) == nodes.tolist(), "every node once"
+    sizes = [len(group) for group in groups]
+    assert max(sizes) - min(sizes) <= 1
+    assert all(group.tolist() == sorted(group.tolist()) for group in groups)
+    for heavier, lighter in pairwise(groups):
+        assert of_node[heavier].min() >= of_node[lighter].max()
+    again = balanced_groups(nodes, of_node, number)
+    assert [group.tolist() for group in again] == [group.tolist() for group in groups]
+
+
+def test_nodes_of_equal_load_are_grouped_by_id() -> None:
+    groups = balanced_groups(np.array([1, 3, 4, 6, 8]), np.array([0.0, 5, 9, 5, 7, 9, 5, 9, 5]), 2)
+    assert [group.tolist() for group in groups] == [[1, 3, 4], [6, 8]]
 
 
 def test_loads_need_a_layer() -> None:

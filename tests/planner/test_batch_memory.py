@@ -9,13 +9,14 @@ import pytest
 import torch
 
 from strobe.engine.job import Given, Job, choose
+from strobe.engine.machine import free_bytes
 from strobe.engine.progress import Progress
 from strobe.errors import OptionError
 from strobe.graph.synthetic import Social
 from strobe.models import MODELS
 from strobe.numbers import file_size
 from strobe.planner import batch_memory
-from strobe.planner.batch_memory import at_most, check_memory, free_bytes, predicted_bytes
+from strobe.planner.batch_memory import at_most, check_memory, predicted_bytes
 from strobe.planner.pass_times import part_sizes, pass_bytes
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strobe.batching import Batch
+from strobe.batching.drawing import Drawing, Size, draw
+from strobe.ops.csr import IntArray
+
+
+def told(batch: Batch) -> tuple[range, range, list[int], int, bool]:
+    return batch.times, batch.asked, targets_of(batch), batch.hops, batch.carries
+
+
+def targets_of(batch: Batch) -> list[int]:
+    assert batch.targets is not None
+    found: list[int] = batch.targets.tolist()
+    return found
+
+
+def num_targets(*batches: Batch) -> int:
+    """Cells that are asked, of nodes that are always there."""
+    return sum(len(batch.asked) * len(targets_of(batch)) for batch in batches)
+
+
+def in_groups(nodes: IntArray, number: int) -> list[IntArray]:
+    """Nodes in groups of about as many, one here, one there."""
+    return [nodes[first::number] for first in range(number)]
+
+
+node_sets = st.lists(st.integers(0, 500), unique=True, max_size=40).map(lambda nodes: np.array(sorted(nodes), np.int64))
+
+
+@given(
+    nodes=node_sets,
+    number=st.integers(1, 6),
+    first=st.integers(0, 5),
+    length=st.integers(0, 9),
+    snapshots=st.integers(0, 9),
+    wanted=st.integers(0, 50),
+    seed=st.integers(0, 1000),
+)
+def test_a_batch_has_its_size_inside_the_training_time_and_the_nodes(
+    nodes: IntArray, number: int, first: int, length: int, snapshots: int, wanted: int, seed: int
+) -> None:
+    times, groups = range(first, first + length), in_groups(nodes, number)
+    batch = draw(times, groups, Size(snapshots, wanted), 3, (seed, 1))
+    assert len(batch.times) == min(snapshots, length)
+    assert set(batch.times) <= set(times)
+    assert batch.times.step == 1
+    assert batch.asked == batch.times
+    targets = targets_of(batch)
+    assert targets == sorted(set(targets))
+    assert set(targets) <= set(nodes.tolist())
+    assert len(targets) == min(wanted, len(nodes))
+    assert batch.targets is not None
+    assert batch.targets.dtype == np.int64
+    assert (batch.hops, batch.carries) == (3, False)
+    for group in groups:
+        share = len(group) * len(targets) / max(len(nodes), 1)
+        assert abs(len(set(group.tolist()) & set(targets)) - share) < 1, "the same share of every group"
+
+
+@given(node_sets, st.integers(0, 100), st.integers(0, 100))
+def test_the_same_seed_draws_the_same_batch(nodes: IntArray, seed: int, number: int) -> None:
+    first, again = (draw(range(4, 20), in_groups(nodes, 3), Size(5, 7), 1, (seed, number)) for _ in range(2))
+    assert told(first) == told(again)
+
+
+def test_every_number_of_a_seed_draws_another_batch() -> None:
+    groups = [np.arange(1000)]
+    drawn = {str(told(draw(range(50), groups, Size(5, 20), 1, (7, number)))) for number in range(100)}
+    assert len(drawn) == 100
+
+
+@pytest.mark.parametrize("snapshots", [1, 2, 4, 5])
+def test_a_batch_begins_wherever_it_fits(snapshots: int) -> None:
+    starts = {draw(range(10, 15), [np.arange(3)], Size(snapshots, 1), 1, (seed,)).times.start for seed in range(200)}
+    assert starts == set(range(10, 16 - snapshots))
+
+
+def test_all_nodes_are_drawn_as_often_as_the_others() -> None:
+    groups = [np.arange(0, 11), np.arange(11, 22), np.arange(22, 32)]  # 11, 11, 10
+    num_draws, counts = 2000, np.zeros(32)
+    for seed in range(num_draws):
+        counts[draw(range(1), groups, Size(1, 8), 1, (seed,)).targets] += 1
+    expected = num_draws * 8 / 32  # 500, with a deviation of 19
+    assert counts.min() > expected - 6 * 19
+    assert counts.max() < expected + 6 * 19
+
+
+def test_what_is_left_over_goes_to_any_group() -> None:
+    groups = [np.arange(first, first + 10) for first in (0, 10, 20)]
+    more = {tuple(np.bincount(draw(range(1), groups, Size(1, 4), 1, (s,)).targets // 10)) for s in range(50)}  # type: ignore[operator]
+    assert more == {(2, 1, 1), (1, 2, 1), (1, 1, 2)}
+
+
+@given(node_sets, st.integers(1, 6), st.integers(0, 9), st.integers(0, 50))
+def test_all_nodes_in_all_snapshots_are_the_full_batch(
+    nodes: IntArray, number: int, num_snapshots: int, seed: int
+) -> None:
+    times = range(3, 3 + num_snapshots)
+    (size,) = Drawing(snapshots=(1.0,), nodes=(1.0,)).sizes(len(times), len(nodes))
+    batch = draw(times, in_groups(nodes, number), size, 2, (seed,))
+    assert batch.times == batch.asked == times
+    assert targets_of(batch) == nodes.tolist()
+
+
+def test_nothing_to_draw_from_is_an_empty_batch() -> None:
+    nothing = np.empty(0, np.int64)
+    for groups in ([], [nothing], [nothing, nothing]):
+        assert told(draw(range(2, 4), groups, Size(1, 3), 1, (0,)))[2] == []
+    assert told(draw(range(4, 4), [np.arange(3)], Size(0, 2), 1, (0,)))[0] == range(4, 4)
+    assert targets_of(draw(range(1), [np.arange(2), nothing, np.arange(5, 6)], Size(1, 9), 1, (0,))) == [0, 1, 5]
+
+
+def test_the_modes_of_training_have_the_targets_of_the_papers_first_example() -> None:
+    """Figure 2 of Song et al. 2024: two rounds over 4 vertices in 4 snapshots.
+
+    Its numbers are snapshots. Two batches of 2 vertices in all snapshots have 16 targets, two of all vertices in 3
+    snapshots have 24. The 7 of the hybrid batches are the two rounds "1 2 3" and "3 3 4 4": 1 vertex in 3 snapshots, 3
+    targets, then 2 vertices in 2 snapshots, 4 targets. So the size changes between them.
+    """
+    times, groups = range(1, 5), [np.arange(4)]
+
+    def round_of(size: Size, seed: int) -> Batch:
+        return draw(times, groups, size, 1, (seed,))
+
+    (vertices,) = Drawing(snapshots=(1.0,), nodes=(2,)).sizes(4, 4)
+    assert num_targets(round_of(vertices, 0), round_of(vertices, 1)) == 16
+    (snapshots,) = Drawing(snapshots=(3,), nodes=(1.0,)).sizes(4, 4)
+    assert num_targets(round_of(snapshots, 0), round_of(snapshots, 1)) == 24
+    hybrid = Drawing(snapshots=(3, 2), nodes=(0.25, 0.5), chosen="learned").sizes(4, 4)
+    assert hybrid == [Size(3, 1), Size(3, 2), Size(2, 1), Size(2, 2)]
+    assert num_targets(round_of(hybrid[0], 0), round_of(hybrid[3], 1)) == 7
+    first, second = ({tuple(round_of(size, seed).times) for seed in range(50)} for size in (hybrid[0], hybrid[3]))
+    assert (1, 2, 3) in first, "the windows of the figure can be drawn"
+    assert (3, 4) in second
+
+
+def test_sizes_are_shares_up_to_1_and_numbers_above() -> None:
+    drawing = Drawing(snapshots=(0.1, 0.5, 1), nodes=(0.05, 12, 5000))
+    assert drawing.sizes(20, 300) == [Size(a, b) for a in (2, 10, 20) for b in (15, 12, 300)]
+
+
+def test_a_size_is_one_of_each_at_least_where_there_is_one() -> None:
+    drawing = Drawing(snapshots=(0.01,), nodes=(0.001,))
+    assert drawing.sizes(7, 30) == [Size(1, 1)]
+    assert drawing.sizes(1, 0) == [Size(1, 0)]
+    assert drawing.sizes(0, 0) == [Size(0, 0)]
+
+
+def test_every_rank_has_as_many_sizes_also_where_some_come_to_the_same() -> None:
+    assert Drawing(snapshots=(0.1, 0.2), nodes=(0.02, 0.05)).sizes(5, 10) == [Size(1, 1)] * 4
+
+
+def test_an_epoch_has_as_many_cells_as_the_rank_in_batches_of_a_middling_size() -> None:
+    drawing = Drawing(snapshots=(0.1, 0.2, 0.4), nodes=(0.02, 0.05, 0.1), chosen="learned")
+    # 10 snapshots of 100 nodes: batches of 2, 5, 10, 4, 10, 20, 8, 20 and 40 cells, 10 in the middle
+    assert drawing.num_steps(10, 100) == 1000 / 10
+    assert Drawing(snapshots=(0.5,), nodes=(0.5,)).num_steps(10, 100) == 4
+    assert Drawing(snapshots=(1.0,), nodes=(1.0,)).num_steps(10, 100) == 1
+    assert Drawing(snapshots=(3,), nodes=(1.0,)).num_steps(10, 100) == 3, "10 / 3, rounded"
+    assert replace(drawing, steps=7).num_steps(10, 100) == 7
+
+
+def test_batches_that_are_enough_have_as_many_cells_as_the_rank_all_sizes_together() -> None:
+    drawing = Drawing(snapshots=(0.2, 0.4), nodes=(0.05, 0.1), chosen="random")
+    # 1,000 cells for 4 sizes: 250 each, in batches of 10, 20, 20 and 40 cells
+    assert drawing.capacities(10, 100) == [25, 12, 12, 6]
+    assert Drawing(snapshots=(0.2,), nodes=(0.05,)).capacities(10, 100) == [100]
+    assert Drawing(snapshots=(1.0,), nodes=(1.0,)).capacities(10, 100) == [1]
+    assert Drawing(snapshots=(1.0, 0.5), nodes=(1.0,)).capacities(10, 100) == [1, 1], "half a batch is one"
+
+
+@given(st.integers(0, 5), st.integers(0, 5), st.integers(1, 3), st.integers(1, 3))
+def test_ranks_with_next_to_nothing_have_steps_and_room(snapshots: int, nodes: int, one: int, other: int) -> None:
+    drawing = Drawing(snapshots=(0.1, 2, 1)[:one], nodes=(0.1, 2, 1)[:other])
+    assert drawing.num_steps(snapshots, nodes) >= 1
+    assert min(drawing.capacities(snapshots, nodes)) >= 1
+    assert len(drawing.sizes(snapshots, nodes)) == len(drawing.capacities(snapshots, nodes)) == one * other
+
+
+def test_a_size_says_what_it_is() -> None:
+    assert str(Size(3, 1200)) == "1,200 nodes in 3 snapshots"

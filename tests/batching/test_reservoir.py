@@ -1,0 +1,473 @@
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+import traceback
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from strobe.batching import reservoir as module
+from strobe.batching.reservoir import Reservoir
+
+Made = tuple[int, int]
+"""A batch is told by its kind and number."""
+
+
+class Maker:
+    """Makes batches, counts them, and takes its time if it is told to."""
+
+    def __init__(self, pace: Pace | None = None) -> None:
+        self.pace, self.made, self._lock = pace, Counter[Made](), threading.Lock()
+
+    def __call__(self, kind: int, number: int) -> Made:
+        with self._lock:
+            self.made[kind, number] += 1
+        if self.pace is not None:
+            self.pace()
+        return kind, number
+
+
+class Pace:
+    """Sleeps as long as the lot says, differently beside training and in it."""
+
+    def __init__(self, *, beside_ms: float, here_ms: float, seed: int = 0) -> None:
+        self._most = {True: beside_ms, False: here_ms}
+        self._random = random.Random(seed)
+
+    def __call__(self) -> None:
+        time.sleep(self._random.random() * self._most[is_beside()] / 1000)
+
+
+def is_beside() -> bool:
+    return threading.current_thread().name == "batches"
+
+
+@contextmanager
+def started(reservoir: Reservoir[Made]) -> Iterator[None]:
+    reservoir.start()
+    try:
+        yield
+    finally:
+        reservoir.close()
+
+
+def taken(reservoir: Reservoir[Made], kinds: Sequence[int]) -> list[Made]:
+    return [reservoir.take(kind)[0] for kind in kinds]
+
+
+def by_lot(num_kinds: int, number: int, seed: int = 1) -> list[int]:
+    lot = random.Random(seed)
+    return [lot.randrange(num_kinds) for _ in range(number)]
+
+
+def settle(reservoir: Reservoir[Made]) -> None:
+    """Until the thread has nothing left to do."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        with reservoir._changed:
+            if not reservoir._under_way and reservoir._next() is None:
+                return
+        time.sleep(0.001)
+    raise AssertionError("the thread never came to an end")
+
+
+class Reference:
+    """What is taken, the slow way: a list of those that may be taken again, newest first."""
+
+    def __init__(self, capacities: Sequence[int], rooms: Sequence[int], seed: Sequence[int]) -> None:
+        self._capacities, self._rooms = capacities, rooms
+        self._random = np.random.default_rng(list(seed))
+        self._kept: list[list[int]] = [[] for _ in capacities]
+        self._used = [0 for _ in capacities]
+        self.chances: list[float] = []
+
+    def take(self, kind: int) -> Made:
+        kept = self._kept[kind]
+        self.chances.append(len(kept) / self._capacities[kind])
+        if self._random.random() < self.chances[-1]:
+            return kind, kept[int(self._random.integers(len(kept)))]
+        number, self._used[kind] = self._used[kind], self._used[kind] + 1
+        self._kept[kind] = [number, *kept][: self._rooms[kind]]
+        return kind, number
+
+
+PACES = {
+    "no time at all": None,
+    "a slow thread": Pace(beside_ms=2, here_ms=0),
+    "slow steps": Pace(beside_ms=0, here_ms=1),
+    "as the lot says": Pace(beside_ms=1, here_ms=1, seed=3),
+}
+
+
+@pytest.mark.parametrize("bytes_each", [0, 10], ids=["all fit", "few fit"])
+@pytest.mark.parametrize("starts", [True, False], ids=["beside", "never started"])
+@pytest.mark.parametrize("first", [True, False], ids=["first", "no first"])
+@pytest.mark.parametrize("pace", PACES)
+def test_what_is_taken_does_not_depend_on_how_fast_anything_is(
+    pace: str, first: bool, starts: bool, bytes_each: int
+) -> None:
+    capacities, kinds = [5, 9, 2], by_lot(3, 120)
+    rooms = [5, 9, 2] if not bytes_each else [3, 3, 2]
+    slow = Reference(capacities, rooms, (4, 5))
+    reservoir = Reservoir(Maker(PACES[pace]), capacities, seed=(4, 5), limit=90, num_bytes=lambda _: bytes_each)
+    if first:
+        reservoir.first()
+    if starts:
+        reservoir.start()
+    try:
+        assert taken(reservoir, kinds) == [slow.take(kind) for kind in kinds]
+    finally:
+        reservoir.close()
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    capacities=st.lists(st.integers(1, 6), min_size=1, max_size=4),
+    room=st.integers(0, 7),
+    seed=st.integers(0, 1000),
+    data=st.data(),
+)
+def test_it_takes_again_what_is_kept_with_the_chance_of_the_paper_and_never_above_1(
+    capacities: list[int], room: int, seed: int, data: st.DataObject
+) -> None:
+    kinds = data.draw(st.lists(st.integers(0, len(capacities) - 1), max_size=60))
+    slow = Reference(capacities, [min(room, capacity) for capacity in capacities], (seed,))
+    limit = float(room * len(capacities))
+    reservoir = Reservoir(Maker(), capacities, seed=(seed,), limit=limit, num_bytes=lambda _: 1)
+    with started(reservoir):
+        assert taken(reservoir, kinds) == [slow.take(kind) for kind in kinds]
+    assert all(0 <= chance <= 1 for chance in slow.chances)
+
+
+@pytest.mark.parametrize("pace", PACES)
+def test_once_there_are_enough_no_new_ones_are_made_and_none_is_made_twice(pace: str) -> None:
+    maker = Maker(PACES[pace])
+    reservoir = Reservoir(maker, [4, 7], seed=(0,))
+    reservoir.first()
+    with started(reservoir):
+        found = taken(reservoir, by_lot(2, 300))
+        settle(reservoir)
+    everything = {(0, number) for number in range(4)} | {(1, number) for number in range(7)}
+    assert set(found) == set(maker.made) == everything
+    assert set(maker.made.values()) == {1}
+
+
+def test_the_thread_makes_all_that_are_enough_before_anybody_asks() -> None:
+    maker = Maker()
+    reservoir = Reservoir(maker, [3, 2], seed=(0,))
+    with started(reservoir):
+        settle(reservoir)
+    assert maker.made == Counter({(0, 0): 1, (0, 1): 1, (0, 2): 1, (1, 0): 1, (1, 1): 1})
+
+
+def test_kinds_that_are_least_ahead_of_training_come_first() -> None:
+    order = list[Made]()
+
+    def make(kind: int, number: int) -> Made:
+        order.append((kind, number))
+        return kind, number
+
+    reservoir = Reservoir(make, [5, 3], seed=(0,))
+    reservoir.first()
+    while (0, 2) not in order:
+        reservoir.take(0)
+    del order[:]
+    with started(reservoir):
+        settle(reservoir)
+    assert order == [(0, 3), (0, 4), (1, 1), (1, 2)]
+
+
+@pytest.mark.parametrize(("room", "capacity"), [(3, 10), (1, 10), (0, 10)])
+def test_where_few_fit_the_oldest_makes_room_and_new_ones_keep_coming(room: int, capacity: int) -> None:
+    maker = Maker()
+    reservoir = Reservoir(maker, [capacity], seed=(2,), limit=10.0 * room + 9, num_bytes=lambda _: 10)
+    reservoir.first()
+    num_takes, newest, again = 3000, -1, 0
+    with started(reservoir):
+        for _ in range(num_takes):
+            (_, number), _ = reservoir.take(0)
+            again += number <= newest
+            assert newest - room < number <= newest + 1
+            newest = max(newest, number)
+            with reservoir._changed:
+                assert len(reservoir._kept[0]) <= room + 2, "those that are kept, and two that wait"
+    assert again == pytest.approx(num_takes * room / capacity, abs=6 * (num_takes / 4) ** 0.5)
+    assert set(maker.made.values()) == {1}, "none is made twice while it is kept, or ever again after that"
+    assert newest < len(maker.made) <= newest + 3
+
+
+def test_kinds_share_memory_evenly_and_the_first_of_each_tells_how_many_fit() -> None:
+    reservoir = Reservoir(Maker(), [100, 100], seed=(0,), limit=120, num_bytes=lambda made: (10, 30)[made[0]])
+    reservoir.first()
+    assert reservoir.remembered()["room"] == [6, 2]
+
+
+def test_how_many_fit_is_known_before_a_second_one_is_made() -> None:
+    maker, early = Maker(), list[Made]()
+
+    def make(kind: int, number: int) -> Made:
+        if number == 0:
+            reservoir.start()
+            time.sleep(0.05)  # what the thread must not do it would do now
+            early.extend(maker.made)
+        return maker(kind, number)
+
+    reservoir = Reservoir(make, [50], seed=(0,), limit=0)
+    assert reservoir.take(0)[0] == (0, 0)
+    settle(reservoir)
+    reservoir.close()
+    assert early == []
+    assert len(maker.made) == 3
+
+
+@pytest.mark.parametrize("bytes_each", [0, 10], ids=["all fit", "few fit"])
+@pytest.mark.parametrize("done", [0, 1, 25, 100])
+def test_it_goes_on_from_what_was_remembered_as_if_it_had_never_stopped(done: int, bytes_each: int) -> None:
+    capacities, kinds = [4, 12], by_lot(2, 160)
+
+    def reservoir_of(pace: str) -> Reservoir[Made]:
+        return Reservoir(Maker(PACES[pace]), capacities, seed=(9,), limit=60, num_bytes=lambda _: bytes_each)
+
+    uninterrupted = taken(reservoir_of("no time at all"), kinds)
+    first = reservoir_of("a slow thread")
+    with started(first):
+        before = taken(first, kinds[:done])
+        memory = json.loads(json.dumps(first.remembered()))
+        assert taken(first, kinds[done:]) == uninterrupted[done:], "to be asked changes nothing"
+    assert before == uninterrupted[:done]
+    for pace, makes_first, starts in (
+        ("slow steps", True, True),
+        ("as the lot says", False, True),
+        (None, True, False),
+    ):
+        again = reservoir_of(pace or "no time at all")
+        if makes_first:
+            again.first()
+        again.recall(memory)
+        if starts:
+            again.start()
+        try:
+            assert taken(again, kinds[done:]) == uninterrupted[done:]
+        finally:
+            again.close()
+
+
+def test_what_is_remembered_does_not_change_afterwards() -> None:
+    reservoir = Reservoir(Maker(), [5], seed=(0,))
+    taken(reservoir, [0] * 4)
+    memory = reservoir.remembered()
+    as_text = json.dumps(memory)
+    taken(reservoir, [0] * 10)
+    assert json.dumps(memory) == as_text
+    other = Reservoir(Maker(), [5], seed=(1,))
+    other.recall(memory)
+    taken(other, [0] * 10)
+    assert json.dumps(memory) == as_text
+
+
+def test_a_reservoir_that_goes_on_forgets_what_will_not_be_taken_again_and_makes_the_rest_anew() -> None:
+    def reservoir_of(maker: Maker) -> Reservoir[Made]:
+        return Reservoir(maker, [20], seed=(0,), limit=3, num_bytes=lambda _: 1)
+
+    first, maker = reservoir_of(Maker()), Maker()
+    while first.remembered()["used"] != [10]:
+        first.take(0)
+    again = reservoir_of(maker)
+    again.first()
+    again.recall(first.remembered())
+    with started(again):
+        settle(again)
+        assert sorted(again._kept[0]) == [7, 8, 9, 10, 11]
+    assert sorted(maker.made) == [(0, number) for number in (0, 7, 8, 9, 10, 11)]
+
+
+def failing(kind: int, number: int) -> Made:
+    if number == 2:
+        raise ValueError(f"batch {number} of kind {kind} cannot be made")
+    return kind, number
+
+
+def frames(error: BaseException) -> list[str]:
+    return [frame.name for frame in traceback.extract_tb(error.__traceback__)]
+
+
+def test_an_error_beside_training_is_told_by_the_next_step_from_where_it_came() -> None:
+    reservoir = Reservoir(failing, [5], seed=(0,))
+    reservoir.first()
+    reservoir.start()
+    assert reservoir._thread is not None
+    reservoir._thread.join(30)
+    assert not reservoir._thread.is_alive()
+    for _ in range(2):
+        with pytest.raises(ValueError, match="batch 2 of kind 0 cannot be made") as error:
+            reservoir.take(0)
+        assert "failing" in frames(error.value)
+    reservoir.close()
+
+
+def test_an_error_in_a_step_is_told_at_once_and_again_and_ends_the_thread() -> None:
+    reservoir = Reservoir(failing, [5], seed=(0,))
+    for _ in range(2):
+        with pytest.raises(ValueError, match="batch 2") as error:
+            taken(reservoir, [0] * 50)
+        assert "failing" in frames(error.value)
+    reservoir.start()
+    reservoir.close()
+
+
+def test_whoever_waits_for_a_batch_learns_that_it_cannot_be_made() -> None:
+    at_it, go = threading.Event(), threading.Event()
+
+    def make(kind: int, number: int) -> Made:
+        if is_beside():
+            at_it.set()
+            assert go.wait(30)
+        return failing(kind, number + 2)
+
+    reservoir = Reservoir(make, [5], seed=(0,))
+    reservoir.start()
+    assert at_it.wait(30)
+    threading.Timer(0.02, go.set).start()
+    with pytest.raises(ValueError, match="batch 2") as error:
+        reservoir.take(0)
+    assert "failing" in frames(error.value)
+    reservoir.close()
+
+
+def test_an_error_in_counting_bytes_is_no_secret() -> None:
+    def num_bytes(made: Made) -> int:
+        raise ValueError(f"who knows what {made} takes")
+
+    reservoir = Reservoir(Maker(), [5], seed=(0,), num_bytes=num_bytes)
+    reservoir.start()
+    assert reservoir._thread is not None
+    reservoir._thread.join(30)
+    with pytest.raises(ValueError, match="who knows") as error:
+        reservoir.take(0)
+    assert "num_bytes" in frames(error.value)
+    reservoir.close()
+
+
+def test_closing_waits_for_the_batch_that_is_being_made_and_for_no_other() -> None:
+    at_it, go, made = threading.Event(), threading.Event(), list[Made]()
+
+    def make(kind: int, number: int) -> Made:
+        at_it.set()
+        assert go.wait(30)
+        made.append((kind, number))
+        return kind, number
+
+    reservoir = Reservoir(make, [50], seed=(0,))
+    reservoir.start()
+    assert at_it.wait(30)
+    closing = threading.Thread(target=reservoir.close)
+    closing.start()
+    closing.join(0.05)
+    assert closing.is_alive()
+    assert made == []
+    go.set()
+    closing.join(30)
+    assert not closing.is_alive()
+    assert made == [(0, 0)]
+    assert reservoir._thread is not None
+    assert not reservoir._thread.is_alive()
+
+
+def test_closing_twice_or_without_a_start_is_nothing() -> None:
+    reservoir = Reservoir(Maker(), [2], seed=(0,))
+    reservoir.close()
+    reservoir.close()
+    assert reservoir.take(0)[0] == (0, 0), "what is asked all the same is made where it is asked"
+    other = Reservoir(Maker(), [2], seed=(0,))
+    other.start()
+    other.close()
+    other.close()
+
+
+class Clock:
+    """Seconds that pass when a batch is made, and at no other time."""
+
+    def __init__(self) -> None:
+        self.now, self.asked = 0.0, Counter[bool]()
+
+    def __call__(self) -> float:
+        self.asked[is_beside()] += 1
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    found = Clock()
+    monkeypatch.setattr(module, "perf_counter", found)
+    return found
+
+
+def test_seconds_beside_training_are_hidden_those_of_steps_are_not(clock: Clock) -> None:
+    def make(kind: int, number: int) -> Made:
+        clock.now += 2 + kind
+        return kind, number
+
+    reservoir = Reservoir(make, [3, 4], seed=(0,))
+    reservoir.first()
+    assert reservoir.hidden() == 0
+    with started(reservoir):
+        settle(reservoir)
+    assert reservoir.hidden() == 2 * 2 + 3 * 3
+    assert reservoir.hidden() == 0, "each second once"
+    assert [took for _, took in (reservoir.take(0) for _ in range(20))] == [0.0] * 20
+    alone = Reservoir(make, [3], seed=(0,))
+    assert sum(alone.take(0)[1] for _ in range(50)) == 3 * 2
+    assert alone.hidden() == 0
+
+
+def test_seconds_that_training_waited_are_not_hidden(clock: Clock) -> None:
+    at_it = threading.Event()
+
+    def make(kind: int, number: int) -> Made:
+        clock.now += 5
+        at_it.set()
+        deadline = time.monotonic() + 30
+        while clock.asked[False] < 2 and time.monotonic() < deadline:
+            time.sleep(0.001)  # until the step has looked at the clock for the second time, when it begins to wait
+        clock.now += 3
+        return kind, number
+
+    reservoir = Reservoir(make, [1], seed=(0,))
+    with started(reservoir):
+        assert at_it.wait(30)
+        assert reservoir.take(0) == ((0, 0), 3.0)
+        assert reservoir.hidden() == 5
+
+
+def test_two_thousand_steps_of_many_kinds_while_the_thread_is_at_it() -> None:
+    capacities = [40, 7, 1, 300, 90, 3]
+    maker, kinds = Maker(), by_lot(6, 2000)
+    reservoir = Reservoir(maker, capacities, seed=(1,), limit=6 * 50, num_bytes=lambda _: 1)
+    slow = Reference(capacities, [min(50, capacity) for capacity in capacities], (1,))
+    with started(reservoir):
+        assert taken(reservoir, kinds) == [slow.take(kind) for kind in kinds]
+    assert set(maker.made.values()) == {1}
+
+
+def test_a_batch_of_any_type_will_do() -> None:
+    reservoir: Reservoir[dict[str, Any] | None] = Reservoir(lambda kind, number: None, [2], seed=(0,))
+    with_nothing = [reservoir.take(0)[0] for _ in range(5)]
+    assert with_nothing == [None] * 5
+
+
+def test_who_remembers_nothing_yet_does_not_forget_how_many_fit() -> None:
+    fresh = Reservoir(Maker(), [4], seed=(3,)).remembered()
+    reservoir, other = Reservoir(Maker(), [4], seed=(3,)), Reservoir(Maker(), [4], seed=(3,))
+    reservoir.first()
+    reservoir.recall(fresh)
+    assert taken(reservoir, [0] * 40) == taken(other, [0] * 40)
+    assert reservoir.remembered() == other.remembered()
