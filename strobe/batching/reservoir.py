@@ -56,10 +56,12 @@ class Reservoir(Generic[Kept]):
         self._hidden_s = 0.0
         self._thread: threading.Thread | None = None
 
-    def first(self) -> None:
-        """Makes the first batch of each kind, which tells how many fit."""
-        for kind in range(len(self._kept)):
-            self._get(kind, 0)
+    def first(self, count: int = 1) -> None:
+        """Makes the first batches of each kind, so many if they fit; the very first tells how many do."""
+        for number in range(count):
+            for kind in range(len(self._kept)):
+                if number < max(self._room[kind] or 0, 1):
+                    self._get(kind, number)
 
     def start(self) -> None:
         """Begins to make batches."""

@@ -73,14 +73,17 @@ class AtHand:
     def _asked(self, cells: ChosenCells, batch: Batch) -> Asked | None:
         """What is asked of the chosen nodes in the snapshots that are asked."""
         first, last = (cells.cell_ptr[t - batch.times.start] for t in (batch.asked.start, batch.asked.stop))
-        targets = cells.targets
-        targets = targets[(targets >= first) & (targets < last)]
-        example = self._known.example[cells.in_cache[targets]]
-        there = example >= 0
-        if not bool(there.any()):
+        rows = cells.targets
+        if batch.asked != batch.times:
+            rows = rows[(rows >= first) & (rows < last)]
+        example = self._known.example.index_select(0, cells.in_cache.index_select(0, rows))
+        there = (example >= 0).nonzero()[:, 0]
+        if not len(there):
             return None
-        rows, answers = targets[there].to(self._device), self._known.y[example[there]].to(self._device)
-        return Asked(Examples((rows,), answers))
+        if len(there) < len(rows):
+            rows, example = rows.index_select(0, there), example.index_select(0, there)
+        y = self._known.y.index_select(0, example).to(self._device)
+        return Asked(Examples(None if len(rows) == cells.num_cells else (rows.to(self._device),), y))
 
     @cached_property
     def _known(self) -> _Known:

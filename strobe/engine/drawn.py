@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from strobe.engine.checkpoint import State
     from strobe.engine.job import Job
 
+_WAITING = 16
+"""Batches, of all sizes together, that wait for the first step."""
+
 _SIZES, _BATCHES, _TAKEN, _LEARNER = 11, 12, 13, 14
 """What random numbers are for: streams of their own."""
 
@@ -49,7 +52,7 @@ class Drawn:
             limit=drawing.memory * 2**20,
             num_bytes=hand.num_bytes,
         )
-        self._reservoir.first()
+        self._reservoir.first(-(-_WAITING // len(self.sizes)))
         self._random = np.random.default_rng([seed, comm.rank, _SIZES]) if drawing.chosen == "random" else None
         learns = drawing.chosen == "learned" and len(self.sizes) > 1
         self._learner = Learner(len(self.sizes), seed=seed + _LEARNER) if learns else None

@@ -17,7 +17,7 @@ PARTS = 16
 """At most; how many there are depends on the rows alone, so that sums of weight gradients are joined in the same order
 on any number of threads."""
 
-PART_ROWS = 512
+PART_ROWS = 4096
 """Fewer of them are not worth calling a kernel once more."""
 
 

@@ -15,8 +15,8 @@ from strobe.sync import Average
 
 
 def dynahb(
-    snapshots: float | Sequence[float] = (0.1, 0.2, 0.4),
-    vertices: float | Sequence[float] = (0.02, 0.05, 0.1),
+    snapshots: float | Sequence[float] = (0.5, 1.0),
+    vertices: float | Sequence[float] = (0.005, 0.01, 0.02, 0.05),
     sizes: Chosen = "learned",
     hops: int | None = None,
     every_s: float = 1.0,

@@ -32,9 +32,11 @@ class ChosenCells(Cells):
         self.cell_ptr = tuple(found.blocks.cell_ptr.tolist())
         self.splits_snapshots = True
 
-    @property
+    @cached_property
     def targets(self) -> Tensor:
-        """Rows of the nodes that were chosen, without those that they read."""
+        """Rows of the nodes that were chosen, without those that they read, ascending."""
+        if not self.cache.reading.hops:
+            return torch.arange(self.num_cells)
         return torch.from_numpy(np.flatnonzero(self.found.distance == 0))
 
     @cached_property
@@ -68,7 +70,7 @@ class ChosenCells(Cells):
         return torch.from_numpy(self.found.cell)
 
     def _at_hand(self, rows: Tensor) -> Tensor:
-        return rows[self.in_cache].to(self.device)
+        return rows.index_select(0, self.in_cache).to(self.device)
 
     @cached_property
     def _slots(self) -> tuple[IntArray, int]:
