@@ -13,6 +13,7 @@ from typing import Any
 
 from benchmarks import dgc as dgc_benchmark
 from benchmarks import dygnex as dygnex_benchmark
+from benchmarks import dynahb as dynahb_benchmark
 from benchmarks.quality import START, best_baseline, gain
 from benchmarks.record import RESULTS
 from strobe.graph.datasets import DATA_SETS
@@ -24,6 +25,7 @@ DOCUMENTS = (
     *(f"docs/axes/{axis}.md" for axis in ("store", "placement", "batching", "exchange", "schedule", "sync")),
     "docs/presets/dgc.md",
     "docs/presets/dygnex.md",
+    "docs/presets/dynahb.md",
 )
 _MARKED = re.compile(r"(<!-- figures: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -421,6 +423,91 @@ def dygnex_validation() -> list[str]:
     ]
 
 
+_DYNAHB = {
+    "speedup_vs_dbos_mean": "as soon as dbos at the same loss, times, mean",
+    "speedup_vs_dbos_geometric_mean": "the same, geometric mean",
+    "speedup_vs_dbos_min": "the same, least",
+    "speedup_vs_full": "as soon as full batch, times, mean",
+    "speedup_vs_dbov": "as soon as dbov, T-GCN",
+    "speedup_vs_bvr": "as soon as bvr, T-GCN",
+    "speedup_vs_1%": "as soon as 1% of the vertices in 20% of the snapshots, T-GCN",
+    "speedup_vs_5%": "5% of the vertices",
+    "speedup_vs_10%": "10%",
+    "speedup_vs_20%": "20%",
+    "learner_vs_random": "as soon as sizes by lot, T-GCN",
+    "loss_vs_full_worst": "lowest loss for 1 of full batch's, highest",
+    "generation_exposed_share": "steps waiting for batches, as a part of training",
+    "step_memory_ratio": "tensors of a step for 1 of full batch's, T-GCN",
+    "rank_speedup_2": "two ranks, as soon as one, T-GCN",
+    "batch_build_speedup": "cutting out a batch, as fast as PyTorch Geometric, least",
+    "batch_build_edges_per_s": "edges per second of that",
+}
+
+
+def dynahb() -> list[str]:
+    """The figures of benchmarks/dynahb.py."""
+    return _beside_paper("dynahb", _DYNAHB, dynahb_benchmark.PAPER)
+
+
+def dynahb_graphs() -> list[str]:
+    """What was trained on."""
+    rows = [
+        f"| {name} | {each['said']} | {each['nodes']:,} | {each['training_snapshots']} | {each['training_cells']:,} "
+        f"| {each['training_arcs']:,} |"
+        for name, each in _record("dynahb")["samples"]["graphs"].items()
+    ]
+    return ["| graph | cut | nodes | training snapshots | cells | arcs |", "|---|---|---|---|---|---|", *rows]
+
+
+def dynahb_races() -> list[str]:
+    """Seconds of each model on each graph."""
+    rows = []
+    for key, ran in _record("dynahb")["samples"]["races"].items():
+        full, dbos, ours = (ran[name] for name in dynahb_benchmark.ALWAYS)
+        if any("failed" in each for each in (full, dbos, ours)):
+            continue
+        steps = " | ".join(f"{each['step_ms']:.1f}" for each in (full, dbos, ours))
+        soon = " | ".join(
+            "–" if each["to_full_s"] is None else f"{each['to_full_s']:.1f}" for each in (full, dbos, ours)
+        )
+        rows.append(
+            f"| {' | '.join(key.split('/'))} | {steps} | {full['faster']:.1f} | {dbos['faster']:.1f} "
+            f"| {dbos['loss_vs_full']:.2f} | {ours['loss_vs_full']:.2f} | {soon} |"
+        )
+    head = (
+        "| graph | model | step of full, ms | of dbos | of dynahb | as soon as full, times | as soon as dbos "
+        "| loss of dbos for 1 of full | of dynahb | s to full's loss, full | dbos | dynahb |"
+    )
+    return [head, "|---" * 12 + "|", *rows]
+
+
+def dynahb_sizes() -> list[str]:
+    """T-GCN with every system: how many times as long it took as the preset."""
+    races = {key: ran for key, ran in _record("dynahb")["samples"]["races"].items() if key.endswith("/tgcn")}
+    names = [name for name in dynahb_benchmark.SYSTEMS if name != dynahb_benchmark.OURS]
+    rows = [
+        f"| {key.removesuffix('/tgcn')} | "
+        + " | ".join(f"{ran[name]['faster']:.1f}" if "faster" in ran.get(name, {}) else "–" for name in names)
+        + " |"
+        for key, ran in races.items()
+    ]
+    return [f"| graph | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|", *rows]
+
+
+def _share(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2%}"
+
+
+def dynahb_classes() -> list[str]:
+    """Accuracies beside the paper's."""
+    rows = [
+        f"| {name} | {way} | {each['accuracy']:.2%} | {each['seconds']:.1f} | {_share(each['paper'])} |"
+        for name, found in _record("dynahb")["samples"]["classes"].items()
+        for way, each in found.items()
+    ]
+    return ["| graph | system | accuracy | after s | paper |", "|---|---|---|---|---|", *rows]
+
+
 TABLES: dict[str, Callable[[], list[str]]] = {
     "quality": quality,
     "peers": peers,
@@ -442,6 +529,11 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "dygnex_efficiency": dygnex_efficiency,
     "dygnex_quality": dygnex_quality,
     "dygnex_validation": dygnex_validation,
+    "dynahb": dynahb,
+    "dynahb_graphs": dynahb_graphs,
+    "dynahb_races": dynahb_races,
+    "dynahb_sizes": dynahb_sizes,
+    "dynahb_classes": dynahb_classes,
     "ingest": ingest,
     "datasets": datasets,
 }

@@ -41,18 +41,7 @@ AXES = {
     "schedule": ["in order", "greedy, optimal", "random split", "free-running"],
     "sync": ["all-reduce", "average by steps", "average by timer"],
 }
-NOT_YET = {
-    "delta",
-    "online",
-    "hybrid",
-    "trapezoid",
-    "sampled windows",
-    "cached",
-    "overlapped halo",
-    "random split",
-    "free-running",
-    "average by timer",
-}
+NOT_YET = {"delta", "online", "trapezoid", "sampled windows", "overlapped halo", "random split"}
 SYSTEMS = {
     "DGC": ("#4e79a7", ["full", "chunks", "fused chunks", "stale halo", "in order", "all-reduce"]),
     "DynaHB": ("#f28e2b", ["full", "load-aware", "hybrid", "cached", "free-running", "average by timer"]),

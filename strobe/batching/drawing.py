@@ -29,7 +29,8 @@ class Size:
 @dataclass(frozen=True, kw_only=True)
 class Drawing:
     """How one rank draws batches: of every size in the grid of ``snapshots`` and ``nodes``, which are shares of the
-    training snapshots and of the rank's nodes, or, above 1, numbers of them; there is one at least, and at most all.
+    training snapshots and of the rank's nodes, or, above 1, numbers of them; there is one at least, and at most all. Of
+    nodes there are at least ``least``, if the rank has as many.
 
     Nodes come in equal parts out of ``groups`` groups, which are alike in what it takes to compute them. An epoch has
     ``steps`` steps; None: as many as it takes batches of a middling size to have as many cells as the rank. ``memory``
@@ -39,13 +40,15 @@ class Drawing:
     snapshots: tuple[float, ...]
     nodes: tuple[float, ...]
     chosen: Chosen = "fixed"
+    least: int = 1
     groups: int = 1
     steps: int | None = None
     memory: float = 1024.0
 
     def sizes(self, num_snapshots: int, num_nodes: int) -> list[Size]:
         """The grid, of so many of each."""
-        return [Size(_part(a, num_snapshots), _part(b, num_nodes)) for a in self.snapshots for b in self.nodes]
+        nodes = [min(num_nodes, max(self.least, _part(share, num_nodes))) for share in self.nodes]
+        return [Size(_part(share, num_snapshots), number) for share in self.snapshots for number in nodes]
 
     def num_steps(self, num_snapshots: int, num_nodes: int) -> int:
         """Steps of an epoch."""

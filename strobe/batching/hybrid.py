@@ -16,8 +16,8 @@ from strobe.strategy import Fact, Need
 @dataclass(frozen=True, kw_only=True)
 class Hybrid(Batching):
     """Every rank draws batches of its own nodes: a share ``vertices`` of them in a share ``snapshots`` of consecutive
-    training snapshots, with all they read around them, and fresh states (Song et al. 2024, Definition 3). Above 1,
-    both are numbers; of a small share there is one at least.
+    training snapshots, with all they read around them, and fresh states. Above 1, both are numbers; of nodes there
+    are at least ``least``. (Definition 3 of Song et al. 2024.)
 
     Of several shares each pair is a size: the only one, one by lot in every step (``sizes`` random), or what a learner
     chooses (learned). Batches are made beside training and kept, in up to ``memory`` MiB, so that most steps take one
@@ -33,6 +33,7 @@ class Hybrid(Batching):
     snapshots: float | Sequence[float] = 0.2
     vertices: float | Sequence[float] = 0.05
     sizes: Chosen = "fixed"
+    least: int = 1
     groups: int = 8
     steps: int | None = None
     memory: float = 1024.0
@@ -46,7 +47,7 @@ class Hybrid(Batching):
         number = len(_several(self.snapshots)) * len(_several(self.vertices))
         if self.sizes == "fixed" and number > 1:
             raise OptionError(f"there are {number} sizes of batches to choose from: say sizes=random or sizes=learned")
-        for name in ("groups", "steps"):
+        for name in ("least", "groups", "steps"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise OptionError(f"{name} of hybrid batches must be at least 1, not {value}")
@@ -68,6 +69,7 @@ class Hybrid(Batching):
             snapshots=_several(self.snapshots),
             nodes=_several(self.vertices),
             chosen=self.sizes,
+            least=self.least,
             groups=self.groups,
             steps=self.steps,
             memory=self.memory,

@@ -11,6 +11,8 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from strobe.ops.memory import POOL
+
 
 def peak_bytes_of(work: Callable[[], Any], device: torch.device) -> int:
     """The most bytes that tensors made by ``work`` had at a time. On a GPU its allocator knows."""
@@ -20,14 +22,15 @@ def peak_bytes_of(work: Callable[[], Any], device: torch.device) -> int:
         torch.cuda.reset_peak_memory_stats(device)
         work()
         return int(torch.cuda.max_memory_allocated(device)) - before
-    counting = _Counting()
-    with counting:
+    counting = Counting()
+    with POOL.pause(), counting:
         work()
     return counting.most
 
 
-class _Counting(TorchDispatchMode):
-    """Adds up storages as operations make them, and takes them off as they go."""
+class Counting(TorchDispatchMode):
+    """Adds up storages as operations make them, and takes them off as they go. Blocks of the pool it does not see: have
+    that pause."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

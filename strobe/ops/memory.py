@@ -12,6 +12,8 @@ import math
 import os
 import threading
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -39,6 +41,7 @@ class Pool:
         self._lock = threading.RLock()
         self._free: list[tuple[int, Block]] = []
         self._requests = 0
+        self.paused = False
         os.register_at_fork(after_in_child=self._unlock)
 
     @property
@@ -59,6 +62,15 @@ class Pool:
         start = -fresh.ctypes.data % _LINE
         return fresh[start : start + num_bytes]
 
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """Large results come from the C library meanwhile: whoever counts what is made would not see blocks again."""
+        before, self.paused = self.paused, True
+        try:
+            yield
+        finally:
+            self.paused = before
+
     def give_back(self, block: Block) -> None:
         with self._lock:
             self._free.append((self._requests, block))
@@ -78,7 +90,7 @@ POOL = Pool()
 def empty(like: Tensor, *shape: int) -> Tensor:
     """Memory for a result of the kind and on the device of ``like``, not initialised."""
     num_bytes = math.prod(shape) * like.element_size()
-    if num_bytes < SMALLEST or like.device.type != "cpu" or like.dtype not in _KINDS:
+    if num_bytes < SMALLEST or POOL.paused or like.device.type != "cpu" or like.dtype not in _KINDS:
         return like.new_empty(*shape)
     block = POOL.take(num_bytes)
     # The tensor holds on to this array, and the array's end is the tensor's: then the block is free again.

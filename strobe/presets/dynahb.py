@@ -42,7 +42,7 @@ def dynahb(
     return Plan(
         store=Full(),
         placement=LoadAware(),
-        batching=Hybrid(snapshots=snapshots, vertices=vertices, sizes="fixed" if one else sizes),
+        batching=Hybrid(snapshots=snapshots, vertices=vertices, sizes="fixed" if one else sizes, least=64),
         exchange=Exchange(structure=Cached(hops=hops), time=Stay()),
         schedule=FreeRunning(beside=beside),
         sync=Average(every_s=every_s),

@@ -130,3 +130,11 @@ def test_a_rank_needs_all_that_its_batches_read_at_hand(batching: Batching) -> N
 def test_windows_are_not_for_it() -> None:
     with pytest.raises(OptionError, match=r"hybrid .* is not cut into windows of 4: leave --window out"):
         Hybrid().cut(4)
+
+
+def test_a_small_share_of_few_nodes_is_still_enough_of_them() -> None:
+    drawing = Hybrid(snapshots=0.5, vertices=(0.01, 0.5), sizes="random", least=64).drawing
+    assert drawing.sizes(10, 1000) == [Size(5, 64), Size(5, 500)]
+    assert drawing.sizes(10, 40) == [Size(5, 40), Size(5, 40)]
+    with pytest.raises(OptionError, match="least of hybrid batches must be at least 1, not 0"):
+        Hybrid(least=0)

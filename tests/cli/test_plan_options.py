@@ -105,7 +105,7 @@ def test_plans_are_split_at_commas_and_keep_their_options() -> None:
 
 def test_an_option_may_have_several_values() -> None:
     plan = read_plan("dynahb:vertices=0.02,0.05,sizes=random,snapshots=0.5")
-    assert plan.batching == Hybrid(vertices=(0.02, 0.05), snapshots=0.5, sizes="random")
+    assert plan == preset("dynahb", vertices=(0.02, 0.05), snapshots=0.5, sizes="random")
     assert vary(plan, {"batching": "hybrid:vertices=0.1"}).batching == Hybrid(vertices=0.1)
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import torch
 
 from strobe.ops.allocation import peak_bytes_of
+from strobe.ops.memory import POOL, SMALLEST, empty
 
 CPU = torch.device("cpu")
 ROWS = 1000
@@ -32,3 +33,11 @@ def test_the_way_back_counts() -> None:
     there = peak_bytes_of(lambda: x.exp().exp().exp().sum(), CPU)
     back = peak_bytes_of(lambda: torch.autograd.grad(x.exp().exp().exp().sum(), x), CPU)
     assert 3 * BYTES <= there < back
+
+
+def test_large_results_count_although_their_memory_is_used_again() -> None:
+    x = torch.zeros(SMALLEST // 4)
+    del [empty(x, len(x))][:]  # a block that waits to be used again
+    assert peak_bytes_of(lambda: empty(x, len(x)), CPU) == SMALLEST
+    assert peak_bytes_of(lambda: empty(x, len(x)), CPU) == SMALLEST
+    assert not POOL.paused
