@@ -392,7 +392,7 @@ def classes(record: Record, quick: bool) -> None:
                 continue
             best = min(course.settled, key=lambda point: point.loss)
             sample = {"accuracy": 1 - best.loss, "seconds": best.seconds, "paper": (case.paper or {}).get(name)}
-            record.samples.setdefault("classes", {}).setdefault(case.name, {})[name] = sample | course_told(course)
+            record.samples.setdefault("classes", {}).setdefault(case.name, {})[name] = course_told(course) | sample
             said = "" if sample["paper"] is None else f"{sample['paper']:.2%}"
             rows.append([case.name, name, f"{1 - best.loss:.2%}", f"{best.seconds:.1f}", said])
         if OURS in found and found[OURS].points and found[FULL].points:
