@@ -106,6 +106,12 @@ def test_a_plan_that_does_not_fit_says_why_and_the_others_go_on(timed: list[int]
     assert (found.found, list(found.reasons)) == ({}, ["torn"])
 
 
+def test_a_plan_that_draws_its_batches_says_that_there_are_none_to_time(timed: list[int]) -> None:
+    found = run("dynahb", "pts", ranks=[2], network=Network())
+    assert list(found.found) == ["pts"]
+    assert "drawn while it trains" in found.reasons["dynahb"]
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

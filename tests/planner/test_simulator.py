@@ -33,6 +33,9 @@ from tests.engine.runs import small_graph
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
+TIMED = [name for name in PRESETS if preset(name).batching.drawing is None]
+"""Presets whose batches are there before training, to be timed."""
+
 LINE = Linear(per_cell=4e-6, per_arc=1e-6, per_snapshot=2e-5, fixed=1e-4)
 IN_TIME = Linear(per_cell=2e-6, per_arc=0.0, fixed=2e-5)
 COSTS = Calibration(line=LINE, time_line=IN_TIME, step_s=3e-4, error=0.0, weight_bytes=40_000)
@@ -90,7 +93,7 @@ def sane(found: Simulated) -> bool:
     return bool(np.isfinite(numbers).all()) and found.epoch_s > 0 and 0 < found.efficiency < 1.001
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", TIMED)
 @pytest.mark.parametrize("model", OPTIONS)
 def test_every_preset_can_be_simulated_on_any_number_of_ranks(model: str, name: str) -> None:
     whole = simulator(job_of(plan_of(name), model))
@@ -208,7 +211,7 @@ def test_more_bandwidth_is_never_slower(name: str) -> None:
     assert simulator(job, network=Network(latency_s=1e-3)).run(4).epoch_s > epochs[1]
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", TIMED)
 def test_one_rank_wastes_nothing_but_steps_of_the_optimiser(name: str) -> None:
     job = job_of(plan_of(name))
     found = simulator(job).run(1)
@@ -217,7 +220,7 @@ def test_one_rank_wastes_nothing_but_steps_of_the_optimiser(name: str) -> None:
     assert simulator(job, replace(COSTS, step_s=0.0)).run(1).efficiency == pytest.approx(1)
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", TIMED)
 def test_nobody_gains_more_than_there_are_ranks(name: str) -> None:
     job = job_of(plan_of(name), graph=Social(nodes=60, snapshots=24, edges=150, communities=4, seed=3).write())
     for num_ranks in (1, 2, 3, 8):
