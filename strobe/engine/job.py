@@ -31,7 +31,6 @@ from strobe.engine.trace import reading, sparse_products
 from strobe.engine.windows import Window, cut, stream, window_of
 from strobe.engine.work import work_of
 from strobe.errors import OptionError
-from strobe.exchange import Cached
 from strobe.ops import native
 from strobe.placement import Work
 from strobe.placement.work import Loads, counted
@@ -102,13 +101,11 @@ class Job:
     @cached_property
     def at_hand(self) -> AtHand:
         """What this rank keeps of the training snapshots. Who has what must be decided already."""
-        kept_by = self.plan.exchange.structure
-        cached = kept_by if isinstance(kept_by, Cached) else Cached()
-        reads = reading(self.choice, self.problem.graph)
-        reads = reads if cached.hops is None else replace(reads, hops=min(cached.hops, reads.hops))
+        exchange, reads = self.plan.exchange.structure, reading(self.choice, self.problem.graph)
+        reads = replace(reads, hops=exchange.keeps(reads.hops))
         own = self._decided[0].own()
         cache = Cache(self.problem.graph, self.problem.split.train, own, reads, self.settings.dtype)
-        cached.check(cache.predicted_bytes(), free_bytes(self.device), reads.hops)
+        exchange.check_kept(cache.predicted_bytes(), free_bytes(self.device), reads.hops)
         return AtHand(cache.build(), own, self.problem, self.device)
 
     def windows(self, times: range) -> list[Window]:

@@ -13,7 +13,9 @@ import torch
 from torch import Tensor
 
 from strobe.comm import Comm
+from strobe.errors import OptionError
 from strobe.exchange.delivery import Courier, Fresh
+from strobe.numbers import file_size, number_of
 from strobe.ops.csr import IntArray
 from strobe.ops.sequences import Sequences
 from strobe.strategy import Fact, Need, Strategy
@@ -61,9 +63,26 @@ class Timing(ABC):
 class StructureExchange(Strategy):
     """How the structure stage gets rows of neighbours owned by other ranks."""
 
+    def keeps(self, hops: int) -> int:
+        """How many products away cells are kept for a model that reads so far, where a rank trains on what it keeps."""
+        return hops
+
+    def check_kept(self, num_bytes: int, free_bytes: int, hops: int) -> None:
+        """Refuses to keep more than there is room for."""
+        if num_bytes > free_bytes:
+            raise OptionError(
+                f"{kept_in_words(hops)} take {file_size(num_bytes)}, and there is room for {file_size(free_bytes)}: "
+                "take more ranks and exchange structure cached, or batching full or windows"
+            )
+
     def courier(self, comm: Comm) -> Courier:
         """Who brings them to a window, in all passes over it."""
         return Fresh(comm)
+
+
+def kept_in_words(hops: int) -> str:
+    """What a rank keeps, for people."""
+    return f"the cells of a rank's nodes and what they read within {number_of(hops, 'sparse product')}"
 
 
 class Window(Protocol):

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from strobe.errors import OptionError
-from strobe.exchange.base import StructureExchange
-from strobe.numbers import file_size, number_of
+from strobe.exchange.base import StructureExchange, kept_in_words
+from strobe.numbers import file_size
 from strobe.strategy import Fact, Need
 
 
@@ -43,8 +43,10 @@ class Cached(StructureExchange):
     def gives(self) -> tuple[Fact, ...]:
         return ("inputs at hand",)
 
-    def check(self, num_bytes: int, free_bytes: int, hops: int) -> None:
-        """Refuses to keep more than there is room for."""
+    def keeps(self, hops: int) -> int:
+        return hops if self.hops is None else min(self.hops, hops)
+
+    def check_kept(self, num_bytes: int, free_bytes: int, hops: int) -> None:
         room = free_bytes if self.memory is None else int(self.memory * 2**20)
         if num_bytes <= room:
             return
@@ -52,6 +54,6 @@ class Cached(StructureExchange):
         ways += ["take more ranks", "let rows travel (--structure halo, with batching full or windows)"]
         ways += [] if self.memory is None else ["allow more (memory, in MiB)"]
         raise OptionError(
-            f"the cells of a rank's nodes and what they read within {number_of(hops, 'sparse product')} take "
-            f"{file_size(num_bytes)}, and there is room for {file_size(room)}: {', '.join(ways[:-1])}, or {ways[-1]}"
+            f"{kept_in_words(hops)} take {file_size(num_bytes)}, and there is room for {file_size(room)}: "
+            f"{', '.join(ways[:-1])}, or {ways[-1]}"
         )

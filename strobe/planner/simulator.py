@@ -1,4 +1,4 @@
-"""How long an epoch of any plan would take on any number of ranks, without starting one.
+"""How long an epoch of a plan would take on any number of ranks, without starting one.
 
 Computing follows from cells, arcs and snapshots, by a line that was measured here (``Calibration``); messages follow
 from the rows that the plan sends and from a model of the network. In a step every rank computes and hears the others,
