@@ -6,7 +6,7 @@ import re
 import pytest
 
 from strobe.errors import OptionError
-from strobe.exchange import Cached, Nothing, Exchange, Stay
+from strobe.exchange import Cached, Exchange, Nothing, Stay
 from strobe.placement import Hash, LoadAware, TimeBlocks
 from strobe.plan import Plan
 from strobe.registry import make
