@@ -71,5 +71,5 @@ def test_without_a_cache_of_their_own_ranks_keep_all_that_a_model_reads_if_it_fi
     assert Nothing().keeps(3) == Cached().keeps(3) == Cached(hops=5).keeps(3) == 3
     assert Cached(hops=1).keeps(3) == 1
     Nothing().check_kept(MIB, MIB, 1)
-    with pytest.raises(OptionError, match="within 1 sparse product take 2.0 MiB, and there is room for 1.0 MiB"):
+    with pytest.raises(OptionError, match=r"within 1 sparse product take 2\.0 MiB, and there is room for 1\.0 MiB"):
         Nothing().check_kept(2 * MIB, MIB, 1)
