@@ -33,10 +33,11 @@ AXES: dict[str, dict[str, type[Strategy]]] = {
             batching.Vertices,
             batching.Groups,
             batching.Hybrid,
+            batching.Trapezoid,
         ),
         "structure": (exchange.Nothing, exchange.Halo, exchange.Stale, exchange.Cached),
         "time": (exchange.Stay, exchange.Relay, exchange.Shuffle, exchange.StaleTime),
-        "schedule": (schedule.InOrder, schedule.Greedy, schedule.Optimal, schedule.Balanced, schedule.FreeRunning),
+        "schedule": (schedule.InOrder, schedule.Greedy, schedule.Optimal, schedule.Balanced, schedule.FreeRunning, schedule.RandomSplit),
         "sync": (sync.AllReduce, sync.Average),
     }.items()
 }

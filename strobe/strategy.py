@@ -16,12 +16,16 @@ Fact = Literal[
     "batches per rank",
     "free steps",
     "weights apart",
+    "fresh rows",
     "chunks",
+    "node chunks",
+    "sliding windows",
 ]
 """What one choice may give and another need: every snapshot, every sequence is on one rank; every rank has all cells;
 a rank reads whatever its batch needs without asking others; every rank has batches of its own; ranks take steps at
-their own pace; between one agreement and the next ranks may have different weights; cells are grouped into chunks. On
-one rank all but the last always hold."""
+their own pace; between one agreement and the next ranks may have different weights; rows of
+others are as they are now; cells are grouped into chunks; nodes are, for all time; windows slide and are made anew. On
+one rank all but the last three always hold."""
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from strobe.ops.csr import IntArray
 from strobe.strategy import Strategy
 
 if TYPE_CHECKING:
+    from strobe.batching.decay import Decay
     from strobe.batching.drawing import Drawing
 
 
@@ -52,6 +53,11 @@ class Batching(Strategy):
     @property
     def drawing(self) -> Drawing | None:
         """How ranks draw batches of their own while training goes on; None: an epoch has the same ones always."""
+        return None
+
+    @property
+    def decay(self) -> Decay | None:
+        """How windows slide and what they keep of older snapshots; None: those of an epoch stay as they are."""
         return None
 
     def cut(self, size: int) -> Batching:

@@ -111,6 +111,20 @@ class FreshRows(Delivery):
         return add_to
 
 
+class Arranged(Delivery):
+    """The same rows in the order in which they are wanted."""
+
+    def __init__(self, delivery: Delivery, order: Tensor) -> None:
+        self._delivery, self._order = delivery, order
+
+    def send(self, x: Tensor) -> Callable[[], Tensor]:
+        arrive = self._delivery.send(x)
+        return lambda: arrive().index_select(0, self._order)
+
+    def send_back(self, gradient: Tensor) -> Callable[[Tensor], None]:
+        return self._delivery.send_back(torch.empty_like(gradient).index_copy_(0, self._order, gradient))
+
+
 def arrivals(delivery: Delivery, x: Tensor) -> tuple[Tensor, Tensor]:
     """The rows that others send [R, F], and a token."""
     arrived, token = _Arrivals.apply(delivery, anchor(x), x)  # type: ignore[no-untyped-call]

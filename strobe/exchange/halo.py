@@ -8,10 +8,12 @@ from typing import ClassVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from strobe.comm.rows import Route
 from strobe.exchange.base import StructureExchange
 from strobe.ops.csr import IntArray
+from strobe.strategy import Fact
 
 Arcs = tuple[IntArray, IntArray]
 """(cell that reads, cell that is read) of every arc of a snapshot, as positions in it."""
@@ -26,17 +28,23 @@ class Halo(StructureExchange):
 
     name: ClassVar[str] = "halo"
 
+    @property
+    def gives(self) -> tuple[Fact, ...]:
+        return ("fresh rows",)
+
 
 @dataclass(frozen=True, eq=False)
 class Neighbours:
     """The cells of others that a rank reads, in the order they arrive: by owner, then t, then position.
 
     ``positions[t]`` are those of snapshot t, ascending; ``places[t]`` where they stand among all that arrive.
+    ``arranged``: in which order they are wanted, where it is another one.
     """
 
     route: Route
     positions: Sequence[IntArray]
     places: Sequence[IntArray]
+    arranged: Tensor | None = None
 
     @property
     def num_rows(self) -> int:
@@ -52,7 +60,7 @@ def neighbours(
         rank: whose neighbours.
         owners: the owner of every cell, [n] for each snapshot; -1 for cells that take no part.
         arcs: who reads whom.
-        rows: the rank's own cells, as positions, for each snapshot.
+        rows: the rank's own cells, as positions, for each snapshot, in any order.
         device: where rows live.
     """
     heard: list[IntArray] = []  # (owner, t, position)
@@ -66,7 +74,9 @@ def neighbours(
             out = (of == rank) & (by != rank) & (by >= 0)
             pairs = np.unique(by[out].astype(np.int64) * len(owner) + read[out])
             reader, position = np.divmod(pairs, len(owner))
-            told.append(np.stack([reader, first + np.searchsorted(own, position)], axis=1))
+            row = np.empty(len(owner), np.int64)
+            row[own] = np.arange(first, first + len(own))
+            told.append(np.stack([reader, row[position]], axis=1))
         first += len(own)
     return _ordered(heard, told, len(owners), device)
 

@@ -14,6 +14,7 @@ from torch.autograd.function import once_differentiable
 
 from strobe.comm.rows import anchor
 from strobe.exchange.delivery import Delivery
+from strobe.ops.corners import Corners
 from strobe.ops.picked import add_rows
 from strobe.ops.sparse import Sparse, multiply
 
@@ -23,8 +24,8 @@ class HaloMatrix:
     """A matrix over own rows followed by those of others, in two: ``own`` [C, C]; ``far`` [R, H], which has only the
     rows that read others, numbered by ``rows``."""
 
-    own: Sparse
-    far: Sparse
+    own: Sparse | Corners
+    far: Sparse | Corners
     rows: Tensor
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from strobe.exchange.base import Columns, StructureExchange, TimeEncoder, TimeExchange, Timing, Window, encode
 from strobe.ops.sequences import Sequences
-from strobe.strategy import Need
+from strobe.strategy import Fact, Need
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,6 +17,10 @@ class Nothing(StructureExchange):
     """No rows of others are needed: every snapshot is whole."""
 
     name: ClassVar[str] = "none"
+
+    @property
+    def gives(self) -> tuple[Fact, ...]:
+        return ("fresh rows",)
 
     @property
     def needs(self) -> tuple[Need, ...]:

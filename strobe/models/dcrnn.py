@@ -48,12 +48,13 @@ class DCRNN(Model):
         h = view.carried()
         if h is None:
             h = x.new_zeros(view.num_slots, self.width)
-        outputs = []
+        states, outputs = [], []
         for step, rows in zip(view.steps(), view.split(x), strict=True):
             new = self._step(step, rows, step.recall(h), of_state)
             h = step.remember(h, new)
+            states.append(h)
             outputs.append(new)
-        view.keep(h)
+        view.keep_each(states, per_node=True)
         return torch.cat(outputs) if outputs else x[:, : self.width]
 
     def _step(self, step: View, x: Tensor, h: Tensor, of_state: Tensor) -> Tensor:

@@ -43,7 +43,7 @@ class Evolving(nn.Module):
         for read in self.read(view, x):
             weight = self.cell(weight if read is None else read, weight)
             evolved.append(weight)
-        view.keep(weight)
+        view.keep_each(evolved)
         return torch.stack(evolved) if evolved else self.weight.new_empty(0, *self.weight.shape)
 
     @abstractmethod

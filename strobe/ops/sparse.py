@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -21,6 +21,17 @@ from strobe.ops.normalise import Csr
 from strobe.ops.threads import run_parts
 
 MIN_PART_ENTRIES = 16_384  # a part should outlast the waking of the thread that runs it
+
+
+class Matrix(Protocol):
+    """What can be multiplied with dense rows, and turned for the way back."""
+
+    @property
+    def transposed(self) -> Matrix: ...
+
+    def times(self, x: Tensor) -> Tensor:
+        """The product, without a gradient; x is contiguous."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,6 +133,20 @@ class Sparse:
         bounds = cuts.clamp(max=self.num_rows).tolist()
         return list(pairwise(bounds))
 
+    def times(self, x: Tensor) -> Tensor:
+        if not native.usable(x, *([] if self.weight is None else [self.weight])):
+            product: Tensor = torch.sparse.mm(self.torch_csr(x.dtype), x)
+            return product
+        out = empty(x, self.num_rows, x.shape[1])
+        parts = self.parts
+        entries = self.row_ptr, self.row_ptr[1:], self.col, self.weight
+
+        def work(part: int) -> None:
+            native.call("spmm", *parts[part], x.shape[1], *entries, x, out)
+
+        run_parts(work, len(parts))
+        return out
+
     def torch_csr(self, dtype: torch.dtype) -> Tensor:
         """The same matrix as torch has it, for devices without kernels of ours; made once."""
         if dtype not in self._torch:
@@ -140,7 +165,7 @@ class Sparse:
         return {}
 
 
-def spmm(matrix: Sparse, x: Tensor) -> Tensor:
+def spmm(matrix: Matrix, x: Tensor) -> Tensor:
     """matrix @ x, differentiable in x; the gradient is a product with the stored transpose."""
     product: Tensor = _Product.apply(matrix, x)  # type: ignore[no-untyped-call]
     return product
@@ -155,7 +180,7 @@ def spmm_reference(matrix: Sparse, x: Tensor) -> Tensor:
 
 class _Product(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, matrix: Sparse, x: Tensor) -> Tensor:
+    def forward(ctx: Any, matrix: Matrix, x: Tensor) -> Tensor:
         ctx.matrix = matrix
         return multiply(matrix, x)
 
@@ -164,18 +189,6 @@ class _Product(torch.autograd.Function):
         return None, spmm(ctx.matrix.transposed, grads[0])
 
 
-def multiply(matrix: Sparse, x: Tensor) -> Tensor:
+def multiply(matrix: Matrix, x: Tensor) -> Tensor:
     """matrix @ x, without a gradient."""
-    x = x.detach().contiguous()
-    if not native.usable(x, *([] if matrix.weight is None else [matrix.weight])):
-        product: Tensor = torch.sparse.mm(matrix.torch_csr(x.dtype), x)
-        return product
-    out = empty(x, matrix.num_rows, x.shape[1])
-    parts = matrix.parts
-
-    def work(part: int) -> None:
-        first, last = parts[part]
-        native.call("spmm", first, last, x.shape[1], matrix.row_ptr, matrix.col, matrix.weight, x, out)
-
-    run_parts(work, len(parts))
-    return out
+    return matrix.times(x.detach().contiguous())

@@ -8,5 +8,6 @@ from strobe.schedule.greedy import Greedy
 from strobe.schedule.in_order import InOrder
 from strobe.schedule.optimal import Optimal
 from strobe.schedule.packing import Packing
+from strobe.schedule.random_split import RandomSplit
 
-__all__ = ["Balanced", "Costs", "FreeRunning", "Greedy", "InOrder", "Optimal", "Packing", "Schedule", "Solved", "Steps"]
+__all__ = ["Balanced", "Costs", "FreeRunning", "Greedy", "InOrder", "Optimal", "Packing", "RandomSplit", "Schedule", "Solved", "Steps"]

@@ -36,6 +36,11 @@ class Schedule(Strategy):
         """Epochs in which batches are timed, in the order they have while nothing is known."""
         return 0
 
+    def stretches(self, times: range, epoch: int, seed: int) -> list[range]:
+        """The training snapshots as an epoch goes through them, where windows slide: stretches one after the other."""
+        del epoch, seed
+        return [times]
+
     @abstractmethod
     def steps(self, num_batches: int, num_ranks: int, *, shared: bool, costs: Costs | None = None) -> Steps:
         """Every batch in exactly one step. ``shared``: all ranks work on every batch together. ``costs`` is what is

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,6 +17,7 @@ from strobe.exchange.halo import Neighbours
 from strobe.exchange.halo_product import HaloMatrix, split_columns
 from strobe.exchange.none import Staying
 from strobe.graph import DynamicGraph
+from strobe.ops.corners import Corners
 from strobe.ops.csr import IntArray, select_rows
 from strobe.ops.normalise import Csr, Norm, normalise
 from strobe.ops.sequences import Sequences
@@ -113,6 +116,11 @@ class Cells:
         """How a time stage runs over these cells."""
         return self._staying if self.share is None else self.share.timing(encoder)
 
+    def next_start(self, start: Any | None, values: Sequence[Any], *, per_node: bool) -> Any | None:
+        """With what the next window begins, from what was before this one and what is after each of its snapshots."""
+        del per_node
+        return values[-1] if values else start
+
     @cached_property
     def single(self) -> tuple[Cells, ...]:
         """The cells of each snapshot alone, for models that step through time."""
@@ -155,6 +163,10 @@ class Cells:
             alone = self.share is None or self.share.has_whole_snapshots
             self._matrices[norm] = self._whole(norm) if alone else self._shared(norm)
         return self._matrices[norm]
+
+    def product(self, norm: Norm) -> Sparse | Corners:
+        """The same matrix for sparse products, which may read it where it stands."""
+        return self.matrix(norm)
 
     def halo_matrix(self, norm: Norm) -> HaloMatrix:
         """The same matrix in two: own cells among each other, and what they read of others."""

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from strobe.comm.rows import exchange, tied
 from strobe.exchange import TimeEncoder
-from strobe.exchange.delivery import Delivery, arrivals
+from strobe.exchange.delivery import Arranged, Delivery, arrivals
 from strobe.exchange.halo import Neighbours
 from strobe.exchange.halo_product import halo_product
 from strobe.ops.normalise import Norm
@@ -103,7 +103,7 @@ class View:
             return self.cells.aggregated_input(x, norm)
         delivery = self._delivery("out" if norm == "mean_out" else "in", x)
         if delivery is None:
-            return spmm(self.cells.matrix(norm), x)
+            return spmm(self.cells.product(norm), x)
         out, token = halo_product(delivery, self.cells.halo_matrix(norm), x)
         self._tokens.append(token)
         return out
@@ -113,7 +113,9 @@ class View:
         share = self.cells.share
         if share is None or not share.splits_snapshots:
             return None
-        return share.couriers["structure"].delivery(self.cells.neighbours(reads).route, x, kind="halo")
+        around = self.cells.neighbours(reads)
+        delivery = share.couriers["structure"].delivery(around.route, x, kind="halo")
+        return delivery if delivery is None or around.arranged is None else Arranged(delivery, around.arranged)
 
     @property
     def splits_snapshots(self) -> bool:
@@ -155,6 +157,11 @@ class View:
     def keep(self, value: Any) -> None:
         """Leaves a value for the next window. Kept values are matched by the order in which they are kept."""
         self.carry.append(value)
+
+    def keep_each(self, values: Sequence[Any], *, per_node: bool = False) -> None:
+        """The same from what is after every snapshot: of those the next window begins with one. ``per_node``: it is a
+        state with a row for each slot."""
+        self.keep(self.cells.next_start(self.carried(), values, per_node=per_node))
 
     # Snapshot by snapshot, for models whose convolution reads the state or whose weights change.
 

@@ -1,0 +1,72 @@
+"""Sliding windows that are thinner in the past."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from strobe.batching.base import Batch, Batching
+from strobe.batching.decay import Decay
+from strobe.errors import OptionError
+from strobe.graph import DynamicGraph
+from strobe.strategy import Fact, Need
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trapezoid(Batching):
+    """A step per snapshot: it asks about that one and computes ``full`` snapshots up to it whole, and of ``decayed``
+    more before them ever fewer chunks of nodes, down to a share ``keep`` of them. (3.2 of Huang et al. 2026.)
+
+    What an older snapshot keeps is kept in all newer ones, so a node's sequence never breaks; which chunks stay is
+    drawn in every epoch. A node goes on from the state it had there one step before, whose gradient is cut. Arcs from
+    cells that are left out add nothing: weights of arcs are those of the whole snapshot. Aggregates of inputs, which
+    no weight comes before, are those of the whole snapshot, too.
+
+    With ``keep`` 1 and as many snapshots as there are, every step has the whole history.
+    """
+
+    name: ClassVar[str] = "trapezoid"
+    exact: ClassVar[bool] = False
+    full: int = 2
+    decayed: int = 6
+    keep: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.full < 1:
+            raise OptionError(f"at least 1 snapshot is computed whole, not {self.full}")
+        if self.decayed < 0:
+            raise OptionError(f"the number of decayed snapshots cannot be negative, not {self.decayed}")
+        if not 0 < self.keep <= 1:
+            raise OptionError(f"what is kept of the oldest snapshot is a share above 0 and up to 1, not {self.keep}")
+
+    @property
+    def gives(self) -> tuple[Fact, ...]:
+        return ("sliding windows",)
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        found = (
+            Need("whole sequences", "a rank keeps the states of its nodes", "placement metis or hash"),
+            Need("fresh rows", "windows are new in every step", "exchange structure halo, or batching windows"),
+        )
+        if self.decay.whole:
+            return found
+        why = "older snapshots are left out chunk by chunk"
+        return (*found, Need("node chunks", why, "placement metis:chunks=64, or batching trapezoid:keep=1"))
+
+    @property
+    def decay(self) -> Decay:
+        return Decay(self.full, self.decayed, self.keep)
+
+    @property
+    def window(self) -> int:
+        return self.full
+
+    def cut(self, size: int) -> Batching:
+        full = min(self.full, size)
+        return replace(self, full=full, decayed=size - full)
+
+    def batches(self, graph: DynamicGraph, times: range, *, hops: int, seed: int = 0) -> list[Batch]:
+        del graph, hops, seed
+        return [Batch(self.decay.times(t, times.start), range(t, t + 1), carries=t > times.start) for t in times]

@@ -1,0 +1,153 @@
+"""Top left corners of sparse matrices, and many of them along a diagonal: views, nothing is copied or renumbered.
+
+Columns ascend in each row, so the entries of a corner are the first ones of its first rows: all it takes is to know
+where they end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from strobe.ops import native
+from strobe.ops.csr import FloatArray, IntArray, row_pointers
+from strobe.ops.memory import empty
+from strobe.ops.normalise import Csr
+from strobe.ops.sparse import Sparse
+from strobe.ops.threads import run_parts
+
+_PART_ROWS = 65_536
+
+
+@dataclass(frozen=True, eq=False)
+class Corner:
+    """The first ``num_rows`` rows and ``num_cols`` columns of a matrix whose columns ascend."""
+
+    matrix: Sparse
+    num_rows: int
+    num_cols: int
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether no column is missing."""
+        return self.num_cols == self.matrix.num_cols
+
+    @cached_property
+    def ends(self) -> Tensor:
+        """Where the entries of each row end, [R]."""
+        row_ptr, col = self.matrix.row_ptr, self.matrix.col
+        if self.is_whole:
+            return row_ptr[1 : self.num_rows + 1]
+        from strobe.ops.corner_loops import row_ends  # numba, which not everybody needs
+
+        ends = np.empty(self.num_rows, np.int64)
+        first, columns = row_ptr.cpu().numpy(), col.cpu().numpy()
+
+        def work(part: int) -> None:
+            start = part * _PART_ROWS
+            row_ends(first, columns, self.num_cols, ends, start, min(start + _PART_ROWS, self.num_rows))
+
+        run_parts(work, -(-self.num_rows // _PART_ROWS))
+        return torch.from_numpy(ends).to(row_ptr.device)
+
+    @cached_property
+    def transposed(self) -> Corner:
+        if self.matrix.symmetric and self.num_rows == self.num_cols:
+            return self
+        return Corner(self.matrix.transposed, self.num_cols, self.num_rows)
+
+    @property
+    def num_entries(self) -> int:
+        return int((self.ends - self.matrix.row_ptr[: self.num_rows]).sum())
+
+    @property
+    def parts(self) -> list[tuple[int, int]]:
+        """Ranges of rows for threads to share."""
+        cut = [(first, min(last, self.num_rows)) for first, last in self.matrix.parts if first < self.num_rows]
+        return [(first, last) for first, last in cut if first < last]
+
+    def copied(self) -> Csr:
+        """The same as a matrix of its own."""
+        starts, ends = (each.cpu().numpy() for each in (self.matrix.row_ptr[: self.num_rows], self.ends))
+        length = ends - starts
+        row_ptr = row_pointers(length)
+        at = np.repeat(starts - row_ptr[:-1], length) + np.arange(int(row_ptr[-1]))
+        weight: FloatArray | None = None if self.matrix.weight is None else self.matrix.weight.cpu().numpy()[at]
+        return row_ptr, self.matrix.col.cpu().numpy()[at], weight
+
+
+@dataclass(frozen=True, eq=False)
+class Corners:
+    """Corners along a diagonal: rows and columns of each follow those of the one before."""
+
+    blocks: tuple[Corner, ...]
+
+    @cached_property
+    def num_rows(self) -> int:
+        return sum(block.num_rows for block in self.blocks)
+
+    @cached_property
+    def num_cols(self) -> int:
+        return sum(block.num_cols for block in self.blocks)
+
+    @cached_property
+    def transposed(self) -> Corners:
+        return Corners(tuple(block.transposed for block in self.blocks))
+
+    def times(self, x: Tensor) -> Tensor:
+        weights = [block.matrix.weight for block in self.blocks if block.matrix.weight is not None]
+        if not native.usable(x, *weights):
+            return self.copied(x).times(x)
+        out = empty(x, self.num_rows, x.shape[1])
+        parts = list(self._parts(x, out))
+
+        def work(part: int) -> None:
+            native.call("spmm", *parts[part])
+
+        run_parts(work, len(parts))
+        return out
+
+    def copied(self, like: Tensor) -> Sparse:
+        """The same as one matrix of its own, for whoever needs its entries."""
+        blocks = [block.copied() for block in self.blocks]
+        columns = np.cumsum([0, *(block.num_cols for block in self.blocks)]).tolist()
+        placed = [(ptr, col + first, weight) for (ptr, col, weight), first in zip(blocks, columns, strict=False)]
+        symmetric = all(block.matrix.symmetric and block.num_rows == block.num_cols for block in self.blocks)
+        return Sparse.stacked(placed, columns[-1], dtype=like.dtype, device=like.device, symmetric=symmetric)
+
+    def _parts(self, x: Tensor, out: Tensor) -> Sequence[tuple[object, ...]]:
+        """Arguments of the kernel, block by block and in each part by part."""
+        found: list[tuple[object, ...]] = []
+        row = column = 0
+        for block in self.blocks:
+            entries = block.matrix.row_ptr, block.ends, block.matrix.col, block.matrix.weight
+            rows = x[column : column + block.num_cols], out[row : row + block.num_rows]
+            found += [(*part, x.shape[1], *entries, *rows) for part in block.parts]
+            row, column = row + block.num_rows, column + block.num_cols
+        return found
+
+
+def reordered(matrix: Csr, rows: IntArray, columns: IntArray, dtype: torch.dtype) -> Csr:
+    """Some rows of a matrix in a given order, with new numbers for its columns, which ascend again in each row; entries
+    whose column gets -1 are left out."""
+    from strobe.ops.corner_loops import count_entries, fill_rows
+
+    row_ptr, col, weight = matrix
+    row_ptr, rows, columns = (np.ascontiguousarray(each, np.int64) for each in (row_ptr, rows, columns))
+    kind = torch.empty(0, dtype=dtype).numpy().dtype
+    counts = np.empty(len(rows), np.int64)
+    bounds = [(at, min(at + _PART_ROWS, len(rows))) for at in range(0, len(rows), _PART_ROWS)]
+    run_parts(lambda part: count_entries(row_ptr, col, rows, columns, counts, *bounds[part]), len(bounds))
+    starts = np.concatenate(([0], np.cumsum(counts)))
+    found = np.empty(int(starts[-1]), np.int32)
+    values = np.empty(0 if weight is None else len(found), kind)
+    given = np.empty(0, np.float64) if weight is None else np.ascontiguousarray(weight, np.float64)
+    run_parts(
+        lambda part: fill_rows(row_ptr, col, given, rows, columns, starts, found, values, *bounds[part]), len(bounds)
+    )
+    return starts, found, None if weight is None else values

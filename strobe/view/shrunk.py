@@ -1,0 +1,276 @@
+"""Windows that keep only the beginnings of older snapshots, as views of snapshots in an order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from strobe.comm.rows import Route
+from strobe.exchange import TimeEncoder, Timing
+from strobe.exchange.base import Columns, encode
+from strobe.exchange.halo import Neighbours
+from strobe.exchange.halo_product import HaloMatrix
+from strobe.exchange.none import Staying
+from strobe.ops.corners import Corner, Corners
+from strobe.ops.csr import IntArray
+from strobe.ops.normalise import Norm
+from strobe.ops.sequences import Sequences
+from strobe.ops.sparse import Sparse
+from strobe.view.cells import Cells
+from strobe.view.ordered import Ordered
+from strobe.view.share import Homes, Reads, Share
+
+
+class Block(NamedTuple):
+    """The first ``kept`` chunks of a snapshot, of which the next step will keep ``stay``."""
+
+    ordered: Ordered
+    kept: int
+    stay: int
+
+    @property
+    def num_cells(self) -> int:
+        """Cells of this rank."""
+        return self.ordered.reach(self.kept)
+
+    @property
+    def num_arcs(self) -> int:
+        return int(self.ordered.arc_ptr[self.num_cells])
+
+    @property
+    def leaving(self) -> slice:
+        """Rows of the cells that the next step leaves out: it begins after them."""
+        return slice(self.ordered.reach(self.stay), self.num_cells)
+
+    @property
+    def leaving_slots(self) -> slice:
+        order = self.ordered.order
+        return slice(order.below(self.stay), order.below(self.kept))
+
+
+@dataclass(frozen=True, eq=False)
+class ShrunkShare(Share):
+    """A rank's share of a window of blocks, the oldest first, each nested in the next.
+
+    ``ended`` collects states after the newest snapshot, in the order they are kept, where somebody asks for them.
+    """
+
+    blocks: tuple[Block, ...] = ()
+    ended: list[Any] | None = None
+
+    @cached_property
+    def own(self) -> list[IntArray]:
+        return [block.ordered.own[: block.num_cells] for block in self.blocks]
+
+    @cached_property
+    def num_cells(self) -> IntArray:
+        return np.array([block.ordered.everyone(block.kept) for block in self.blocks], np.int64)
+
+    @property
+    def has_whole_snapshots(self) -> bool:
+        return False
+
+    def neighbours(self, reads: Reads) -> Neighbours:
+        arounds = [block.ordered.around(reads) for block in self.blocks]
+        kept = [block.kept for block in self.blocks]
+        first = np.cumsum([0, *(block.num_cells for block in self.blocks)])
+        send, receive, arrivals = {}, {}, []
+        columns = np.cumsum([0, *(around.number(k) for around, k in zip(arounds, kept, strict=True))])
+        for rank in range(self.comm.num_ranks):
+            told = [a.told[rank].at[: a.told[rank].number(k)] + f if rank in a.told else None
+                    for a, k, f in zip(arounds, kept, first[:-1], strict=True)]  # fmt: skip
+            rows = np.concatenate([np.empty(0, np.int64), *(each for each in told if each is not None)])
+            if len(rows):
+                send[rank] = torch.from_numpy(rows).to(self.device)
+            heard = [a.heard[rank].at[: a.heard[rank].number(k)] + c if rank in a.heard else None
+                     for a, k, c in zip(arounds, kept, columns[:-1], strict=True)]  # fmt: skip
+            places = np.concatenate([np.empty(0, np.int64), *(each for each in heard if each is not None)])
+            if len(places):
+                receive[rank] = len(places)
+                arrivals.append(places)
+        return Neighbours(Route(send, receive), [], [], self._arranged(arrivals))
+
+    def _arranged(self, arrivals: list[IntArray]) -> Tensor | None:
+        """Where each row that is wanted stands among all that arrive; None where they come as they are wanted."""
+        if len(arrivals) < 2:
+            return None
+        places = np.concatenate(arrivals)
+        arranged = np.empty_like(places)
+        arranged[places] = np.arange(len(places))
+        return torch.from_numpy(arranged).to(self.device)
+
+    def timing(self, encoder: TimeEncoder) -> Timing:
+        return Entering(self) if getattr(encoder, "relays", False) else Anew(self._staying.sequences)
+
+    def single(self, t: int, home: Homes) -> Share:
+        del home
+        owners: Any = self.owners[t : t + 1]
+        return replace(self, owners=owners, within=self, blocks=self.blocks[t : t + 1], ended=None)
+
+    @cached_property
+    def _staying(self) -> Staying:
+        present = [block.ordered.slots[: block.num_cells] for block in self.blocks]
+        return Staying(Sequences.of(present, self.blocks[0].ordered.order.num_slots, self.device))
+
+    def after(self, start: Any | None, values: Sequence[Any], *, per_node: bool) -> Any | None:
+        """With what the next step begins, from what was before this window and what is after each of its snapshots;
+        ``per_node`` has a row for each slot."""
+        if self.ended is not None:
+            self.ended.append(values[-1] if values else start)
+        if not per_node:
+            gone = sum(block.stay == 0 for block in self.blocks)
+            return values[gone - 1] if gone else start
+        if start is None:
+            start = pytree.tree_map(torch.zeros_like, values[0])
+
+        def joined(*parts: Tensor) -> Tensor:
+            before, *after = parts
+            rows = [each[block.leaving_slots] for each, block in zip(after, self.blocks, strict=True)]
+            left = self.blocks[0].leaving_slots.start
+            return torch.cat([before[:left], *rows])
+
+        return pytree.tree_map(joined, start, *values)
+
+
+class Entering(Timing):
+    """A recurrent stage over blocks: a node begins in the oldest block that has it, with the state that the step
+    before had there, whose gradient is cut.
+
+    The state it keeps is that of every node after the block in which the next step has it no more: those cells are
+    computed once more, one for each node, for their states alone.
+    """
+
+    def __init__(self, share: ShrunkShare) -> None:
+        self._share = share
+
+    def run(self, encoder: TimeEncoder, x: Columns, state: Any | None) -> tuple[Tensor, Any, list[Tensor]]:
+        sequences = self._share._staying.sequences
+        out, last = encode(encoder, x, state, sequences)
+        if self._share.ended is not None:
+            self._share.ended.append(last)
+        with torch.no_grad():
+            return out, self._next(encoder, x, state), []
+
+    def _next(self, encoder: TimeEncoder, x: Columns, state: Any | None) -> Any | None:
+        blocks = self._share.blocks
+        first = np.cumsum([0, *(block.num_cells for block in blocks)]).tolist()
+        rows = [(start + block.leaving.start, start + block.leaving.stop)
+                for start, block in zip(first, blocks, strict=False)]  # fmt: skip
+        slots = np.concatenate([block.ordered.slots[block.leaving] for block in blocks])
+        if not len(slots):
+            return state
+        leaving = tuple(torch.cat([each[start:stop] for start, stop in rows]) for each in x)
+        sequences = self._share._staying.sequences
+        once = Sequences.of([slots], sequences.num_slots, sequences.device)
+        return encode(encoder, leaving, state, once)[1]
+
+
+class Anew(Staying):
+    """A stage that looks back over cells: it sees those of the window, and keeps nothing."""
+
+    def run(self, encoder: TimeEncoder, x: Columns, state: Any | None) -> tuple[Tensor, Any, list[Tensor]]:
+        out, _, tokens = super().run(encoder, x, None)
+        return out, None, tokens
+
+
+class ShrunkCells(Cells):
+    """The cells of a window of blocks. Sparse products read corners of the snapshots' matrices where they stand."""
+
+    share: ShrunkShare
+
+    def __init__(self, share: ShrunkShare, *, dtype: torch.dtype, device: torch.device) -> None:
+        times = share.owners.times
+        super().__init__(share.graph[times.start : times.stop], share=share, dtype=dtype, device=device)
+
+    @cached_property
+    def num_arcs(self) -> int:
+        return sum(block.num_arcs for block in self.share.blocks)
+
+    @cached_property
+    def x(self) -> Tensor:
+        x = self._inputs_of(())
+        self._remember((), x)
+        return x
+
+    @cached_property
+    def pulled_x(self) -> Tensor:
+        """Features of others are not at hand in this order: they are asked for like any rows."""
+        raise NotImplementedError
+
+    def aggregated_input(self, x: Tensor, norm: Norm) -> Tensor:
+        key = (*self._inputs[id(x)], norm)
+        if key not in self._aggregates:
+            self._remember(key, self._inputs_of(key))
+        return self._aggregates[key]
+
+    def neighbours(self, reads: Reads) -> Neighbours:
+        reads = reads if self.graph.directed else "in"
+        if reads not in self._neighbours:
+            self._neighbours[reads] = self.share.neighbours(reads)
+        return self._neighbours[reads]
+
+    def product(self, norm: Norm) -> Corners:
+        if norm not in self._corners:
+            self._corners[norm] = Corners(tuple(self._own_corners(norm)))
+        return self._corners[norm]
+
+    def matrix(self, norm: Norm) -> Sparse:
+        """A copy, for kernels that need its entries; columns are own cells and then those of others."""
+        if norm not in self._matrices:
+            like = torch.empty(0, dtype=self.dtype, device=self.device)
+            own = self.product(norm).copied(like)
+            self._matrices[norm] = own if not self.share.splits_snapshots else self._beside(norm, own, like)
+        return self._matrices[norm]
+
+    def halo_matrix(self, norm: Norm) -> HaloMatrix:
+        if norm not in self._halos:
+            far, rows, first = [], [], 0
+            reads: Reads = "out" if norm == "mean_out" else "in"
+            for block in self.share.blocks:
+                part = block.ordered.far(norm)
+                here = int(np.searchsorted(part.rows, block.num_cells))
+                far.append(Corner(part.matrix, here, block.ordered.around(reads).number(block.kept)))
+                rows.append(part.rows[:here] + first)
+                first += block.num_cells
+            at = torch.from_numpy(np.concatenate(rows)).to(self.device)
+            self._halos[norm] = HaloMatrix(self.product(norm), Corners(tuple(far)), at)
+        return self._halos[norm]
+
+    @cached_property
+    def single(self) -> tuple[Cells, ...]:
+        shares: list[Any] = [self.share.single(t, self.share.home) for t in range(self.num_snapshots)]
+        return tuple(ShrunkCells(share, dtype=self.dtype, device=self.device) for share in shares)
+
+    @cached_property
+    def _corners(self) -> dict[Norm, Corners]:
+        return {}
+
+    def _own_corners(self, norm: Norm) -> Iterator[Corner]:
+        for block in self.share.blocks:
+            yield Corner(block.ordered.matrix(norm), block.num_cells, block.num_cells)
+
+    def _inputs_of(self, key: tuple[Norm, ...]) -> Tensor:
+        return torch.cat([block.ordered.given(key)[: block.num_cells] for block in self.share.blocks])
+
+    def _beside(self, norm: Norm, own: Sparse, like: Tensor) -> Sparse:
+        """Own columns, then those of others."""
+        halo = self.halo_matrix(norm)
+        assert isinstance(halo.far, Corners)
+        far = halo.far.copied(like)
+        row = torch.cat([own.rows, halo.rows[far.rows]])
+        col = torch.cat([own.col, far.col + own.num_cols])
+        order = torch.argsort(row.long() * (own.num_cols + far.num_cols) + col)
+        weight = None
+        if own.weight is not None or far.weight is not None:
+            parts = [torch.ones_like(m.col, dtype=self.dtype) if m.weight is None else m.weight for m in (own, far)]
+            weight = torch.cat(parts)[order]
+        counts = torch.bincount(row, minlength=own.num_rows)
+        row_ptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        return Sparse(row_ptr, col[order].to(torch.int32), weight, own.num_cols + far.num_cols)
