@@ -26,8 +26,9 @@ class Placed:
 
     ``of_sequence`` owns whole sequences where a time stage wants them in one place; without it each belongs to the
     rank that has most of its cells. With ``replicas`` every rank has all cells and the rest does not count.
-    ``of_chunk`` tells cells apart that hang together: those of a chunk are on one rank. ``loads`` is what it takes to
-    compute each node, where that was asked.
+    ``of_chunk`` tells cells apart that hang together: those of a chunk are on one rank. ``chunk_of_node`` does so for
+    nodes, for all time: chunks 0, 1, … have a node each at least. ``loads`` is what it takes to compute each node,
+    where that was asked.
     """
 
     num_ranks: int
@@ -38,6 +39,7 @@ class Placed:
     of_chunk: IntArray | None = None  # [C]
     replicas: bool = False
     loads: FloatArray | None = None  # [N]
+    chunk_of_node: IntArray | None = None  # [N]
 
     @classmethod
     def by_snapshot(cls, num_ranks: int, of_snapshot: IntArray, num_nodes: int) -> Placed:
@@ -48,6 +50,12 @@ class Placed:
         """Sequences stay whole: their owners are their nodes'."""
         of_node = of_node.astype(np.int16)
         return cls(num_ranks, np.zeros(num_snapshots, np.int64), of_node, of_sequence=of_node)
+
+    @classmethod
+    def by_chunk(cls, num_ranks: int, rank_of_chunk: IntArray, chunk_of_node: IntArray, num_snapshots: int) -> Placed:
+        """Nodes stay where their chunks are."""
+        placed = cls.by_node(num_ranks, rank_of_chunk[chunk_of_node], num_snapshots)
+        return replace(placed, chunk_of_node=chunk_of_node.astype(np.int32))
 
     @classmethod
     def by_cell(cls, num_ranks: int, of_cell: IntArray, graph: DynamicGraph) -> Placed:
@@ -69,6 +77,14 @@ class Placed:
     def whole_sequences(self) -> bool:
         """Whether every sequence is on one rank."""
         return self.of_cell is None and bool((self.of_snapshot == self.of_snapshot[:1]).all())
+
+    @cached_property
+    def rank_of_chunk(self) -> IntArray:
+        """The rank of every chunk of nodes, [K]."""
+        assert self.chunk_of_node is not None
+        ranks = np.zeros(int(self.chunk_of_node.max(initial=-1)) + 1, self.of_node.dtype)
+        ranks[self.chunk_of_node] = self.of_node
+        return ranks
 
     def with_sequences(self, graph: DynamicGraph) -> Placed:
         """The same with an owner for every sequence: the rank that has most of its cells, of equals the one that an

@@ -29,6 +29,7 @@ from tests.placement.cases import owned
 PLACEMENTS: list[Placement] = [
     Hash(),
     Metis(),
+    Metis(chunks=3),
     MetisPerSnapshot(),
     BySnapshot(),
     BySnapshot(dealt=False),
