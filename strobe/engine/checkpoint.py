@@ -62,7 +62,7 @@ class State:
     scheduled: dict[str, Any] | None = None
     """What is known of batches and their order, on rank 0 and where it has been taken up; None if it never changes."""
     drawn: list[dict[str, Any]] | None = None
-    """What says which batches each rank draws next, while it is saved or until they have it back; None if none do."""
+    """What says which windows each rank makes next, while it is saved or until they have it back; None if none do."""
 
     def captured(self) -> dict[str, Any]:
         """All of it as tensors and plain values, copied to the CPU: training may go on."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from strobe.comm import Comm
     from strobe.engine.checkpoint import State
     from strobe.engine.job import Job
+    from strobe.engine.sliding import Sliding
 
 _WAITING = 16
 """Batches, of all sizes together, that wait for the first step."""
@@ -106,17 +107,17 @@ class Drawn:
 
 
 @contextmanager
-def drawing(drawn: Drawn | None, state: State, comm: Comm) -> Iterator[None]:
-    """Batches are made beside what happens inside; they go on from where a run that is resumed had come to, on as many
-    ranks, else anew."""
-    if drawn is None:
+def making(later: Drawn | Sliding | None, state: State, comm: Comm) -> Iterator[None]:
+    """Windows are made while what is inside happens; they go on from where a run that is resumed had come to, on as
+    many ranks, else anew."""
+    if later is None:
         yield
         return
     found, state.drawn = state.drawn, None
     if found is not None and len(found) == comm.num_ranks:
-        drawn.recall(found[comm.rank])
-    drawn.start()
+        later.recall(found[comm.rank])
+    later.start()
     try:
         yield
     finally:
-        drawn.close()
+        later.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
@@ -26,6 +26,7 @@ from strobe.engine.machine import choose_device, choose_threads, free_bytes, see
 from strobe.engine.progress import Progress
 from strobe.engine.settings import Settings
 from strobe.engine.sharing import Sharing, place
+from strobe.engine.sliding import Sliding
 from strobe.engine.source import GraphLike, Saved, Source, fingerprint, open_source, reopen
 from strobe.engine.trace import reading, sparse_products
 from strobe.engine.windows import Window, cut, stream, window_of
@@ -218,24 +219,42 @@ Step = dict[int, Window]
 class Prepared:
     """The windows of this rank: those of each step of an epoch, and those that training is judged by.
 
-    ``before`` lead from the beginning of time up to validation, with states that go on. Where batches are ``drawn``
-    there are no steps yet.
+    ``leading`` are windows from the beginning of time up to the end of validation, with states that go on. Where
+    batches are ``drawn``, or windows ``slide``, there are no steps yet.
     """
 
     steps: list[Step]
-    before: list[Window]
-    validation: list[Window]
+    leading: Iterable[Window]
     drawn: Drawn | None = None
+    sliding: Sliding | None = None
+
+    @property
+    def made_later(self) -> Drawn | Sliding | None:
+        """Who makes windows while training goes on, if anybody does."""
+        return self.sliding if self.drawn is None else self.drawn
 
     @property
     def num_steps(self) -> int:
         """Steps of an epoch."""
-        return len(self.steps) if self.drawn is None else self.drawn.num_steps
+        return len(self.steps) if self.made_later is None else self.made_later.num_steps
+
+
+@dataclass(frozen=True)
+class _Streamed:
+    """Windows that are made whenever they are gone through, and let go of one by one."""
+
+    job: Job
+
+    def __iter__(self) -> Iterator[Window]:
+        split = self.job.problem.split
+        return self.job.stream(split.train, split.validation)
 
 
 def prepared(job: Job, order: Steps, watch: Progress) -> Prepared:
     """All windows, with all that they need."""
     split = job.problem.split
+    if job.plan.batching.decay is not None:
+        return Prepared([], _Streamed(job), sliding=Sliding(job))
     if job.has_at_hand:
         _ = job.sharing
         watch.stage("keeping what this rank's nodes read", 0, None)
@@ -250,7 +269,8 @@ def prepared(job: Job, order: Steps, watch: Progress) -> Prepared:
     for snapshots in _loaded(job, training, validation):
         done = min(done + snapshots, total)  # windows may overlap
         watch.stage("preparing snapshots", done, total)
-    return Prepared(steps, before, validation, None if job.plan.batching.drawing is None else Drawn(job))
+    drawn = None if job.plan.batching.drawing is None else Drawn(job)
+    return Prepared(steps, [*before, *validation], drawn)
 
 
 def reordered(job: Job, windows: Prepared, order: Steps) -> Prepared:

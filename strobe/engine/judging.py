@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import chain
 from types import TracebackType
 from typing import Any
 
@@ -60,8 +59,7 @@ class Judging:
     def _score(self) -> dict[str, Any]:
         """Now, by all ranks."""
         job, state, problem = self._job, self._state, self._job.problem
-        judged_by = chain(self._windows.before, self._windows.validation)
-        metrics = score(state.model, state.head, job, judged_by, problem.split.validation)
+        metrics = score(state.model, state.head, job, self._windows.leading, problem.split.validation)
         state.judge(metrics.get(problem.metric), problem.higher_is_better)
         return {"validation": metrics}
 

@@ -54,7 +54,7 @@ def window_loss(
             return view.closed(_loss(view, model(view), head, problem, question)), view.carry
 
         recompute = len(window) > 1 and torch.is_grad_enabled()
-        carry = None if segment.fresh else carry
+        carry = segment.start if segment.fresh else carry
         loss, carry = checkpoint(run, carry, use_reentrant=False) if recompute else run(carry)
         total = total + loss
     return total, carry

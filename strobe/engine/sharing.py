@@ -100,7 +100,9 @@ def place(
     graph: DynamicGraph, plan: Plan, comm: Comm, windows: Sequence[range], seed: int, work: Work | None = None
 ) -> Placed | None:
     """Who owns which cell: rank 0 decides, all are told. One rank owns all, but may want to know of chunks or loads."""
-    if comm.num_ranks == 1 and plan.batching.piece_bytes is None and plan.batching.drawing is None:
+    batching = plan.batching
+    decays = batching.decay is not None and not batching.decay.whole
+    if comm.num_ranks == 1 and batching.piece_bytes is None and batching.drawing is None and not decays:
         return None
     mine = None
     if comm.rank == 0:

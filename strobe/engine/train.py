@@ -24,7 +24,7 @@ from strobe.comm.ledger import AGREEING, Ran, merged
 from strobe.engine.asked import Asked
 from strobe.engine.checkpoint import State
 from strobe.engine.choice import ModelLike
-from strobe.engine.drawn import Drawn, drawing
+from strobe.engine.drawn import Drawn, making
 from strobe.engine.evaluate import score
 from strobe.engine.exchanged import epoch_begins, recall, remembered, training_shares
 from strobe.engine.interrupt import second_interrupt_kills
@@ -168,7 +168,7 @@ def fit(
         watch.begin({"epochs": settings.epochs, "epoch": state.epoch, "steps": steps, "metric": problem.metric})
 
     begin_training()
-    with drawing(windows.drawn, state, comm), judging:
+    with making(windows.made_later, state, comm), judging:
         for epoch in range(state.epoch, settings.epochs):
             if settings.patience and state.stale >= settings.patience:
                 break
@@ -215,7 +215,7 @@ def train_epoch(
     carry: Carry | None = None
     total, examples, step = 0.0, 0.0, 0
     sync.epoch_begins()
-    for step, mine in enumerate(_steps(windows, sync), 1):
+    for step, mine in enumerate(_steps(windows, sync, epoch), 1):
         job.comm.ledger.at(epoch + 1, step)
         began = perf_counter()
         value, number, carry = train_step(job, state, sync, mine, carry, epoch)
@@ -233,8 +233,11 @@ def train_epoch(
     return step, total / max(examples, 1)
 
 
-def _steps(windows: Prepared, sync: Syncing) -> Iterator[Step]:
+def _steps(windows: Prepared, sync: Syncing, epoch: int) -> Iterator[Step]:
     """The windows of each step. Those that are drawn may go on until rank 0 has had enough."""
+    if windows.sliding is not None:
+        yield from windows.sliding.steps(epoch)
+        return
     if windows.drawn is None:
         yield from windows.steps
         return
@@ -362,8 +365,8 @@ def save(
         if job.comm.share(record.is_due(now=line is None), kind="setup"):
             state.random = job.comm.gather(random_state(), kind="setup")
             state.exchanged = remembered(job.comm, shares)
-            if windows.drawn is not None:
-                state.drawn = job.comm.gather(windows.drawn.remembered(), kind="setup")
+            if windows.made_later is not None:
+                state.drawn = job.comm.collect(windows.made_later.remembered(), kind="setup")
             record.save(state)
             state.exchanged = state.drawn = None  # the record has its copy
 
@@ -377,9 +380,8 @@ def finish(job: Job, state: State, windows: Prepared, watch: Progress) -> Run:
     lines = [line for line in state.history if "validation" in line]
     judged = [line["validation"] for line in lines if line.get("judged", line["epoch"]) == best_epoch]
     scored = (state.model, state.head, job)
-    before = [*windows.before, *windows.validation]
-    validation = judged[0] if judged else score(*scored, before, split.validation)
-    test = score(*scored, chain(before, job.stream(split.test)), split.test)
+    validation = judged[0] if judged else score(*scored, windows.leading, split.validation)
+    test = score(*scored, chain(windows.leading, job.stream(split.test)), split.test)
     # What follows is rank 0's alone: nobody waits for it.
     parts = ("validation", "test") if job.comm.rank == 0 else ()
     # A run that went on with another number of ranks tells of the last.

@@ -12,7 +12,7 @@ from strobe.batching import Batch
 from strobe.batching.base import pieces
 from strobe.engine.kept import KeptExamples
 from strobe.engine.sharing import Mask, Sharing, around
-from strobe.view import Cells
+from strobe.view import Carry, Cells
 
 if TYPE_CHECKING:
     from strobe.engine.asked import Asked
@@ -23,7 +23,7 @@ class Segment:
     """Consecutive snapshots that are computed in one go: ``times`` of the graph, prepared as ``cells``.
 
     Training asks about those in ``asked`` (None: all), and there about ``targets`` (None: all nodes); or it asks a
-    ``question``. ``fresh``: states begin anew.
+    ``question``. ``fresh``: states begin anew, or with ``start``.
     """
 
     times: range
@@ -32,6 +32,7 @@ class Segment:
     asked: range | None = None
     targets: Mask | None = None
     fresh: bool = False
+    start: Carry | None = field(default=None, repr=False, compare=False)
     question: Callable[[], Asked | None] | None = field(default=None, repr=False, compare=False)
 
 

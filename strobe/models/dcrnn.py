@@ -48,11 +48,12 @@ class DCRNN(Model):
         h = view.carried()
         if h is None:
             h = x.new_zeros(view.num_slots, self.width)
-        states, outputs = [], []
+        states: list[Tensor] = []
+        outputs = []
         for step, rows in zip(view.steps(), view.split(x), strict=True):
             new = self._step(step, rows, step.recall(h), of_state)
             h = step.remember(h, new)
-            states.append(h)
+            states = [*states, h] if view.slides else [h]
             outputs.append(new)
         view.keep_each(states, per_node=True)
         return torch.cat(outputs) if outputs else x[:, : self.width]

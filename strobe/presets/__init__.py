@@ -14,6 +14,7 @@ from strobe.presets.dbov import dbov
 from strobe.presets.dgc import dgc
 from strobe.presets.dygnex import dygnex
 from strobe.presets.dynahb import dynahb
+from strobe.presets.flare import flare
 from strobe.presets.hash import hash as by_hash
 from strobe.presets.metis import metis
 from strobe.presets.psg import psg
@@ -31,6 +32,7 @@ PRESETS: dict[str, Callable[..., Plan]] = {
     "dgc": dgc,
     "dygnex": dygnex,
     "dynahb": dynahb,
+    "flare": flare,
     "hash": by_hash,
     "metis": metis,
     "psg": psg,

@@ -40,6 +40,9 @@ class Cells:
     splits_snapshots: bool = False
     """Whether snapshots have other cells, which are not here although some of these read them."""
 
+    slides: bool = False
+    """Whether the next window begins before this one ends."""
+
     def __init__(
         self,
         graph: DynamicGraph,

@@ -163,6 +163,22 @@ class Ordered:
             self._make(norm)
         return self._far[norm]
 
+    def ready(self, norm: Norm) -> None:
+        """Makes all that a product needs."""
+        if norm not in self._own:
+            self._make(norm)
+            if not self._own[norm].symmetric:
+                _ = self._own[norm].transposed
+            _ = self._far[norm].matrix.transposed
+
+    def others_features(self, kept: int) -> Tensor:
+        """Features of the cells of others that own ones read along arcs that reach them, by column."""
+        around = self.around("in")
+        there = np.flatnonzero(around.column >= 0)
+        position = there[np.argsort(around.column[there])][: around.number(kept)]
+        assert self.snapshot.x is not None
+        return torch.from_numpy(np.asarray(self.snapshot.x)[position]).to(self.device, self.dtype)
+
     def around(self, reads: Reads) -> Around:
         """Whom the rank hears and tells in a sparse product."""
         reads = reads if self.snapshot.directed else "in"

@@ -28,6 +28,10 @@ from strobe.view.ordered import Ordered
 from strobe.view.share import Homes, Reads, Share
 
 
+Ended = tuple[bool, Any]
+"""What is after a window: whether it has a row for each slot, and what it is."""
+
+
 class Block(NamedTuple):
     """The first ``kept`` chunks of a snapshot, of which the next step will keep ``stay``."""
 
@@ -63,7 +67,7 @@ class ShrunkShare(Share):
     """
 
     blocks: tuple[Block, ...] = ()
-    ended: list[Any] | None = None
+    ended: list[Ended] | None = None
 
     @cached_property
     def own(self) -> list[IntArray]:
@@ -107,7 +111,11 @@ class ShrunkShare(Share):
         return torch.from_numpy(arranged).to(self.device)
 
     def timing(self, encoder: TimeEncoder) -> Timing:
-        return Entering(self) if getattr(encoder, "relays", False) else Anew(self._staying.sequences)
+        if getattr(encoder, "relays", False):
+            return Entering(self)
+        if self.ended is not None:
+            self.ended.append((False, None))
+        return Anew(self._staying.sequences)
 
     def single(self, t: int, home: Homes) -> Share:
         del home
@@ -123,7 +131,7 @@ class ShrunkShare(Share):
         """With what the next step begins, from what was before this window and what is after each of its snapshots;
         ``per_node`` has a row for each slot."""
         if self.ended is not None:
-            self.ended.append(values[-1] if values else start)
+            self.ended.append((per_node, values[-1] if values else start))
         if not per_node:
             gone = sum(block.stay == 0 for block in self.blocks)
             return values[gone - 1] if gone else start
@@ -154,7 +162,7 @@ class Entering(Timing):
         sequences = self._share._staying.sequences
         out, last = encode(encoder, x, state, sequences)
         if self._share.ended is not None:
-            self._share.ended.append(last)
+            self._share.ended.append((True, last))
         with torch.no_grad():
             return out, self._next(encoder, x, state), []
 
@@ -184,6 +192,7 @@ class ShrunkCells(Cells):
     """The cells of a window of blocks. Sparse products read corners of the snapshots' matrices where they stand."""
 
     share: ShrunkShare
+    slides = True
 
     def __init__(self, share: ShrunkShare, *, dtype: torch.dtype, device: torch.device) -> None:
         times = share.owners.times
@@ -201,8 +210,8 @@ class ShrunkCells(Cells):
 
     @cached_property
     def pulled_x(self) -> Tensor:
-        """Features of others are not at hand in this order: they are asked for like any rows."""
-        raise NotImplementedError
+        others = [block.ordered.others_features(block.kept) for block in self.share.blocks]
+        return torch.cat([self.x, *others]) if self.share.splits_snapshots else self.x
 
     def aggregated_input(self, x: Tensor, norm: Norm) -> Tensor:
         key = (*self._inputs[id(x)], norm)
@@ -251,6 +260,9 @@ class ShrunkCells(Cells):
     @cached_property
     def _corners(self) -> dict[Norm, Corners]:
         return {}
+
+    def next_start(self, start: Any | None, values: Sequence[Any], *, per_node: bool) -> Any | None:
+        return self.share.after(start, values, per_node=per_node)
 
     def _own_corners(self, norm: Norm) -> Iterator[Corner]:
         for block in self.share.blocks:

@@ -158,9 +158,14 @@ class View:
         """Leaves a value for the next window. Kept values are matched by the order in which they are kept."""
         self.carry.append(value)
 
+    @property
+    def slides(self) -> bool:
+        """Whether the next window begins before this one ends: ``keep_each`` then wants what is after each snapshot."""
+        return self.cells.slides
+
     def keep_each(self, values: Sequence[Any], *, per_node: bool = False) -> None:
-        """The same from what is after every snapshot: of those the next window begins with one. ``per_node``: it is a
-        state with a row for each slot."""
+        """The same from what is after every snapshot, or after the last alone where windows do not slide.
+        ``per_node``: it is a state with a row for each slot."""
         self.keep(self.cells.next_start(self.carried(), values, per_node=per_node))
 
     # Snapshot by snapshot, for models whose convolution reads the state or whose weights change.
