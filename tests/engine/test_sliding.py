@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
 
 from strobe.batching import Groups, Trapezoid
+from strobe.engine import sliding as engine_sliding
 from strobe.exchange import Exchange, Halo, Stay
 from strobe.graph import DynamicGraph
 from strobe.models import MODELS
-from strobe.placement import Metis
+from strobe.placement import Metis, Placed, Placement, Work
 from strobe.plan import Plan
-from strobe.schedule import InOrder, RandomSplit
+from strobe.schedule import InOrder, RandomSplit, Schedule
+from strobe.strategy import Fact
 from tests.engine.runs import small_graph
 from tests.engine.trainer import Trainer, assert_same
+
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +39,6 @@ def sliding(batching: Trapezoid, chunks: int = 4) -> Plan:
     )
 
 
-@pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
 @pytest.mark.parametrize("model", MODELS)
 def test_everything_kept_is_the_whole_history(
@@ -44,3 +50,46 @@ def test_everything_kept_is_the_whole_history(
     (one,) = trainer.train(history, 1, epochs=2)
     runs = trainer.train(sliding(Trapezoid(full=3, decayed=len(graph), keep=1)), ranks, epochs=2)
     assert_same(runs, one)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dealt(Placement):
+    """Nodes dealt to chunks by id, chunks to ranks: the same chunks on any number of ranks."""
+
+    name: ClassVar[str] = "dealt"
+
+    @property
+    def gives(self) -> tuple[Fact, ...]:
+        return ("whole sequences", "node chunks")
+
+    def place(
+        self, graph: DynamicGraph, windows: Sequence[range], num_ranks: int, *, seed: int = 0, work: Work | None = None
+    ) -> Placed:
+        return Placed.by_chunk(num_ranks, np.arange(8) % num_ranks, np.arange(graph.num_nodes) % 8, len(graph))
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("schedule", [InOrder(), RandomSplit()], ids=str)
+def test_ranks_that_leave_out_the_same_chunks_train_as_one_does(
+    graph: DynamicGraph, model: str, schedule: Schedule, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The order of chunks is the same on any number of ranks here; in a run ranks take turns."""
+    monkeypatch.setattr(engine_sliding, "survival", lambda ranks, seed: np.random.default_rng(seed).permutation(8))
+    trainer = Trainer(graph, model, "regression")
+    trainer.same_head(monkeypatch)
+    plan = replace(sliding(Trapezoid(full=1, decayed=3, keep=0.3)), placement=Dealt(), schedule=schedule)
+    (one,) = trainer.train(plan, 1, epochs=3)
+    for ranks in (2, 3):
+        assert_same(trainer.train(plan, ranks, epochs=3), one)
+
+
+@pytest.mark.parametrize("task", ["classification", "link-prediction"])
+def test_other_tasks_train_on_shrunk_windows(
+    graph: DynamicGraph, task: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_sliding, "survival", lambda ranks, seed: np.random.default_rng(seed).permutation(8))
+    trainer = Trainer(graph, "tgcn", task)
+    trainer.same_head(monkeypatch)
+    plan = replace(sliding(Trapezoid(full=2, decayed=2, keep=0.3)), placement=Dealt())
+    (one,) = trainer.train(plan, 1, epochs=2)
+    assert_same(trainer.train(plan, 3, epochs=2), one)
