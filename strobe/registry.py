@@ -37,7 +37,14 @@ AXES: dict[str, dict[str, type[Strategy]]] = {
         ),
         "structure": (exchange.Nothing, exchange.Halo, exchange.Stale, exchange.Cached),
         "time": (exchange.Stay, exchange.Relay, exchange.Shuffle, exchange.StaleTime),
-        "schedule": (schedule.InOrder, schedule.Greedy, schedule.Optimal, schedule.Balanced, schedule.FreeRunning, schedule.RandomSplit),
+        "schedule": (
+            schedule.InOrder,
+            schedule.Greedy,
+            schedule.Optimal,
+            schedule.Balanced,
+            schedule.FreeRunning,
+            schedule.RandomSplit,
+        ),
         "sync": (sync.AllReduce, sync.Average),
     }.items()
 }

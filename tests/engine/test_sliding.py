@@ -21,7 +21,6 @@ from strobe.strategy import Fact
 from tests.engine.runs import small_graph
 from tests.engine.trainer import Trainer, assert_same
 
-
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
@@ -84,9 +83,7 @@ def test_ranks_that_leave_out_the_same_chunks_train_as_one_does(
 
 
 @pytest.mark.parametrize("task", ["classification", "link-prediction"])
-def test_other_tasks_train_on_shrunk_windows(
-    graph: DynamicGraph, task: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_tasks_train_on_shrunk_windows(graph: DynamicGraph, task: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_sliding, "survival", lambda ranks, seed: np.random.default_rng(seed).permutation(8))
     trainer = Trainer(graph, "tgcn", task)
     trainer.same_head(monkeypatch)
