@@ -1,8 +1,8 @@
 """What shrinking saves: the same windows, but every step cuts its blocks out of the snapshots and numbers them anew.
 
-Matrices of whole snapshots are normalised once a run, so that a step only selects rows, drops and renumbers columns,
-turns the matrix round for the way back and gathers the inputs: as little as it can while its nodes have no order. One
-rank: what is told to others is left as it is.
+Snapshots are normalised when a window first reaches them, as ours are, so that a step only selects rows, drops and
+renumbers columns, turns the matrix round for the way back and gathers the inputs: as little as it can while its nodes
+have no order. One rank: what is told to others is left as it is.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -30,7 +31,7 @@ from strobe.tasks import Task
 from strobe.view.ordered import Order, Ordered
 from strobe.view.shrunk import Block, ShrunkCells
 
-_whole: dict[tuple[int, Norm], Csr] = {}
+_whole: WeakKeyDictionary[Ordered, dict[Norm, Csr]] = WeakKeyDictionary()
 
 
 class RenumberedCells(ShrunkCells):
@@ -46,12 +47,13 @@ class RenumberedCells(ShrunkCells):
 
 def _cut_out(block: Block, norm: Norm) -> Sparse:
     ordered, snapshot = block.ordered, block.ordered.snapshot
-    if (ordered.t, norm) not in _whole:
-        _whole[ordered.t, norm] = normalise(norm, snapshot.row_ptr, snapshot.col, snapshot.weight)
+    whole = _whole.setdefault(ordered, {})
+    if norm not in whole:
+        whole[norm] = normalise(norm, snapshot.row_ptr, snapshot.col, snapshot.weight)
     kept = ordered.own[: block.num_cells]
     columns = np.full(snapshot.num_nodes, -1, np.int32)
     columns[kept] = np.arange(len(kept))
-    made = reordered(_whole[ordered.t, norm], kept, columns)
+    made = reordered(whole[norm], kept, columns)
     symmetric = not snapshot.directed and norm in ("gcn", "sum", "loops")
     return Sparse.stacked([made], len(kept), dtype=ordered.dtype, device=ordered.device, symmetric=symmetric)
 
@@ -73,10 +75,7 @@ def renumbering() -> Iterator[None]:
         patch.object(engine_sliding, "ShrunkCells", RenumberedCells),
         patch.object(engine_sliding.Sliding, "_ordered", _bare),
     ):
-        try:
-            yield
-        finally:
-            _whole.clear()
+        yield
 
 
 def compare(graph: DynamicGraph, task: Task, model: str, plan: Plan, rounds: int, epochs: int) -> dict[str, Any]:
