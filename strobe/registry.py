@@ -34,7 +34,7 @@ AXES: dict[str, dict[str, type[Strategy]]] = {
             batching.Groups,
             batching.Hybrid,
         ),
-        "structure": (exchange.Nothing, exchange.Halo, exchange.Stale, exchange.Cached),
+        "structure": (exchange.Nothing, exchange.Halo, exchange.Stale, exchange.Cached, exchange.Overlapped),
         "time": (exchange.Stay, exchange.Relay, exchange.Shuffle, exchange.StaleTime),
         "schedule": (schedule.InOrder, schedule.Greedy, schedule.Optimal, schedule.Balanced, schedule.FreeRunning),
         "sync": (sync.AllReduce, sync.Average),
