@@ -20,8 +20,8 @@ class Call:
     """One use of a view: ``pull`` (with the norm it is for) or ``over_time`` with so many columns in and out.
 
     ``snapshot`` says which one it concerns, None for all at once. ``is_input``: what is pulled is the features, which
-    every rank finds in the graph. ``kept``: what comes of it has no parameters and is computed once a run. ``gives_way``:
-    whoever pulls may wait while other snapshots compute, so that rows of each may travel by themselves.
+    every rank finds in the graph. ``kept``: what comes of it has no parameters and is computed once a run.
+    ``gives_way``: whoever pulls may wait while other snapshots compute, so that rows of each may travel by themselves.
     """
 
     what: str

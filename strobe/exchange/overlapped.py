@@ -110,9 +110,10 @@ class Overlapping(Courier):
 
     def remember(self, found: list[Any]) -> None:
         for each in found:
-            self.of_snapshot(len(each["couriers"]) - 2)
-            for courier, remembered in zip(self._all, each["couriers"], strict=True):
-                courier.remember(remembered)
+            whole, *snapshots = each["couriers"]
+            self._whole.remember(whole)
+            for t, remembered in enumerate(snapshots):
+                self.of_snapshot(t).remember(remembered)
             if each["seconds"] is not None:
                 self.seconds.remember(each["seconds"])
 

@@ -334,6 +334,7 @@ def test_couriers_of_snapshots_hear_the_losses_and_remember_each_for_itself() ->
 
     first = courier()
     assert first.remembered() == []
+    first.remember([{"couriers": [[]], "seconds": None}])  # of a window of one snapshot
     first.epoch_begins(2.0, 1.0)
     late = first.of_snapshot(1)
     assert isinstance(late, Sparing)
