@@ -1,9 +1,9 @@
 """Which snapshot goes on while rows of the others travel: decided in predicted time alone, without a rank or a clock.
 
-Early-Ready & Short-Comm (FlareDTDG, section 3.4): of all snapshots that are not done, the one that is ready first goes
-on, and of those the one whose rows take the shortest, until it waits for rows again. There is one link, and one message
-after the other takes it. No clock is read, so ranks that predict alike and know the same sizes decide alike: their
-messages meet, and nobody has to ask.
+Early-Ready & Short-Comm (Huang et al. 2026, section 3.4): of all snapshots that are not done, the one that is ready
+first goes on, and of those the one whose rows take the shortest, until it waits for rows again. There is one link, and
+one message after the other takes it. No clock is read, so ranks that predict alike and know the same sizes decide
+alike: their messages meet, and nobody has to ask.
 """
 
 from __future__ import annotations

@@ -28,8 +28,8 @@ class _AsInner:
 
 @dataclass(frozen=True, kw_only=True)
 class Overlapped(StructureExchange):
-    """What ``inner`` sends, snapshot by snapshot: while rows of one are on their way, others compute (FlareDTDG,
-    section 3.4).
+    """What ``inner`` sends, snapshot by snapshot: while rows of one are on their way, others compute (Huang et
+    al. 2026, section 3.4).
 
     A convolution of a window runs as one coroutine per snapshot, which gives way when its rows have left and goes on
     when those of others are needed. Which goes on is decided in predicted time (``overlap_order``), from lines fitted
