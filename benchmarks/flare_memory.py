@@ -7,7 +7,7 @@ kernel forgets its peak when training begins. A run ends after a few full window
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -113,7 +113,7 @@ def forget_peak() -> None:
         Path("/proc/self/clear_refs").write_text("5")
 
 
-def side_by_side(module: str, calls: list[tuple[object, ...]], at_once: int = 2) -> list[dict[str, Any]]:
+def side_by_side(module: str, calls: Sequence[Sequence[object]], at_once: int = 2) -> list[dict[str, Any]]:
     """Children, some at a time: what they measure does not depend on the time they take."""
     with ThreadPoolExecutor(at_once) as pool:
         return list(pool.map(lambda arguments: child(module, *arguments), calls))

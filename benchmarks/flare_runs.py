@@ -84,7 +84,7 @@ class Outcome:
     def pass_s(self) -> float:
         """Seconds of an epoch's training, the median; the first is left out: everything warms up."""
         lines = self.course.lines[1:] or self.course.lines
-        return statistics.median(line["train_s"] for line in lines)
+        return float(statistics.median(line["train_s"] for line in lines))
 
     @property
     def rows(self) -> float:
@@ -94,7 +94,7 @@ class Outcome:
     def share(self, phase: str) -> float:
         """Of the ranks' seconds of training, those in a phase."""
         ledgers = [rank["seconds"] for line in self.course.lines for rank in line.get("ranks", [])]
-        return sum(each.get(phase, 0.0) for each in ledgers) / max(len(ledgers) * self._mean_s, 1e-9)
+        return float(sum(each.get(phase, 0.0) for each in ledgers) / max(len(ledgers) * self._mean_s, 1e-9))
 
     @property
     def _mean_s(self) -> float:

@@ -35,7 +35,7 @@ AXES: dict[str, dict[str, type[Strategy]]] = {
             batching.Hybrid,
             batching.Trapezoid,
         ),
-        "structure": (exchange.Nothing, exchange.Halo, exchange.Stale, exchange.Cached),
+        "structure": (exchange.Nothing, exchange.Halo, exchange.Stale, exchange.Cached, exchange.Overlapped),
         "time": (exchange.Stay, exchange.Relay, exchange.Shuffle, exchange.StaleTime),
         "schedule": (
             schedule.InOrder,
