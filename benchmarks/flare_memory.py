@@ -1,6 +1,6 @@
 """How much memory does a process take that only trains? Told by the kernel, step by step, in a process of its own.
 
-What it held before, with libraries imported and the whole graph read, is taken off; so is what placing took: the
+What it held before, with all libraries imported and the whole graph read, is taken off; so is what placing took: the
 kernel forgets its peak when training begins. A run ends after a few full windows.
 """
 
@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch import nn
 
 from benchmarks.flare_runs import WINDOW
 from benchmarks.record import child, memory
@@ -26,6 +24,7 @@ from strobe.engine.job import Given
 from strobe.engine.launch import Place
 from strobe.engine.train import train_here
 from strobe.graph import DynamicGraph, open_graph
+from strobe.graph.synthetic import Social
 from strobe.ops.allocation import Counting
 from strobe.ops.memory import POOL
 from strobe.plan import Plan
@@ -80,15 +79,17 @@ def weighed(
     graph: str, task: Task, model: str, plan: Plan, comm: Comm | None = None, *, count: bool = True, **settings: Any
 ) -> dict[str, int]:
     """Bytes that training takes in this process: of the process, and of tensors."""
+    how = {"epochs": 1, "evaluate_every": 2, "threads": 1, "patience": 0, **settings}
+    mine = Alone() if comm is None else comm
+    tiny = Social(nodes=200, snapshots=12, edges=400).write()
+    train_here(Given(tiny, model, task, None, None, how, None, plan), Place(), Progress(), mine)  # imports everything
     opened = open_graph(graph)
     read_all(opened)
-    torch.optim.Adam([nn.Parameter(torch.zeros(1))])  # imports much of torch when it is first made
-    how = {"epochs": 1, "evaluate_every": 2, "threads": 1, "patience": 0, **settings}
     given = Given(opened, model, task, None, None, how, None, plan)
     scales, tensors = Scales(STEPS), Tensors(STEPS)
     for watch in (scales, tensors) if count else (scales,):
         with suppress(EnoughError):
-            train_here(given, Place(), watch, Alone() if comm is None else comm)
+            train_here(given, Place(), watch, mine)
     return {"peak_bytes": scales.peak, "added_bytes": scales.added, "tensor_bytes": tensors.counting.most}
 
 
