@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from strobe.batching.base import Batch, Batching
 from strobe.batching.decay import Decay
 from strobe.errors import OptionError
 from strobe.graph import DynamicGraph
 from strobe.strategy import Fact, Need
+
+Degrees = Literal["kept", "whole"]
+"""By which degrees weights of arcs are normalised in snapshots of which a part is kept."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,8 +22,9 @@ class Trapezoid(Batching):
 
     What an older snapshot keeps is kept in all newer ones, so a node's sequence never breaks; which chunks stay is
     drawn in every epoch. A node goes on from the state it had there one step before, whose gradient is cut. Arcs from
-    cells that are left out add nothing: weights of arcs are those of the whole snapshot. Aggregates of inputs, which
-    no weight comes before, are those of the whole snapshot, too.
+    cells that are left out add nothing; with ``degrees`` kept the others weigh more for it, as if degrees were those of
+    what is kept, with whole as in the whole snapshot. Aggregates of inputs, which no weight comes before, are always
+    those of the whole snapshot.
 
     With ``keep`` 1 and as many snapshots as there are, every step has the whole history.
     """
@@ -30,6 +34,7 @@ class Trapezoid(Batching):
     full: int = 2
     decayed: int = 6
     keep: float = 0.1
+    degrees: Degrees = "kept"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -57,7 +62,7 @@ class Trapezoid(Batching):
 
     @property
     def decay(self) -> Decay:
-        return Decay(self.full, self.decayed, self.keep)
+        return Decay(self.full, self.decayed, self.keep, evened=self.degrees == "kept")
 
     @property
     def window(self) -> int:
