@@ -18,15 +18,15 @@ def flare(full: int = 1, decayed: int = 7, keep: float = 0.02, chunks: int = 64,
     chunks per rank, down to a share ``keep``. ``overlap``: rows of one snapshot travel while others compute. See
     docs/presets/flare.md.
 
-    | axis      | choice       | in the paper | faithful or changed                                                     |
-    |-----------|--------------|--------------|-------------------------------------------------------------------------|
-    | store     | full         |              | nothing said                                                            |
-    | placement | metis        | 3.2          | chunks inside ranks, so that a rank's nodes hang together               |
-    | batching  | trapezoid    | 3.2, 3.3     | changed: blocks are views, and aggregates of inputs are of all; see page |
-    | structure | overlapped   | 3.4          | changed: a line predicts seconds, there a small network                 |
-    | time      | none         |              | sequences are whole                                                     |
-    | schedule  | random-split | 3.2          | the first epoch is not cut, for there are no states to go on from       |
-    | sync      | all-reduce   |              | faithful                                                                |
+    | axis      | choice       | in the paper | faithful or changed                                                  |
+    |-----------|--------------|--------------|----------------------------------------------------------------------|
+    | store     | full         |              | nothing said                                                         |
+    | placement | metis        | 3.2          | chunks inside ranks, so that a rank's nodes hang together            |
+    | batching  | trapezoid    | 3.2, 3.3     | changed: blocks are views, and aggregates of inputs of all; see page |
+    | structure | overlapped   | 3.4          | changed: a line predicts seconds, there a small network              |
+    | time      | none         |              | sequences are whole                                                  |
+    | schedule  | random-split | 3.2          | the first epoch is not cut, for there are no states to go on from    |
+    | sync      | all-reduce   |              | faithful                                                             |
     """
     return Plan(
         store=Full(),
