@@ -89,7 +89,7 @@ QUICK = Case(
     name="soc-youtube, small",
     load=lambda: _shape("soc-youtube", SCALE / 50)[::2],
     said="the shape at 0.1%, every other snapshot",
-    epochs=3,
+    epochs=2,
 )
 
 SHAPES = tuple(case for case in CASES if case.said.startswith("the shape"))

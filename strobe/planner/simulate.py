@@ -83,6 +83,9 @@ def simulate(
         if job.plan.batching.drawing is not None:
             reasons[name] = "its batches are drawn while it trains: there are none to time before"
             continue
+        if job.plan.batching.decay is not None:
+            reasons[name] = "its windows slide and are thinner in the past: only whole snapshots are timed"
+            continue
         if not fitting:
             continue
         key = _passes(job)

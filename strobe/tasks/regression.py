@@ -151,7 +151,10 @@ class RegressionProblem(Problem):
     def _asked(self, t: int) -> Asked:
         read, aim = self.graph[t], self.graph[t + self.task.shift]
         y = _rows_of(read.nodes, aim, self._values(aim))
-        at = np.flatnonzero(~np.isnan(y).any(1))
+        known = ~np.isnan(y).any(1)
+        if known.all():
+            return Asked(np.arange(len(y)), y, self._last(t, read.nodes))
+        at = np.flatnonzero(known)
         return Asked(at, y[at], self._last(t, read.nodes[at]))
 
     def _last(self, t: int, nodes: IntArray) -> FloatArray:
@@ -208,6 +211,8 @@ class RegressionProblem(Problem):
 
 def _rows_of(wanted: IntArray, snapshot: Snapshot, values: FloatArray) -> FloatArray:
     """The values of wanted nodes in a snapshot, NaN where a node is absent from it."""
+    if len(wanted) == len(values) and (wanted is snapshot.nodes or snapshot.has_all_nodes):
+        return values  # those of all nodes, in order
     at = places(wanted, snapshot.nodes)
     rows = np.full((len(wanted), values.shape[1]), np.nan)
     rows[at >= 0] = values[at[at >= 0]]

@@ -112,6 +112,12 @@ def test_a_plan_that_draws_its_batches_says_that_there_are_none_to_time(timed: l
     assert "drawn while it trains" in found.reasons["dynahb"]
 
 
+def test_a_plan_whose_windows_are_thinner_in_the_past_says_so(timed: list[int]) -> None:
+    found = run("flare", "pts", ranks=[2], network=Network())
+    assert list(found.found) == ["pts"]
+    assert "thinner in the past" in found.reasons["flare"]
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
