@@ -11,13 +11,13 @@ from strobe.store import Full
 from strobe.sync import AllReduce
 
 
-def flare(full: int = 2, decayed: int = 6, keep: float = 0.1, chunks: int = 64) -> Plan:
+def flare(full: int = 2, decayed: int = 6, keep: float = 0.1, chunks: int = 64, tune: int = 0) -> Plan:
     """A step per snapshot: ``full`` recent ones whole, ``decayed`` older ones ever thinner (FlareDTDG, Huang et al.
     2026)."""
     return Plan(
         store=Full(),
         placement=Metis(chunks=chunks),
-        batching=Trapezoid(full=full, decayed=decayed, keep=keep),
+        batching=Trapezoid(full=full, decayed=decayed, keep=keep, tune=tune),
         exchange=Exchange(structure=Halo(), time=Stay()),
         schedule=RandomSplit(),
         sync=AllReduce(),
