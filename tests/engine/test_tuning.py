@@ -21,6 +21,7 @@ from strobe.batching.decay import Decay
 from strobe.cli.plan_options import read_plan, vary
 from strobe.engine import DivergedError, Progress, Run, checkpoint
 from strobe.engine import sliding as engine_sliding
+from strobe.engine import tuning as engine_tuning
 from strobe.engine.judging import Judging
 from strobe.engine.tuning import SHARES, neighbours
 from strobe.errors import OptionError
@@ -198,6 +199,18 @@ def test_a_neighbour_that_wins_has_trained_from_the_same_start(
         assert same_tensors(weights(found), weights(alone))
 
 
+def test_what_was_tried_before_does_not_matter(
+    graph: DynamicGraph, likes: Callable[[int, float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    likes(2, 0.1)
+    asked: dict[str, Any] = {"plan": tuned(tune=2), "epochs": 2, "lr": 0.01}
+    many = strobe.train(graph, Noisy, "regression", **asked)
+    monkeypatch.setattr(engine_tuning, "neighbours", lambda *_: [Decay(2, 2, 0.1)])
+    one = strobe.train(graph, Noisy, "regression", **asked)
+    assert settings(many) == settings(one) == [(1, 0.1), (2, 0.1)]
+    assert same_tensors(weights(many), weights(one))
+
+
 def test_the_winner_is_the_best_of_what_was_scored(graph: DynamicGraph, tmp_path: Path) -> None:
     run = strobe.train(graph, "tgcn", "regression", plan=tuned(tune=1), epochs=4, lr=0.02, out=tmp_path / "run")
     metric, sign = run.problem.metric, -1 if run.problem.higher_is_better else 1
@@ -234,7 +247,7 @@ def test_a_setting_that_diverges_is_not_taken(graph: DynamicGraph, monkeypatch: 
     train_epoch = engine_train.train_epoch
 
     def breaks(job: Any, state: Any, sync: Any, windows: Any, epoch: int, watch: Any) -> tuple[int, float]:
-        found = train_epoch(job, state, sync, windows, epoch, watch)
+        found: tuple[int, float] = train_epoch(job, state, sync, windows, epoch, watch)
         if windows.sliding.decay.full != 2:
             raise DivergedError("the loss", epoch, job.settings)
         return found
