@@ -25,6 +25,8 @@ from strobe.comm.ledger import AGREEING, Ran, merged
 from strobe.engine.asked import Asked
 from strobe.engine.checkpoint import State
 from strobe.engine.choice import ModelLike
+from strobe.engine.decayed import decayed
+from strobe.engine.decayed_svg import decayed_svg
 from strobe.engine.diverged import DivergedError
 from strobe.engine.drawn import Drawn, making
 from strobe.engine.evaluate import score
@@ -37,7 +39,7 @@ from strobe.engine.machine import peak_bytes, random_state, seed_all
 from strobe.engine.optimiser import make_optimiser
 from strobe.engine.passes import ask, count, detached, window_loss
 from strobe.engine.progress import Progress
-from strobe.engine.record import CURVE, SLOTS, STEPS, Record, open_record
+from strobe.engine.record import CURVE, SLOTS, STEPS, TRAPEZOID, Record, open_record
 from strobe.engine.run import Run
 from strobe.engine.scheduling import Scheduling, steps_svg
 from strobe.engine.settings import Settings
@@ -116,10 +118,13 @@ def train_here(given: Given, place: Place, watch: Progress, comm: Comm) -> Run:
             record.event("interrupted", epoch=state.epoch)
             raise
         run = finish(job, state, windows, watch)
+        window = decayed(job, windows.sliding) if comm.rank == 0 else None
+        run.window = None if window is None else window.to_json()
         run.seconds, run.path = before_s + perf_counter() - began, record.path
         names = [] if windows.drawn is None else [str(size) for size in windows.drawn.sizes]
         steps = steps_svg(job, order, moments.ran, names)
-        record.finish(run.to_json(), {CURVE: run.curve(), SLOTS: slots_svg(moments.slots), STEPS: steps})
+        pictures = {CURVE: run.curve(), SLOTS: slots_svg(moments.slots), STEPS: steps}
+        record.finish(run.to_json(), pictures | {TRAPEZOID: decayed_svg(window)})
     return run
 
 
