@@ -35,9 +35,16 @@ AXES: dict[str, dict[str, type[Strategy]]] = {
             batching.Hybrid,
             batching.Trapezoid,
         ),
-        "structure": (exchange.Nothing, exchange.Halo, exchange.Stale, exchange.Cached),
+        "structure": (exchange.Nothing, exchange.Halo, exchange.Stale, exchange.Cached, exchange.Overlapped),
         "time": (exchange.Stay, exchange.Relay, exchange.Shuffle, exchange.StaleTime),
-        "schedule": (schedule.InOrder, schedule.Greedy, schedule.Optimal, schedule.Balanced, schedule.FreeRunning, schedule.RandomSplit),
+        "schedule": (
+            schedule.InOrder,
+            schedule.Greedy,
+            schedule.Optimal,
+            schedule.Balanced,
+            schedule.FreeRunning,
+            schedule.RandomSplit,
+        ),
         "sync": (sync.AllReduce, sync.Average),
     }.items()
 }

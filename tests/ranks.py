@@ -18,12 +18,34 @@ Result = TypeVar("Result")
 DEADLINE_S = 20.0
 
 
+class Box:
+    """Messages of one rank to another. They answer in the order in which they were asked for, not waited for."""
+
+    def __init__(self) -> None:
+        self._come: Queue[Tensor] = Queue()
+        self._here: dict[int, Tensor] = {}
+        self._asked = self._taken = 0
+
+    def put(self, rows: Tensor) -> None:
+        self._come.put(rows)
+
+    def ask(self) -> int:
+        self._asked += 1
+        return self._asked - 1
+
+    def get(self, number: int) -> Tensor:
+        while number not in self._here:
+            self._here[self._taken] = self._come.get(timeout=DEADLINE_S)
+            self._taken += 1
+        return self._here.pop(number)
+
+
 class Hub:
     """What the threads share."""
 
     def __init__(self, num_ranks: int) -> None:
         self.num_ranks = num_ranks
-        self.boxes: dict[tuple[int, int, int], Queue[Tensor]] = defaultdict(Queue)
+        self.boxes: dict[tuple[int, int, int], Box] = defaultdict(Box)
         self.gate = threading.Barrier(num_ranks, timeout=DEADLINE_S)
         self.table: list[Any] = [None] * num_ranks
         self.lines: dict[tuple[int, int], Queue[int]] = defaultdict(Queue)
@@ -136,12 +158,13 @@ class _ThreadLine(Line):
 
 
 class _Boxed(Arrival):
-    def __init__(self, box: Queue[Tensor], shape: tuple[int, ...], what: str) -> None:
+    def __init__(self, box: Box, shape: tuple[int, ...], what: str) -> None:
         self._box, self._shape, self._what = box, shape, what
+        self._number = box.ask()
 
     def wait(self) -> Tensor:
         try:
-            rows = self._box.get(timeout=DEADLINE_S)
+            rows = self._box.get(self._number)
         except Empty:
             raise TimeoutError(self._what) from None
         assert rows.shape == self._shape, (self._what, rows.shape, self._shape)
@@ -164,15 +187,17 @@ class _Later(Arrival):
         raise TimeoutError("a sum in the background")
 
 
-def as_threads(work: Callable[[Comm], Result], num_ranks: int) -> list[Result]:
-    """``work`` on every rank at once; what each gave, or the first error."""
+def as_threads(
+    work: Callable[[Comm], Result], num_ranks: int, make: Callable[[Hub, int], ThreadComm] = ThreadComm
+) -> list[Result]:
+    """``work`` on every rank at once; what each gave, or the first error. ``make`` gives a rank its comm."""
     hub = Hub(num_ranks)
     results: list[Any] = [None] * num_ranks
     errors: list[BaseException] = []
 
     def run(rank: int) -> None:
         try:
-            results[rank] = work(ThreadComm(hub, rank))
+            results[rank] = work(make(hub, rank))
         except BaseException as error:
             errors.append(error)
             hub.gate.abort()

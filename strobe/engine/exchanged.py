@@ -13,7 +13,10 @@ from strobe.view import Share
 
 
 def training_shares(windows: Prepared) -> list[Share]:
-    """This rank's shares of what it trains on, each once, in the order they come."""
+    """This rank's shares of what it trains on, each once, in the order they come; of windows that slide, which are new
+    in every step, one that stands for all."""
+    if windows.sliding is not None:
+        return [windows.sliding.share]
     segments = (segment for step in windows.steps for window in step.values() for segment in window)
     return list({id(share): share for segment in segments if (share := segment.cells.share) is not None}.values())
 

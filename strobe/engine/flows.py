@@ -69,6 +69,12 @@ def one_by_one(rows: Iterable[Rows], num_ranks: int) -> list[Flow]:
     return found
 
 
+def together(flows: list[Flow]) -> Flow:
+    """Several exchanges, counted as one."""
+    ends = ((each.rows_sent, each.rows_received, each.messages_sent, each.messages_received) for each in flows)
+    return Flow(*(np.sum(end, axis=0) for end in zip(*ends, strict=True)))
+
+
 def read_rows(owners: Owners, reads: Reads) -> Iterator[Rows]:
     """Rows of neighbours in each snapshot: once for every other rank that reads a cell, however often it does."""
     for t, owner in zip(owners.times, owners, strict=True):

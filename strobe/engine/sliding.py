@@ -50,6 +50,8 @@ class Sliding:
         room = _ROOM * free_bytes(job.device) / job.comm.num_ranks
         self._inputs = OwnInputs(graph, own, job.settings.dtype, job.device, room, job.comm.ledger)
         self._states: list[Ended] | None = None  # by node, ascending
+        self.share = self._share(self._times, (), None)
+        """Of no cells at all: whose exchanges remember what outlives a window."""
 
     @property
     def num_steps(self) -> int:
@@ -122,11 +124,14 @@ class Sliding:
         ordered[t] = self._ordered(t, order)
         kept = (*self.decay.kept(self.num_chunks), 0)
         blocks = tuple(Block(ordered[s], kept[t - s], kept[t - s + 1]) for s in times)
+        cells = ShrunkCells(self._share(times, blocks, ended), dtype=job.settings.dtype, device=job.device)
+        return (Segment(times, cells, asked=range(t, t + 1), fresh=t == first, start=start),)
+
+    def _share(self, times: range, blocks: tuple[Block, ...], ended: list[Ended] | None) -> ShrunkShare:
+        job = self._job
         owners = Owners(job.problem.graph, self._placed, times)
         nowhere = np.empty(0, np.int16)  # sequences are whole: nobody asks where states are
-        share = ShrunkShare(job.comm, job.plan.exchange, owners, nowhere, job.device, blocks=blocks, ended=ended)
-        cells = ShrunkCells(share, dtype=job.settings.dtype, device=job.device)
-        return (Segment(times, cells, asked=range(t, t + 1), fresh=t == first, start=start),)
+        return ShrunkShare(job.comm, job.plan.exchange, owners, nowhere, job.device, blocks=blocks, ended=ended)
 
     def _ordered(self, t: int, order: Order) -> Ordered:
         """A snapshot in this epoch's order, with all that the model will ask of it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,7 @@ class Call:
 
     ``snapshot`` says which one it concerns, None for all at once. ``is_input``: what is pulled is the features, which
     every rank finds in the graph. ``kept``: what comes of it has no parameters and is computed once a run.
+    ``gives_way``: whoever pulls may wait while other snapshots compute, so that rows of each may travel by themselves.
     """
 
     what: str
@@ -32,6 +33,7 @@ class Call:
     kept: bool = False
     relays: bool = False
     state_columns: int = 0
+    gives_way: bool = False
 
 
 class Watched(View):
@@ -50,6 +52,16 @@ class Watched(View):
         call = Call("pull", x.shape[1], norm=norm, snapshot=self._snapshot, is_input=given, kept=given)
         self._calls.append(call)
         return super().aggregate(x, norm)
+
+    async def pulled(self, x: Tensor) -> Tensor:
+        out = self.pull(x)
+        self._calls[-1] = replace(self._calls[-1], gives_way=True)
+        return out
+
+    async def aggregated(self, x: Tensor, norm: Norm = "gcn") -> Tensor:
+        out = self.aggregate(x, norm)
+        self._calls[-1] = replace(self._calls[-1], gives_way=True)
+        return out
 
     def over_time(self, encoder: TimeEncoder, *x: Tensor) -> Tensor:
         out = super().over_time(encoder, *x)

@@ -18,6 +18,7 @@ from strobe.engine.flows import (
     read_rows,
     relayed,
     shuffled_rows,
+    together,
 )
 from strobe.engine.trace import Call
 from strobe.exchange import Exchange, Relay, Shuffle
@@ -145,13 +146,15 @@ class _Window:
         if self.owners.placed.whole_snapshots:
             return None
         reads: Reads = "out" if call.norm == "mean_out" and self.owners.graph.directed else "in"
-        if call.snapshot is None:
+        by_themselves = call.gives_way and self.exchange.structure.one_by_one and len(self.owners) > 1
+        if call.snapshot is None and not by_themselves:
             if reads not in self._read:
                 self._read[reads] = in_one(read_rows(self.owners, reads), self.num_ranks)
             return self._read[reads]
         if reads not in self._read_each:
             self._read_each[reads] = one_by_one(read_rows(self.owners, reads), self.num_ranks)
-        return self._read_each[reads][call.snapshot]
+        flows = self._read_each[reads]
+        return together(flows) if call.snapshot is None else flows[call.snapshot]
 
     def handover(self, call: Call) -> Flow | None:
         """States of models that step through time; None where every sequence is whole."""

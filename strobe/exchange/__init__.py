@@ -4,6 +4,7 @@ from strobe.exchange.base import Exchange, StructureExchange, TimeEncoder, TimeE
 from strobe.exchange.cached import Cached
 from strobe.exchange.halo import Halo
 from strobe.exchange.none import Nothing, Stay
+from strobe.exchange.overlapped import Overlapped
 from strobe.exchange.relay import Relay
 from strobe.exchange.shuffle import Shuffle
 from strobe.exchange.stale import Stale, StaleTime
@@ -13,6 +14,7 @@ __all__ = [
     "Exchange",
     "Halo",
     "Nothing",
+    "Overlapped",
     "Relay",
     "Shuffle",
     "Stale",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -62,6 +62,9 @@ class Timing(ABC):
 @dataclass(frozen=True, kw_only=True)
 class StructureExchange(Strategy):
     """How the structure stage gets rows of neighbours owned by other ranks."""
+
+    one_by_one: ClassVar[bool] = False
+    """Whether rows of each snapshot travel by themselves, where a convolution lets them."""
 
     def keeps(self, hops: int) -> int:
         """How many products away cells are kept for a model that reads so far, where a rank trains on what it keeps."""

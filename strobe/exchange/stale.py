@@ -11,6 +11,7 @@ from strobe.errors import OptionError
 from strobe.exchange.base import StructureExchange, TimeEncoder, TimeExchange, Timing, Window
 from strobe.exchange.delivery import Courier
 from strobe.exchange.halo import Halo
+from strobe.exchange.overlapped import Overlapped
 from strobe.exchange.relay import Relay
 from strobe.exchange.sparing import Sparing
 from strobe.strategy import Fact, Need, Strategy
@@ -73,6 +74,8 @@ class WhenMoved(Strategy):
     def _check_fresh(self, fresh: Strategy, stage: type[Strategy]) -> None:
         if not isinstance(fresh, stage) or isinstance(fresh, WhenMoved):
             raise OptionError(f"fresh of {self.name} must be another exchange of the same stage, not {fresh}")
+        if isinstance(fresh, Overlapped):
+            raise OptionError("rows that were held back cannot be in flight: put overlapped around stale, inner=stale")
 
 
 @dataclass(frozen=True, kw_only=True)

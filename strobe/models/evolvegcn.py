@@ -32,8 +32,11 @@ class Evolving(nn.Module):
 
     def forward(self, view: View, x: Tensor) -> Tensor:
         x = with_dense_gradient(x)
+        return view.by_snapshot(self._convolve, x, self.weights(view, x))
+
+    async def _convolve(self, view: View, x: Tensor, weights: Tensor) -> Tensor:
         # x is never wider than the outputs unless it is the input, whose aggregate is kept: aggregate first.
-        return segment_matmul(view.aggregate(x), self.weights(view, x), view.cells.cell_ptr)
+        return segment_matmul(await view.aggregated(x), weights, view.cells.cell_ptr)
 
     def weights(self, view: View, x: Tensor) -> Tensor:
         """The weight of every snapshot, [T, inputs, outputs]."""

@@ -21,15 +21,16 @@ class Structure(nn.Module, ABC):
     def forward(self, view: View, x: Tensor) -> Tensor:
         """New rows of the view's cells, [C, F'], from their old ones."""
         if not self.works_in_pieces or (self.aggregates and view.cells.is_input(x)):
-            return self.convolve(view, x)
+            return view.at_once(self.convolve, x)
         return view.through(self.convolve, list(self.parameters()), x)
 
     @abstractmethod
-    def convolve(self, view: View, x: Tensor) -> Tensor:
-        """The same. Where it runs in pieces, x has the rows that the cells read, their own first."""
+    async def convolve(self, view: View, x: Tensor) -> Tensor:
+        """The same, awaiting ``view.aggregated`` and ``view.pulled``: where snapshots run one by one, others compute
+        meanwhile. Where it runs in pieces, x has the rows that the cells read, their own first."""
 
     aggregates: ClassVar[bool] = False
-    """Whether it reads others through ``view.aggregate`` alone: aggregates of inputs are computed once a run, for all
+    """Whether it reads others through ``view.aggregated`` alone: aggregates of inputs are computed once a run, for all
     cells."""
 
     works_in_pieces: bool = True
@@ -52,11 +53,11 @@ class GCN(Structure):
         self.bias = nn.Parameter(torch.zeros(outputs)) if bias else None
         nn.init.xavier_uniform_(self.weight)
 
-    def convolve(self, view: View, x: Tensor) -> Tensor:
+    async def convolve(self, view: View, x: Tensor) -> Tensor:
         outputs, inputs = self.weight.shape
         if inputs <= outputs or view.cells.is_input(x):
-            return linear(view.aggregate(x), self.weight, self.bias, relu=self.relu)
-        out = view.aggregate(linear(x, self.weight))
+            return linear(await view.aggregated(x), self.weight, self.bias, relu=self.relu)
+        out = await view.aggregated(linear(x, self.weight))
         out = out if self.bias is None else out + self.bias
         return torch.relu(out) if self.relu else out
 
@@ -91,12 +92,12 @@ class GAT(Structure):
         for weight in (self.weight, self.a_in, self.a_out):
             nn.init.xavier_uniform_(weight)
 
-    def convolve(self, view: View, x: Tensor) -> Tensor:
+    async def convolve(self, view: View, x: Tensor) -> Tensor:
         outputs, inputs = self.weight.shape
         if inputs <= outputs:  # whatever is narrower travels
-            h = nn.functional.linear(view.pull(x), self.weight)
+            h = nn.functional.linear(await view.pulled(x), self.weight)
         else:
-            h = view.pull(nn.functional.linear(x, self.weight))
+            h = await view.pulled(nn.functional.linear(x, self.weight))
         by_head = h.unflatten(1, (self.heads, -1))
         a_in, a_out = (by_head[: view.num_cells] * self.a_in).sum(2), (by_head * self.a_out).sum(2)
         out = attend(view.matrix("loops"), a_in, a_out, h, self.slope)
@@ -122,12 +123,12 @@ class SAGE(Structure):
         for weight in (self.w_self, self.w_neigh):
             nn.init.xavier_uniform_(weight)
 
-    def convolve(self, view: View, x: Tensor) -> Tensor:
+    async def convolve(self, view: View, x: Tensor) -> Tensor:
         outputs, inputs = self.w_neigh.shape
         own = nn.functional.linear(x[: view.num_cells], self.w_self, self.bias)
         if inputs <= outputs or view.cells.is_input(x):
-            return own + nn.functional.linear(view.aggregate(x, "mean"), self.w_neigh)
-        return own + view.aggregate(nn.functional.linear(x, self.w_neigh), "mean")
+            return own + nn.functional.linear(await view.aggregated(x, "mean"), self.w_neigh)
+        return own + await view.aggregated(nn.functional.linear(x, self.w_neigh), "mean")
 
 
 class Convolution(Structure):
@@ -144,14 +145,14 @@ class Convolution(Structure):
         self._weighs = "edge_weight" in inspect.signature(convolution.forward).parameters
         self.works_in_pieces = not getattr(convolution, "normalize", False)  # which asks for degrees of neighbours
 
-    def convolve(self, view: View, x: Tensor) -> Tensor:
+    async def convolve(self, view: View, x: Tensor) -> Tensor:
         if view.splits_snapshots and getattr(self.convolution, "normalize", False):
             raise OptionError(
                 f"{type(self.convolution).__name__} divides by degrees of neighbours, which a rank does not know of "
                 "those elsewhere: take strobe.models.structure.GCN, or a placement that keeps snapshots whole"
             )
         weights = {} if view.edge_weight is None or not self._weighs else {"edge_weight": view.edge_weight}
-        out: Tensor = self.convolution(view.pull(x), view.edge_index, **weights)
+        out: Tensor = self.convolution(await view.pulled(x), view.edge_index, **weights)
         return out[: view.num_cells]
 
 

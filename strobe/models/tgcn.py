@@ -32,10 +32,16 @@ class TGCN(Model):
     def forward(self, view: View) -> Tensor:
         gates: list[GraphGate] = list(self.gates)  # type: ignore[arg-type]
         x = view.aggregate(view.x)
-        for layer in range(len(gates[0].weights) - 1):
-            x = torch.relu(_side_by_side(gates, layer, x))
-            x = view.aggregate(x)
+        if len(gates[0].weights) > 1:
+            x = view.by_snapshot(self._further, torch.relu(_side_by_side(gates, 0, x)))
         return view.over_time(_Gates(gates, shared=len(gates[0].weights) == 1), x)
+
+    async def _further(self, view: View, x: Tensor) -> Tensor:
+        """The layers after the first, but for the last one's weights, which are the recurrence's."""
+        gates: list[GraphGate] = list(self.gates)  # type: ignore[arg-type]
+        for layer in range(1, len(gates[0].weights) - 1):
+            x = torch.relu(_side_by_side(gates, layer, await view.aggregated(x)))
+        return await view.aggregated(x)
 
 
 class GraphGate(nn.Module):

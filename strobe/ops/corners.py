@@ -15,13 +15,12 @@ import torch
 from torch import Tensor
 
 from strobe.ops import native
-from strobe.ops.csr import FloatArray, IntArray, row_pointers
+from strobe.ops.csr import FloatArray, row_pointers
 from strobe.ops.memory import empty
 from strobe.ops.normalise import Csr
+from strobe.ops.rows import row_ends
 from strobe.ops.sparse import Sparse
 from strobe.ops.threads import run_parts
-
-_PART_ROWS = 65_536
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,17 +42,8 @@ class Corner:
         row_ptr, col = self.matrix.row_ptr, self.matrix.col
         if self.is_whole:
             return row_ptr[1 : self.num_rows + 1]
-        from strobe.ops.corner_loops import row_ends  # numba, which not everybody needs
-
-        ends = np.empty(self.num_rows, np.int64)
         first, columns = row_ptr.cpu().numpy(), col.cpu().numpy()
-
-        def work(part: int) -> None:
-            start = part * _PART_ROWS
-            row_ends(first, columns, self.num_cols, ends, start, min(start + _PART_ROWS, self.num_rows))
-
-        run_parts(work, -(-self.num_rows // _PART_ROWS))
-        return torch.from_numpy(ends).to(row_ptr.device)
+        return torch.from_numpy(row_ends(first, columns, self.num_rows, self.num_cols)).to(row_ptr.device)
 
     @cached_property
     def transposed(self) -> Corner:
@@ -130,24 +120,3 @@ class Corners:
             found += [(*part, x.shape[1], *entries, *rows) for part in block.parts]
             row, column = row + block.num_rows, column + block.num_cols
         return found
-
-
-def reordered(matrix: Csr, rows: IntArray, columns: IntArray, dtype: torch.dtype) -> Csr:
-    """Some rows of a matrix in a given order, with new numbers for its columns, which ascend again in each row; entries
-    whose column gets -1 are left out."""
-    from strobe.ops.corner_loops import count_entries, fill_rows
-
-    row_ptr, col, weight = matrix
-    row_ptr, rows, columns = (np.ascontiguousarray(each, np.int64) for each in (row_ptr, rows, columns))
-    kind = torch.empty(0, dtype=dtype).numpy().dtype
-    counts = np.empty(len(rows), np.int64)
-    bounds = [(at, min(at + _PART_ROWS, len(rows))) for at in range(0, len(rows), _PART_ROWS)]
-    run_parts(lambda part: count_entries(row_ptr, col, rows, columns, counts, *bounds[part]), len(bounds))
-    starts = np.concatenate(([0], np.cumsum(counts)))
-    found = np.empty(int(starts[-1]), np.int32)
-    values = np.empty(0 if weight is None else len(found), kind)
-    given = np.empty(0, np.float64) if weight is None else np.ascontiguousarray(weight, np.float64)
-    run_parts(
-        lambda part: fill_rows(row_ptr, col, given, rows, columns, starts, found, values, *bounds[part]), len(bounds)
-    )
-    return starts, found, None if weight is None else values

@@ -93,6 +93,9 @@ class _Gru(torch.autograd.Function):
             native.call("gru_forward", first, end, *sizes, *flags, *arrays, out, last, work)
 
         go_through(grid, walk, ctx.errand, [h], [last])
+        if sequences.leaving is not None:
+            last = sequences.leaving.states(h, out)
+            ctx.mark_non_differentiable(last)
         ctx.sequences, ctx.grid, ctx.reset_state = sequences, grid, reset_state
         ctx.save_for_backward(x, h, out, *weights)
         return out, last
@@ -105,7 +108,8 @@ class _Gru(torch.autograd.Function):
         slot = None if sequences.slot is None else sequences.slots
         hidden = h.shape[1]
         w_ih, w_hh, b_ih, b_hh = _bound(weights, reset_state)
-        d_out, d_state = grads[0].contiguous(), grads[1].clone(memory_format=torch.contiguous_format)
+        d_out = grads[0].contiguous()
+        d_state = torch.zeros_like(h) if sequences.leaving else grads[1].clone(memory_format=torch.contiguous_format)
         d_x = empty(x, *x.shape) if ctx.needs_input_grad[3] else None
         sums = sums_like(grid, (w_ih, w_hh, b_ih, b_hh))
         sizes = (sequences.num_snapshots, grid.num_tiles, grid.most_rows, grid.most_slots)

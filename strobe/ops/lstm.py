@@ -13,7 +13,7 @@ from torch.autograd.function import once_differentiable
 from strobe.ops import native
 from strobe.ops.memory import empty
 from strobe.ops.recurrent import TILE_ROWS, State, check_columns, go_back, go_through, in_torch, sums_like
-from strobe.ops.sequences import Grid, Sequences
+from strobe.ops.sequences import Grid, Leaving, Sequences
 
 Weights = tuple[Tensor, Tensor, Tensor]
 """Of the inputs [4H, F], of the state [4H, H], the bias [4H]; gates in the order input, forget, candidate, output."""
@@ -151,6 +151,9 @@ class _Lstm(torch.autograd.Function):
             native.call("lstm_forward", first, end, *arrays, out, states, gates, h_last, c_last, work)
 
         go_through(grid, walk, ctx.errand, [*h, *c], [*h_last, *c_last])
+        if sequences.leaving is not None:
+            h_last, c_last = _where_cut(sequences.leaving, h, c, out, states)
+            ctx.mark_non_differentiable(h_last, c_last)
         ctx.sequences, ctx.grid, ctx.extra = sequences, grid, extra
         ctx.save_for_backward(h, c, weights, bias, out, states, gates, *parts)
         return out, h_last, c_last
@@ -162,7 +165,10 @@ class _Lstm(torch.autograd.Function):
         sequences, grid = ctx.sequences, ctx.grid
         layers, _, hidden = h.shape
         d_out = grads[0].contiguous()
-        d_h, d_c = (grad.clone(memory_format=torch.contiguous_format) for grad in grads[1:])
+        if sequences.leaving is not None:
+            d_h, d_c = torch.zeros_like(h), torch.zeros_like(c)
+        else:
+            d_h, d_c = (grad.clone(memory_format=torch.contiguous_format) for grad in grads[1:])
         wanted = ctx.needs_input_grad[8:]
         d_parts = [empty(x, *x.shape) if wants else None for x, wants in zip(parts, wanted, strict=True)]
         d_weights, d_bias = sums_like(grid, (weights, bias))
@@ -189,6 +195,15 @@ def _shape(sequences: Sequences, grid: Grid, parts: list[Tensor], h: Tensor, ext
     slot = None if sequences.slot is None else sequences.slots
     widths = torch.tensor([part.shape[1] for part in parts])
     return torch.tensor(sizes), grid.edges, grid.bounds, slot, _places(parts), widths
+
+
+def _where_cut(leaving: Leaving, h: Tensor, c: Tensor, out: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
+    """Both states of all layers after the cells at which sequences are cut."""
+    hidden = h.shape[2]
+    after = [out[:, layer * hidden : (layer + 1) * hidden] for layer in range(len(h))]
+    cut = zip(h, after, strict=True), zip(c, states, strict=True)
+    h_cut, c_cut = (torch.stack([leaving.states(*pair) for pair in pairs]) for pairs in cut)
+    return h_cut, c_cut
 
 
 def _places(tensors: Sequence[Tensor | None]) -> Tensor:

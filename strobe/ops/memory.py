@@ -3,7 +3,8 @@
 The C library gives large blocks back to the system as soon as they are free, and the system clears every page of the
 next one: an epoch that makes ten results of 128 MB would spend a third of its time waiting for memory it had a moment
 ago. Blocks here are kept for the next result of about their size, and let go of when nobody has wanted them for a
-while; epochs repeat themselves, so few are ever idle.
+while; epochs repeat themselves, so few are ever idle. Where results grow from step to step, smaller blocks make room
+for larger ones: all blocks together take little more than those that were ever in use at one time.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ SMALLEST = 4 << 20
 IDLE = 64
 """A block that has not been wanted while so many others were is given back."""
 
-_WASTE = 1.25  # a block serves results down to its size divided by this
+_WASTE = 2.0  # a block serves results down to its size divided by this
+_SPARE = 1.25  # of the most bytes ever in use: as many may be in use or idle
 _LINE = 64  # bytes of a cache line: blocks begin with one, or every vector a kernel reads or writes would touch two
 
 Block = npt.NDArray[np.uint8]
@@ -41,6 +43,7 @@ class Pool:
         self._lock = threading.RLock()
         self._free: list[tuple[int, Block]] = []
         self._requests = 0
+        self._used = self._most = 0  # bytes
         self.paused = False
         os.register_at_fork(after_in_child=self._unlock)
 
@@ -53,11 +56,13 @@ class Pool:
         with self._lock:
             self._requests += 1
             self._free = [(since, block) for since, block in self._free if self._requests - since < IDLE]
-            fitting = [
-                at for at, (_, block) in enumerate(self._free) if num_bytes <= block.nbytes <= num_bytes * _WASTE
-            ]
-            if fitting:
-                return self._free.pop(min(fitting, key=lambda at: self._free[at][1].nbytes))[1]
+            large = [at for at, (_, block) in enumerate(self._free) if num_bytes <= block.nbytes <= num_bytes * _WASTE]
+            if large:
+                block = self._free.pop(min(large, key=lambda at: self._free[at][1].nbytes))[1]
+                self._uses(block.nbytes)
+                return block
+            self._uses(num_bytes)
+            self._make_room()
         fresh: Block = np.empty(num_bytes + _LINE, np.uint8)  # numpy asks the system for huge pages
         start = -fresh.ctypes.data % _LINE
         return fresh[start : start + num_bytes]
@@ -73,7 +78,18 @@ class Pool:
 
     def give_back(self, block: Block) -> None:
         with self._lock:
+            self._used -= block.nbytes
             self._free.append((self._requests, block))
+
+    def _uses(self, num_bytes: int) -> None:
+        self._used += num_bytes
+        self._most = max(self._most, self._used)
+
+    def _make_room(self) -> None:
+        """Lets go of idle blocks, those first that have been so longest, before a new one is made."""
+        idle = self.idle_bytes
+        while self._free and self._used + idle > _SPARE * self._most:
+            idle -= self._free.pop(0)[1].nbytes
 
     def _unlock(self) -> None:
         self._lock = threading.RLock()

@@ -10,7 +10,9 @@ from typing import Literal
 
 import numpy as np
 
+from strobe.ops import native
 from strobe.ops.csr import FloatArray, IntArray, expand_rows, row_pointers, transpose
+from strobe.ops.rows import gcn
 
 Norm = Literal["gcn", "mean", "mean_out", "sum", "loops"]
 """``gcn``: self-loops where there is none (weight 1), each arc divided by the root of both ends' degrees (Kipf and
@@ -29,6 +31,8 @@ def normalise(norm: Norm, row_ptr: IntArray, col: IntArray, weight: FloatArray |
     if norm == "loops":
         row_ptr, col, _ = _with_loops(row_ptr, col, np.ones(col.size), again=True)
         return row_ptr, col, None
+    if norm == "gcn" and native.library() is not None:
+        return gcn(row_ptr, col, weight)
     values: FloatArray = np.ones(col.size) if weight is None else weight.astype(np.float64)
     if norm == "gcn":
         row_ptr, col, values = _with_loops(row_ptr, col, values, again=False)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from strobe.errors import InputError
 from strobe.ops.lanes import Lanes
-from strobe.ops.sequences import Errand, Grid, Sequences
+from strobe.ops.sequences import Errand, Grid, Leaving, Sequences
 from strobe.ops.threads import run_parts
 
 State = tuple[Tensor, ...]
@@ -51,8 +51,8 @@ def in_torch(step: Step, x: Tensor, state: State, sequences: Sequences) -> tuple
     """
     counts = [stop - start for start, stop in pairwise(sequences.cell_ptr)]
     copied = sequences.num_slots * sum(0 < count < sequences.num_slots for count in counts)
-    run = packed if copied > PACKED_ROWS * sequences.num_cells else reference
-    return run(step, x, state, sequences)
+    lanes = copied > PACKED_ROWS * sequences.num_cells and sequences.leaving is None
+    return (packed if lanes else reference)(step, x, state, sequences)
 
 
 def packed(step: Step, x: Tensor, state: State, sequences: Sequences) -> tuple[Tensor, State]:
@@ -99,17 +99,23 @@ def check_columns(columns: int, weights: Tensor) -> None:
 def reference(step: Step, x: Tensor, state: State, sequences: Sequences) -> tuple[Tensor, State]:
     """Hidden states of all cells and the final states, snapshot by snapshot."""
     counts = [stop - start for start, stop in pairwise(sequences.cell_ptr)]
-    outputs = []
+    outputs, leaving = [], sequences.leaving
+    cut = tuple(old.detach() for old in state)
     for rows, stretch in zip(x.split(counts), sequences.stretches(), strict=True):  # a slice's gradient is all of x's
         at = stretch.at
+        if at is not None and not at.numel():
+            continue
+        new = step(rows, state if at is None else tuple(old[at] for old in state))
+        outputs.append(new[0])
         if at is None:
-            state = step(rows, state)
-            outputs.append(state[0])
-        elif at.numel():
-            new = step(rows, tuple(old[at] for old in state))
+            state = new
+        else:
             state = tuple(old.index_copy(0, at, fresh) for old, fresh in zip(state, new, strict=True))
-            outputs.append(new[0])
-    return torch.cat(outputs) if outputs else x.new_zeros(0, state[0].shape[1]), state
+        if leaving is not None:
+            here = Leaving(*leaving.of_snapshot(stretch.start, stretch.stop))
+            cut = tuple(here.states(old, fresh.detach()) for old, fresh in zip(cut, new, strict=True))
+    out = torch.cat(outputs) if outputs else x.new_zeros(0, state[0].shape[1])
+    return out, state if leaving is None else cut
 
 
 def each_group(grid: Grid, walk: Walk, stage: int = 0) -> None:

@@ -117,6 +117,23 @@ class Grid:
 
 
 @dataclass(frozen=True, eq=False)
+class Leaving:
+    """Cells after which sequences are to be cut, at most one of each: their rows, ascending, and their slots."""
+
+    rows: Tensor
+    slots: Tensor
+
+    def of_snapshot(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
+        """Those in a stretch of cells, counted from its beginning."""
+        first, last = torch.searchsorted(self.rows, torch.tensor([start, stop], device=self.rows.device)).tolist()
+        return self.rows[first:last] - start, self.slots[first:last]
+
+    def states(self, first: Tensor, after: Tensor) -> Tensor:
+        """The state of every slot where it is cut, from the first ones and those after each cell."""
+        return first.index_copy(0, self.slots, after.index_select(0, self.rows))
+
+
+@dataclass(frozen=True, eq=False)
 class Sequences:
     """Cells numbered t-major, in each snapshot by ascending *slot*, the number of the node whose cell it is.
 
@@ -125,6 +142,7 @@ class Sequences:
     missing, and only its small state needs an index.
 
     ``hand`` is where sequences go on elsewhere: kernels then go through its stretches of slots one after the other.
+    ``leaving``: a stage says which state slots had after those cells, in place of the last; it has no gradient.
     """
 
     cell_ptr: tuple[int, ...]  # [T + 1]
@@ -132,6 +150,7 @@ class Sequences:
     num_slots: int
     device: torch.device
     hand: Hand | None = None
+    leaving: Leaving | None = None
 
     @classmethod
     def of(cls, slots: Sequence[IntArray], num_slots: int, device: torch.device | str = "cpu") -> Sequences:

@@ -6,7 +6,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from strobe.graph import DynamicGraph, Snapshot
-from strobe.ops.csr import IntArray, row_pointers
+from strobe.ops.csr import IntArray
 
 
 def links(snapshot: Snapshot) -> sp.csr_array:
@@ -25,22 +25,18 @@ def links(snapshot: Snapshot) -> sp.csr_array:
 
 def union(graph: DynamicGraph, nodes: IntArray) -> sp.csr_array:
     """In how many snapshots each pair of ``nodes`` has an edge, [n, n]; they must be all that are ever present."""
+    from strobe.ops.pairs import Pairs, added, both_ways, no_pairs, pairs_of  # numba takes its time to load
+
     place = np.zeros(graph.num_nodes, np.int64)
     place[nodes] = np.arange(nodes.size)
 
-    def over(first: int, last: int) -> sp.csr_array:
+    def over(first: int, last: int) -> Pairs:
         """Halves are added up: a pair is touched once per doubling of the time it lasts, not once per snapshot."""
         if last - first > 1:
             middle = (first + last) // 2
-            return over(first, middle) + over(middle, last)
-        return _among(links(graph[first]), place[graph[first].nodes], nodes.size)
+            return added(over(first, middle), over(middle, last))
+        snapshot = graph[first]
+        there = None if snapshot.has_all_nodes else place[snapshot.nodes]
+        return pairs_of(snapshot.row_ptr, snapshot.col, directed=snapshot.directed, place=there)
 
-    return over(0, len(graph)) if len(graph) else sp.csr_array((nodes.size, nodes.size), dtype=np.int32)
-
-
-def _among(small: sp.csr_array, place: IntArray, size: int) -> sp.csr_array:
-    """The same links between the rows ``place``, ascending, of a larger matrix."""
-    degree = np.zeros(size, np.int64)
-    degree[place] = np.diff(small.indptr)
-    column = place.astype(small.indices.dtype)[small.indices]
-    return sp.csr_array((small.data, column, row_pointers(degree)), shape=(size, size))
+    return both_ways(over(0, len(graph)) if len(graph) else no_pairs(), nodes.size)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from strobe.batching import Trapezoid
-from strobe.exchange import Exchange, Halo, Stay
+from strobe.exchange import Exchange, Halo, Overlapped, Stay
 from strobe.placement import Metis
 from strobe.plan import Plan
 from strobe.schedule import RandomSplit
@@ -18,7 +18,7 @@ def flare(full: int = 2, decayed: int = 6, keep: float = 0.1, chunks: int = 64, 
         store=Full(),
         placement=Metis(chunks=chunks),
         batching=Trapezoid(full=full, decayed=decayed, keep=keep, tune=tune),
-        exchange=Exchange(structure=Halo(), time=Stay()),
+        exchange=Exchange(structure=Overlapped(inner=Halo()), time=Stay()),
         schedule=RandomSplit(),
         sync=AllReduce(),
     )

@@ -10,4 +10,16 @@ from strobe.schedule.optimal import Optimal
 from strobe.schedule.packing import Packing
 from strobe.schedule.random_split import RandomSplit
 
-__all__ = ["Balanced", "Costs", "FreeRunning", "Greedy", "InOrder", "Optimal", "Packing", "RandomSplit", "Schedule", "Solved", "Steps"]
+__all__ = [
+    "Balanced",
+    "Costs",
+    "FreeRunning",
+    "Greedy",
+    "InOrder",
+    "Optimal",
+    "Packing",
+    "RandomSplit",
+    "Schedule",
+    "Solved",
+    "Steps",
+]

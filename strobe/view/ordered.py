@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from strobe.graph import DynamicGraph, Snapshot
-from strobe.ops.corners import reordered
 from strobe.ops.csr import IntArray
 from strobe.ops.normalise import Norm, normalise
+from strobe.ops.rows import reordered
 from strobe.ops.sparse import Sparse
 from strobe.view.share import Reads
 
@@ -205,10 +205,10 @@ class Ordered:
     def _make(self, norm: Norm) -> None:
         snapshot = self.snapshot
         whole = normalise(norm, snapshot.row_ptr, snapshot.col, snapshot.weight)
-        columns = np.full(snapshot.num_nodes, -1, np.int64)
+        columns = np.full(snapshot.num_nodes, -1, np.int32)
         columns[self.own] = np.arange(len(self.own))
         symmetric = not snapshot.directed and norm in ("gcn", "sum", "loops")
-        made = reordered(whole, self.own, columns, self.dtype)
+        made = reordered(whole, self.own, columns)
         self._own[norm] = Sparse.stacked(
             [made], len(self.own), dtype=self.dtype, device=self.device, symmetric=symmetric
         )
@@ -217,7 +217,7 @@ class Ordered:
             nothing = np.zeros(1, np.int64), np.empty(0, np.int32), None
             self._far[norm] = Far(Sparse.stacked([nothing], 0, dtype=self.dtype, device=self.device), self.own[:0])
             return
-        row_ptr, col, weight = reordered(whole, self.own, around.column, self.dtype)
+        row_ptr, col, weight = reordered(whole, self.own, around.column)
         rows = np.flatnonzero(np.diff(row_ptr))
         compact = np.append(row_ptr[rows], row_ptr[-1]), col, weight
         num_cols = len(around.until)

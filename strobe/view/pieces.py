@@ -6,7 +6,7 @@ that of one piece.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from torch.autograd.function import once_differentiable
 
 from strobe.batching.fusion import Extent, Memory, fuse
 from strobe.comm.ledger import Ledger
+from strobe.exchange.flight import Waiting
 from strobe.ops.allocation import peak_bytes_of
 from strobe.ops.csr import IntArray, select_rows
 from strobe.ops.normalise import Norm
@@ -28,10 +29,9 @@ from strobe.ops.sparse import Sparse
 
 if TYPE_CHECKING:
     from strobe.view.cells import Cells
-    from strobe.view.view import View
 
-Stage = Callable[["View", Tensor], Tensor]
-"""New rows of a view's cells, from the rows that they read."""
+Stage = Callable[..., Coroutine[Waiting, None, Tensor]]
+"""New rows of a view's cells, from the view and the rows that they read; may wait for some of those."""
 
 SAMPLES = 8
 """Pieces on which the memory of a stage is measured: one chunk, two, four …"""
@@ -51,7 +51,7 @@ class Fusing:
         """What a stage gives all cells, from the rows that they read."""
         pieces = self.pieces(stage, weights, rows)
         if not pieces:
-            return stage(self._view(Piece(self.cells, np.empty(0, np.int64))), rows[:0])
+            return self.new_rows(stage, Piece(self.cells, np.empty(0, np.int64)), rows[:0])
         if len(pieces) == 1:  # all fits: what backward needs may stay
             self._ledger.count(rows_loaded=len(rows))
             return self.new_rows(stage, pieces[0], rows)
@@ -70,12 +70,9 @@ class Fusing:
         return rows.index_select(0, piece.reads)
 
     def new_rows(self, stage: Stage, piece: Piece, loaded: Tensor) -> Tensor:
-        return stage(self._view(piece), loaded)
-
-    def _view(self, piece: Piece) -> View:
         from strobe.view.view import View
 
-        return View(piece)  # type: ignore[arg-type]
+        return View(piece).at_once(stage, loaded)  # type: ignore[arg-type]
 
     def _found(self, memory: Memory | None) -> list[Piece]:
         alone = [Piece(self.cells, chunk) for chunk in self._chunks]

@@ -21,12 +21,11 @@ from strobe.exchange.none import Staying
 from strobe.ops.corners import Corner, Corners
 from strobe.ops.csr import IntArray
 from strobe.ops.normalise import Norm
-from strobe.ops.sequences import Sequences
+from strobe.ops.sequences import Leaving, Sequences
 from strobe.ops.sparse import Sparse
 from strobe.view.cells import Cells
 from strobe.view.ordered import Ordered
 from strobe.view.share import Homes, Reads, Share
-
 
 Ended = tuple[bool, Any]
 """What is after a window: whether it has a row for each slot, and what it is."""
@@ -127,6 +126,16 @@ class ShrunkShare(Share):
         present = [block.ordered.slots[: block.num_cells] for block in self.blocks]
         return Staying(Sequences.of(present, self.blocks[0].ordered.order.num_slots, self.device))
 
+    @cached_property
+    def cut_sequences(self) -> Sequences:
+        """The same sequences, cut where the next step begins."""
+        first = np.cumsum([0, *(block.num_cells for block in self.blocks)])
+        rows = [np.arange(block.leaving.start, block.leaving.stop) + f
+                for block, f in zip(self.blocks, first[:-1], strict=True)]  # fmt: skip
+        slots = [block.ordered.slots[block.leaving] for block in self.blocks]
+        found = (torch.from_numpy(np.concatenate(each)).to(self.device) for each in (rows, slots))
+        return replace(self._staying.sequences, leaving=Leaving(*found))
+
     def after(self, start: Any | None, values: Sequence[Any], *, per_node: bool) -> Any | None:
         """With what the next step begins, from what was before this window and what is after each of its snapshots;
         ``per_node`` has a row for each slot."""
@@ -151,33 +160,29 @@ class Entering(Timing):
     """A recurrent stage over blocks: a node begins in the oldest block that has it, with the state that the step
     before had there, whose gradient is cut.
 
-    The state it keeps is that of every node after the block in which the next step has it no more: those cells are
-    computed once more, one for each node, for their states alone.
+    The state it keeps is that of every node after the block in which the next step has it no more. Where the last
+    states are wanted, too, or kernels do not tell of others, those cells, one for each node, are computed once more.
     """
 
     def __init__(self, share: ShrunkShare) -> None:
         self._share = share
 
     def run(self, encoder: TimeEncoder, x: Columns, state: Any | None) -> tuple[Tensor, Any, list[Tensor]]:
-        sequences = self._share._staying.sequences
+        share, sequences = self._share, self._share._staying.sequences
+        if share.ended is None and getattr(encoder, "hands_over", False):
+            out, state = encode(encoder, x, state, share.cut_sequences)
+            return out, state, []
         out, last = encode(encoder, x, state, sequences)
-        if self._share.ended is not None:
-            self._share.ended.append((True, last))
+        if share.ended is not None:
+            share.ended.append((True, last))
+        leaving = share.cut_sequences.leaving
+        assert leaving is not None
+        if not len(leaving.slots):
+            return out, state, []
+        once = Sequences.of([leaving.slots.cpu().numpy()], sequences.num_slots, sequences.device)
         with torch.no_grad():
-            return out, self._next(encoder, x, state), []
-
-    def _next(self, encoder: TimeEncoder, x: Columns, state: Any | None) -> Any | None:
-        blocks = self._share.blocks
-        first = np.cumsum([0, *(block.num_cells for block in blocks)]).tolist()
-        rows = [(start + block.leaving.start, start + block.leaving.stop)
-                for start, block in zip(first, blocks, strict=False)]  # fmt: skip
-        slots = np.concatenate([block.ordered.slots[block.leaving] for block in blocks])
-        if not len(slots):
-            return state
-        leaving = tuple(torch.cat([each[start:stop] for start, stop in rows]) for each in x)
-        sequences = self._share._staying.sequences
-        once = Sequences.of([slots], sequences.num_slots, sequences.device)
-        return encode(encoder, leaving, state, once)[1]
+            cells = tuple(each.index_select(0, leaving.rows) for each in x)
+            return out, encode(encoder, cells, state, once)[1], []
 
 
 class Anew(Staying):

@@ -12,9 +12,11 @@ from torch import Tensor
 
 from strobe.comm.rows import exchange, tied
 from strobe.exchange import TimeEncoder
-from strobe.exchange.delivery import Arranged, Delivery, arrivals
+from strobe.exchange.delivery import Arranged, Courier, Delivery, arrivals
+from strobe.exchange.flight import at_once
 from strobe.exchange.halo import Neighbours
 from strobe.exchange.halo_product import halo_product
+from strobe.exchange.overlapped import Overlapping
 from strobe.ops.normalise import Norm
 from strobe.ops.segments import highest, pick
 from strobe.ops.sparse import Sparse, spmm
@@ -65,13 +67,39 @@ class View:
     # Structure: along edges, within a snapshot.
 
     def through(self, stage: Stage, weights: Sequence[Tensor], x: Tensor) -> Tensor:
-        """What a convolution gives the cells: in one go or, where the plan wants it, in pieces.
+        """What a convolution gives the cells: in one go or, where the plan wants it, in pieces or by snapshot.
 
         ``stage(view, x)`` gets the rows that its view's cells read, their own first; ``weights`` are what it learns.
         """
         if self.cells.fusing is None:
-            return stage(self, x)
+            return self.by_snapshot(stage, x)
         return self.cells.fusing.run(stage, weights, self.pull(x))
+
+    def by_snapshot(self, stage: Stage, x: Tensor, *given: Tensor) -> Tensor:
+        """What a stage gives the cells that reads each snapshot by itself: in one go or, where the plan wants rows of
+        one to travel while others compute, one coroutine for each.
+
+        ``stage(view, x, *given)`` gets the view's own rows, and of what is ``given`` [T, …] the view's snapshots. It
+        awaits ``view.aggregated`` and ``view.pulled``. Inputs do not travel: a stage on them runs in one go.
+        """
+        courier = self._courier() if self._hears_others else None
+        if not isinstance(courier, Overlapping) or self.num_snapshots < 2 or self.cells.is_input(x):
+            return self.at_once(stage, x, *given)
+        from strobe.view.overlapping import overlapped  # which has views of its own
+
+        return overlapped(self.cells, courier, self._tokens, stage, self.split(x), *given)
+
+    def at_once(self, stage: Stage, x: Tensor, *given: Tensor) -> Tensor:
+        """What a stage gives all cells in one go."""
+        return at_once(stage(self, x, *given))
+
+    async def pulled(self, x: Tensor) -> Tensor:
+        """``pull``, for a stage that may give way while rows travel."""
+        return self.pull(x)
+
+    async def aggregated(self, x: Tensor, norm: Norm = "gcn") -> Tensor:
+        """``aggregate``, for a stage that may give way while rows travel."""
+        return self.aggregate(x, norm)
 
     def pull(self, x: Tensor) -> Tensor:
         """The rows that the view's edges read: its own, then those of others."""
@@ -110,12 +138,19 @@ class View:
 
     def _delivery(self, reads: Reads, x: Tensor) -> Delivery | None:
         """How rows of neighbours elsewhere come; None where there are none. All ranks of a snapshot ask."""
-        share = self.cells.share
-        if share is None or not share.splits_snapshots:
+        if not self._hears_others:
             return None
         around = self.cells.neighbours(reads)
-        delivery = share.couriers["structure"].delivery(around.route, x, kind="halo")
+        delivery = self._courier().delivery(around.route, x, kind="halo")
         return delivery if delivery is None or around.arranged is None else Arranged(delivery, around.arranged)
+
+    @property
+    def _hears_others(self) -> bool:
+        return self.cells.share is not None and self.cells.share.splits_snapshots
+
+    def _courier(self) -> Courier:
+        assert self.cells.share is not None
+        return self.cells.share.couriers["structure"]
 
     @property
     def splits_snapshots(self) -> bool:

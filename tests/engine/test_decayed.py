@@ -17,6 +17,7 @@ from strobe.engine.decayed import Amount, Decayed, Width, amount, decayed, width
 from strobe.engine.decayed_svg import decayed_svg
 from strobe.engine.record import TRAPEZOID
 from strobe.engine.sliding import Sliding
+from strobe.exchange import Exchange, Halo, Overlapped, Stay, StructureExchange
 from strobe.graph import DynamicGraph
 from strobe.models import MODELS
 from strobe.presets import preset
@@ -55,8 +56,12 @@ def test_amounts_are_as_counted_by_hand() -> None:
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_what_is_said_to_travel_is_what_the_ledger_counts(graph: DynamicGraph, model: str) -> None:
+@pytest.mark.parametrize("structure", [Halo(), Overlapped(inner=Halo())], ids=lambda each: each.name)
+def test_what_is_said_to_travel_is_what_the_ledger_counts(
+    graph: DynamicGraph, model: str, structure: StructureExchange
+) -> None:
     plan = replace(sliding(Trapezoid(full=1, decayed=3, keep=0.3)), placement=Dealt(), schedule=RandomSplit())
+    plan = replace(plan, exchange=Exchange(structure=structure, time=Stay()))
     run = Trainer(graph, model, "regression").train(plan, 3, epochs=1)[0]
     windows, width = Sliding(run.job), width_of(run.job)
     order, kept = windows.order(0), windows.decay.kept(windows.num_chunks)

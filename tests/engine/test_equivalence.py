@@ -9,7 +9,7 @@ import pytest
 
 from strobe import placement
 from strobe.batching import Batching, Full, Fused, Groups, Windows
-from strobe.exchange import Exchange, Halo, Nothing, Relay, Shuffle, Stay, legs
+from strobe.exchange import Exchange, Halo, Nothing, Overlapped, Relay, Shuffle, Stay, legs
 from strobe.models import MODELS
 from strobe.placement import Placement
 from strobe.plan import Plan
@@ -91,7 +91,7 @@ PLACEMENTS: dict[str, Placement] = {
 BATCHINGS: dict[str, Batching] = {"full": Full(), "windows": Windows(size=2), "groups": Groups(size=3, stride=2)}
 EXCHANGES = {
     f"{structure.name}+{time.name}": Exchange(structure=structure, time=time)
-    for structure, time in product((Nothing(), Halo()), (Stay(), Relay(groups=3), Shuffle()))
+    for structure, time in product((Nothing(), Halo(), Overlapped()), (Stay(), Relay(groups=3), Shuffle()))
 }
 SYNCS: dict[str, Sync] = {"all-reduce": AllReduce(bucket_kb=1), "average": Average(every=1)}
 

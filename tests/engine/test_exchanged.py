@@ -23,7 +23,7 @@ from strobe.engine.run import Run
 from strobe.engine.sharing import Sharing
 from strobe.engine.trace import watch
 from strobe.engine.train import train_here
-from strobe.exchange import Exchange, Halo, Relay, Shuffle, Stale, StaleTime
+from strobe.exchange import Exchange, Halo, Overlapped, Relay, Shuffle, Stale, StaleTime
 from strobe.exchange.shuffle import Shuffling
 from strobe.exchange.sparing import Sparing
 from strobe.models import make_model
@@ -219,6 +219,23 @@ def test_a_run_that_goes_on_ends_with_the_bits_of_one_that_never_stopped(
     train_on(tmp_path / "forgot", 2, 3)
     forgot = train_on(tmp_path / "forgot", 4, 3, resume=True)
     assert not same_tensors(weights(forgot[0]), weights(whole[0]))
+
+
+@pytest.mark.parametrize("inner", [Halo(), Stale(share=0.5)], ids=str)
+@pytest.mark.parametrize(("name", "recompute"), [("wd-gcn", None), ("gat-lstm", 2), ("mpnn-lstm", None)])
+def test_a_run_with_rows_in_flight_goes_on_to_the_bits_of_one_that_never_stopped(
+    name: str, recompute: int | None, inner: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whose convolutions send once each: then snapshots go by the length of their messages, whatever things took."""
+    exchange = Exchange(structure=Overlapped(inner=inner), time=Relay(groups=2))
+    train_on = Resumed(trainer_of(name, monkeypatch), exchange, recompute=recompute)
+    whole = train_on(tmp_path / "whole", 4, 3)
+    train_on(tmp_path / "parts", 2, 3)
+    parts = train_on(tmp_path / "parts", 4, 3, resume=True)
+    assert same_tensors([weights(run) for run in parts], [weights(run) for run in whole])
+    kept = read(tmp_path / "whole" / LAST)["exchanged"]["ranks"]
+    lines = [share["structure"][0]["seconds"]["lines"] for rank in kept for share in rank]
+    assert all(each == lines[0] for each in lines), "what is predicted is one for all windows of all ranks"
 
 
 @pytest.mark.parametrize("change", ["ranks", "segments", "owners"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from strobe.engine.run import Run
 from strobe.engine.sharing import Sharing
 from strobe.engine.trace import watch
 from strobe.engine.train import train_here
-from strobe.exchange import legs
+from strobe.exchange import Overlapped, legs
 from strobe.models import MODELS, make_model
 from strobe.presets import preset
 from tests.engine.runs import small_graph
@@ -28,14 +29,17 @@ RANKS = 3
 KINDS = ("halo", "relay", "shuffle", "carry", "state")
 
 
-@pytest.mark.parametrize("plan", ["relay", "pss", "pts", "pss-ts", "metis", "hash"])
+@pytest.mark.parametrize("plan", ["relay", "pss", "pts", "pss-ts", "metis", "hash", "overlapped"])
 @pytest.mark.parametrize("name", MODELS)
 def test_predicted_bytes_are_those_of_the_ledger(name: str, plan: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(legs, "MIN_CELLS", 4)
     torch.manual_seed(0)
     model = make_model(name, 2, hidden=4)
     settings: dict[str, Any] = {"epochs": 1, "threads": 1, "evaluate_every": 2, "window": 3}
-    given = Given(small_graph(), lambda _: deepcopy(model), "regression", None, None, settings, None, preset(plan))
+    chosen = preset("metis" if plan == "overlapped" else plan)
+    if plan == "overlapped":
+        chosen = replace(chosen, exchange=replace(chosen.exchange, structure=Overlapped()))
+    given = Given(small_graph(), lambda _: deepcopy(model), "regression", None, None, settings, None, chosen)
 
     def work(comm: Comm) -> Run:
         return train_here(given, Place(), Progress(), comm)

@@ -11,16 +11,15 @@ import pytest
 
 from strobe.batching import Groups, Trapezoid
 from strobe.engine import sliding as engine_sliding
-from strobe.exchange import Exchange, Halo, Stay
+from strobe.exchange import Exchange, Halo, Overlapped, Stay
 from strobe.graph import DynamicGraph
 from strobe.models import MODELS
 from strobe.placement import Metis, Placed, Placement, Work
 from strobe.plan import Plan
 from strobe.schedule import InOrder, RandomSplit, Schedule
 from strobe.strategy import Fact
-from tests.engine.runs import small_graph
+from tests.engine.runs import same_tensors, small_graph
 from tests.engine.trainer import Trainer, assert_same
-
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -83,10 +82,22 @@ def test_ranks_that_leave_out_the_same_chunks_train_as_one_does(
         assert_same(trainer.train(plan, ranks, epochs=3), one)
 
 
+@pytest.mark.parametrize("model", ["mpnn-lstm", "evolvegcn-h", "gat-lstm", "wd-gcn"])
+def test_rows_in_flight_change_nothing(graph: DynamicGraph, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = Trainer(graph, model, "regression")
+    trainer.same_head(monkeypatch)
+    plan = sliding(Trapezoid(full=1, decayed=3, keep=0.3))
+    flying = [Overlapped(inner=Halo(), overlap=overlap) for overlap in (True, False)]
+    plans = [replace(plan, exchange=Exchange(structure=each, time=Stay())) for each in flying]
+    halo, overlapped, waiting = (trainer.train(each, 3, epochs=2)[0] for each in (plan, *plans))
+    assert_same([overlapped], halo)
+    for part in ("model", "head"):
+        found, wanted = (getattr(each, part).state_dict() for each in (overlapped, waiting))
+        assert same_tensors(found, wanted)
+
+
 @pytest.mark.parametrize("task", ["classification", "link-prediction"])
-def test_other_tasks_train_on_shrunk_windows(
-    graph: DynamicGraph, task: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_tasks_train_on_shrunk_windows(graph: DynamicGraph, task: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_sliding, "survival", lambda ranks, seed: np.random.default_rng(seed).permutation(8))
     trainer = Trainer(graph, "tgcn", task)
     trainer.same_head(monkeypatch)

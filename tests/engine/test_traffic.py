@@ -29,7 +29,7 @@ from strobe.engine.traffic import Traffic, traffic
 from strobe.engine.train import train_here
 from strobe.engine.windows import window_of
 from strobe.engine.work import WATCHED
-from strobe.exchange import Exchange, Halo, Relay, Shuffle, Stale, StaleTime, Stay, legs
+from strobe.exchange import Exchange, Halo, Overlapped, Relay, Shuffle, Stale, StaleTime, Stay, legs
 from strobe.exchange.legs import NOBODY
 from strobe.exchange.relay import Relaying
 from strobe.exchange.shuffle import Shuffling
@@ -302,16 +302,29 @@ def test_batches_of_some_nodes_count_only_the_cells_that_take_part(model: str, t
     assert min(sizes) < placed.graph.cell_ptr[batch.times.stop], "some cells take no part"
 
 
+OVERLAPPED = Plan(placement=Metis(), exchange=Exchange(structure=Overlapped(), time=Relay(groups=2)))
+"""Rows of each snapshot travel by themselves, but for those of models that step through time."""
+
+
 @pytest.mark.parametrize(
     ("model", "plan"),
-    [("wd-gcn", "relay"), ("wd-gcn", "pss"), ("dcrnn", "metis"), ("dcrnn", "pss"), ("dysat", "pss-ts")],
+    [
+        ("wd-gcn", preset("relay")),
+        ("wd-gcn", preset("pss")),
+        ("dcrnn", preset("metis")),
+        ("dcrnn", preset("pss")),
+        ("dysat", preset("pss-ts")),
+        *((model, OVERLAPPED) for model in ("mpnn-lstm", "dysat", "dcrnn")),
+    ],
+    ids=lambda each: each if isinstance(each, str) else str(each.placement),
 )
 def test_bytes_and_messages_are_those_that_real_ranks_count(
-    model: str, plan: str, monkeypatch: pytest.MonkeyPatch
+    model: str, plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(legs, "MIN_CELLS", 4)
     chosen: dict[str, Any] = {"epochs": 1, "threads": 1, "evaluate_every": 2, "window": 3, "device": "cpu"}
-    given = Given(small_graph(), model, "regression", {"hidden": 4}, None, chosen, None, preset(plan))
+    layers = {"layers": 2} if model == "dysat" else {}
+    given = Given(small_graph(), model, "regression", {"hidden": 4} | layers, None, chosen, None, plan)
 
     def work(comm: Comm) -> Run:
         return train_here(given, Place(), Progress(), comm)

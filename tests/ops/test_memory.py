@@ -50,9 +50,29 @@ def test_a_block_serves_only_what_is_about_its_size() -> None:
     pool = Pool()
     block = pool.take(1000)
     pool.give_back(block)
-    assert pool.take(2000) is not block
-    assert pool.take(500) is not block
+    assert pool.take(400) is not block
     assert pool.take(900) is block
+    pool.give_back(block)
+    assert pool.take(1001) is not block
+
+
+def test_smaller_blocks_make_room_for_larger_ones() -> None:
+    pool = Pool()
+    for size in range(1000, 100_000, 1000):
+        pool.give_back(pool.take(size))
+        assert pool.idle_bytes <= 1.25 * size
+
+
+def test_blocks_of_steps_that_alternate_are_kept() -> None:
+    pool = Pool()
+    for _ in range(5):
+        large = [pool.take(1000) for _ in range(4)]
+        for block in large:
+            pool.give_back(block)
+        small = [pool.take(700) for _ in range(4)]
+        assert all(any(block is other for other in large) for block in small)
+        for block in small:
+            pool.give_back(block)
 
 
 def test_blocks_nobody_wants_are_let_go_of() -> None:

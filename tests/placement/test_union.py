@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 
 from strobe.placement.loads import loads_of_nodes
 from strobe.placement.union import links, union
@@ -26,6 +26,7 @@ def test_links_join_every_pair_with_an_edge_once(plain: PlainGraph) -> None:
         assert (found.data == 1).all()
 
 
+@settings(deadline=None)  # the first call compiles
 @given(dynamic_graphs(carried=False, max_snapshots=7))
 def test_the_union_counts_the_snapshots_of_every_pair(plain: PlainGraph) -> None:
     graph = plain.build()

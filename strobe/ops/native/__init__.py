@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -57,11 +58,22 @@ def call(name: str, *args: Any) -> None:
     function(*[_as_c(arg, single) for arg in args])
 
 
+def run(name: str, *args: Any) -> None:
+    """Runs a kernel that has one precision only, on integers, arrays and None."""
+    found = library()
+    assert found is not None
+    found[name](*[_as_c(arg, False) for arg in args])
+
+
 def _as_c(arg: Any, single: bool) -> Any:
     if isinstance(arg, Tensor):
         if arg.ndim and arg.stride(-1) != 1 and arg.numel() > 1:
             raise ValueError("kernels read rows that are dense")
         return ctypes.c_void_p(arg.data_ptr())
+    if isinstance(arg, np.ndarray):
+        if not arg.flags.c_contiguous:
+            raise ValueError("kernels read arrays that are dense")
+        return ctypes.c_void_p(arg.ctypes.data)
     if isinstance(arg, float):
         return ctypes.c_float(arg) if single else ctypes.c_double(arg)
     return ctypes.c_void_p(None) if arg is None else ctypes.c_int64(arg)

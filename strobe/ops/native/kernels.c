@@ -1,11 +1,12 @@
 /* Kernels for the CPU: sparse products, attention over edges, recurrent stages, readouts.
  *
  * Every function works on a part of the rows, on one core; Python shares parts out. All exist in single and double
- * precision (the headers are included twice). The file is compiled once per instruction set, and the best
+ * precision (their headers are included twice), but for those that only move entries of sparse matrices. The file is compiled once per instruction set, and the best
  * library for the machine is loaded. Arrays are dense, row by row. */
 
 #include <math.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #if defined(__AVX512F__)
@@ -46,6 +47,8 @@ INLINE float exp_single(float given) {
     memcpy(&scale, &bits, sizeof scale);
     return given == given ? p * scale : given;
 }
+
+#include "rows.h"
 
 #define REAL float
 #define NAME(base) base##_f32

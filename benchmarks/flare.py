@@ -1,0 +1,292 @@
+"""Trapezoid batches: what do thinner pasts save, and what do they cost?
+
+Windows of 8 snapshots slide by one; *full history* keeps all of every one of them, the trapezoid ever less of the older
+ones. All systems of a model have the same seed, optimiser (Adam), learning rate, number of steps and evaluation, which
+is exact: all snapshots, in order, with states carried through. Two ranks with a thread each unless something else is
+said.
+
+- ``history``: every model on every graph. A *pass* is an epoch of training; evaluation does not count.
+  ``time_vs_full`` and ``memory_vs_full`` are means over sets and models of ours for 1 of full history's. The error is
+  that of the test snapshots, of the weights that were best in validation. *Recent-only* trains on two snapshots with
+  fresh states; beside it, as samples, K = 2 with states of the step before, as ours has them, and batches of 8
+  snapshots and hybrid batches (with the first model). Time to the same error: seconds until validation is within 2% of
+  what both come to. Rows: cells that all ranks compute in a step.
+- ``memory``: what a process on one rank takes beyond what it held with libraries and graph, at its peak within the
+  first 11 steps, without what placing took; and the bytes of tensors.
+- ``shrinking``: seconds per pass of steps that renumber, by those of ours, less 1; one rank (benchmarks/
+  flare_renumbered.py).
+- ``overlap``: what other snapshots computing meanwhile saves of the seconds in which ranks wait, on a link of 1 Gb/s
+  (benchmarks/overlap_part.py).
+- ``shares``: of a run of MPNN-LSTM on two ranks with as many epochs as it took to its best validation, but at least 30:
+  placing nodes in chunks, and drawing their order. As samples: putting snapshots in that order.
+- ``peers``: MPNN-LSTM beside the public code of the paper on the same graph, one thread: the worse of 16 and 64
+  columns.
+- ``ranks``: what training takes on each of 1, 2 and 4 ranks, the shape of soc-youtube at 5%.
+- ``youtube``: the same shape at 100%, two ranks: the peak of both together, and the seconds of a step.
+
+``--only PART`` measures one part and leaves the others in the record as they are. Figures of the paper are of other
+machines and graphs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from benchmarks import flare_scale
+from benchmarks.flare_history import LR, MODELS, RANKS, history, opened
+from benchmarks.flare_memory import side_by_side, weighed
+from benchmarks.flare_renumbered import compare
+from benchmarks.flare_runs import FULL, OURS, plan_of
+from benchmarks.flare_sets import CASES, QUICK, SHAPES, named
+from benchmarks.record import RESULTS, Record, child, table, tell
+from strobe.batching.decay import survival
+from strobe.graph import DynamicGraph, open_graph
+from strobe.view.ordered import Order
+
+_MODULE = "benchmarks.flare"
+EPOCHS = 30
+"""Of the run whose shares are told, at least."""
+
+PAPER: dict[str, float] = {
+    "memory_vs_full": 0.309,
+    "time_vs_full": 0.316,
+    "mse_vs_full_worst": 1.871,
+    "mse_vs_recent_only_best": 0.079,
+    "shrink_gain": 0.153,
+    "overlap_gain": 0.134,
+    "chunking_share": 0.0102,
+    "shuffle_share": 0.0042,
+}
+"""Tables 6 to 9, 11 and 12: means where ours are, worst and best where ours are."""
+
+
+def chosen() -> argparse.Namespace:
+    """What the command line says."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="the same on less work, within 50 seconds")
+    parser.add_argument("--json", type=Path, help="where the record goes")
+    parser.add_argument("--only", choices=list(PARTS), help="one part; others stay as they were in the record")
+    parser.add_argument("--youtube", help="the shape of soc-youtube at 100%% on disk; without it, it is made")
+    parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Measures and prints everything, or a part of it."""
+    said = chosen()
+    if said.child:
+        return as_child(*said.child)
+    record = Record("flare", said.quick)
+    if said.only:
+        recall(record, said.json or RESULTS / "flare.json")
+    for name in [said.only] if said.only else PARTS:
+        began = perf_counter()
+        if name == "youtube":
+            youtube(record, said.quick, said.youtube)
+        else:
+            PARTS[name](record, said.quick)
+        print(f"({name}: {perf_counter() - began:.0f} s)\n", flush=True)
+        if not said.quick:
+            record.write(said.json)  # whatever happens to the next part
+    rows = [
+        [name, f"{value:.3g}", f"{PAPER[name]:.3g}" if name in PAPER else ""] for name, value in record.figures.items()
+    ]
+    table(["figure", "here", "paper"], rows)
+    for name, reason in record.missing.items():
+        print(f"missing {name}: {reason}")
+    record.write(said.json)
+    return None
+
+
+def recall(record: Record, path: Path) -> None:
+    """Goes on with what is in a record already, if it is one of the same kind."""
+    if path.exists() and (found := json.loads(path.read_text()))["quick"] == record.quick:
+        for name in ("figures", "samples", "missing"):
+            getattr(record, name).update(found[name])
+
+
+def as_child(part: str, *given: str) -> None:
+    """What a process of its own measures."""
+    if part == "memory":
+        path, case, model, system = given
+        tell(**{"added_bytes": 0} | weighed(path, named(case).task, model, plan_of(system), lr=LR))
+    elif part == "shrinking":
+        path, case, model, rounds, epochs = given
+        tell(**compare(open_graph(path), named(case).task, model, plan_of(OURS), int(rounds), int(epochs)))
+    elif part == "peers":
+        tell(**flare_scale.beside_peer(int(given[0]), int(given[1])))
+
+
+def memories(record: Record, quick: bool) -> None:
+    """What training takes in processes of their own, ours and full history's."""
+    found: dict[str, dict[str, Any]] = {}
+    for case in (QUICK,) if quick else CASES:
+        with opened(case, record) as given:
+            if given is None:
+                continue
+            keys = [(model, system) for model in MODELS[: 1 if quick else None] for system in (OURS, FULL)]
+            calls = [("memory", given.path, case.name, *key) for key in keys]
+            for (model, system), measured in zip(keys, side_by_side(_MODULE, calls), strict=True):
+                found.setdefault(f"{case.name}/{model}", {})[system] = measured
+    if not found:
+        record.missing["memory_vs_full"] = "no graph is at hand"
+        return
+    ratios = {
+        kind: {key: each[OURS][kind] / each[FULL][kind] for key, each in found.items()}
+        for kind in ("added_bytes", "tensor_bytes")
+    }
+    record.samples["memory"] = {"measured": found, **ratios}
+    record.figures["memory_vs_full"] = statistics.mean(ratios["added_bytes"].values())
+    record.figures["tensors_vs_full"] = statistics.mean(ratios["tensor_bytes"].values())
+    rows = [
+        [key, *(f"{each[system][kind] / 2**20:,.0f}" for kind in ratios for system in (OURS, FULL))]
+        for key, each in found.items()
+    ]
+    table(["MiB", "ours", "full history", "tensors, ours", "tensors, full"], rows)
+
+
+def shrinking(record: Record, quick: bool) -> None:
+    """Steps that renumber beside ours."""
+    found = {}
+    for case in (QUICK,) if quick else (named("sx_mathoverflow"), named("soc-flickr")):
+        with opened(case, record) as given:
+            if given is None:
+                continue
+            for model in MODELS[1:2] if quick else MODELS:
+                how = (1, 3) if quick else (2, 3)
+                found[f"{case.name}/{model}"] = child(_MODULE, "shrinking", given.path, case.name, model, *how)
+    if not found:
+        record.missing["shrink_gain"] = "no graph is at hand"
+        return
+    record.samples["shrinking"] = found
+    record.figures["shrink_gain"] = statistics.mean(each["gain"] for each in found.values())
+    table(["renumbering takes", "more"], [[key, f"{each['gain']:.1%}"] for key, each in found.items()])
+
+
+def overlap(record: Record, quick: bool) -> None:
+    """Exposed communication with and without overlap."""
+    try:
+        from benchmarks.overlap_part import measure
+    except ImportError as error:
+        record.missing["overlap_gain"] = str(error)
+        return
+    found = measure(quick)
+    record.samples["overlap"] = {"figures": found["figures"], "runs": found["samples"]}
+    if "overlap_exposed_saved" in found["figures"]:
+        record.figures["overlap_gain"] = found["figures"]["overlap_exposed_saved"]
+    for reason in found["missing"].values():
+        record.missing["overlap_gain"] = reason
+
+
+def shares(record: Record, quick: bool) -> None:
+    """What chunks and their order cost of a run; the passes are those of ``history``."""
+    found = {}
+    for case in (QUICK,) if quick else SHAPES:
+        model = MODELS[0] if quick else "mpnn-lstm"
+        ours = record.samples.get("history", {}).get(f"{case.name}/{model}", {}).get(OURS, {})
+        if "pass_s" not in ours:
+            continue
+        graph = case.load()
+        placing_s, drawing_s = chunked(graph)
+        epochs = max(ours["best_epoch"], EPOCHS)
+        run_s = placing_s + epochs * statistics.median(ours["pass_s"][1:] or ours["pass_s"])
+        found[f"{case.name}/{model}"] = {
+            "epochs": epochs,
+            "run_s": run_s,
+            "placing_s": placing_s,
+            "drawing_s": drawing_s,
+            "chunking": placing_s / run_s,
+            "shuffling": epochs * drawing_s / run_s,
+            "ordering": ours["order_share"],
+        }
+    if not found:
+        record.missing["chunking_share"] = record.missing["shuffle_share"] = "part history comes first"
+        return
+    record.samples["shares"] = found
+    record.figures["chunking_share"] = max(each["chunking"] for each in found.values())
+    record.figures["shuffle_share"] = max(each["shuffling"] for each in found.values())
+    kinds = ("chunking", "shuffling", "ordering")
+    table(["share of a run", *kinds], [[key, *(f"{each[k]:.2%}" for k in kinds)] for key, each in found.items()])
+
+
+def chunked(graph: DynamicGraph) -> tuple[float, float]:
+    """Seconds of placing nodes in chunks, and of drawing an order of them on a rank."""
+    plan = plan_of(OURS)
+    began = perf_counter()
+    placed = plan.placement.place(graph, [range(len(graph))], RANKS)
+    placing_s = perf_counter() - began
+    assert placed.chunk_of_node is not None
+    seconds = []
+    for epoch in range(3):
+        began = perf_counter()
+        order = Order(0, placed.of_node, survival(placed.rank_of_chunk, (0, epoch))[placed.chunk_of_node])
+        _ = order.nodes, order.slot
+        seconds.append(perf_counter() - began)
+    return placing_s, statistics.median(seconds)
+
+
+def peers(record: Record, quick: bool) -> None:
+    """MPNN-LSTM beside the public code of the paper."""
+    if quick:
+        record.missing["peer_memory_ratio"] = record.missing["peer_cpu_ratio"] = (
+            "not in a quick run: its graph is larger"
+        )
+        return
+    rows, found = [], {}
+    for hidden, theirs in flare_scale.PEER.items():
+        ours = child(_MODULE, "peers", hidden, 4)
+        mine = {"cpu_s": statistics.median(ours["cpu_s"]), "peak_gb": ours["peak_bytes"] / 1e9}
+        found[hidden] = {"ours": mine, "peer": theirs, "samples": ours}
+        rows.append([hidden, *(f"{each[kind]:.2f}" for kind in mine for each in (mine, theirs))])
+    record.samples["peers"] = found
+    for figure, kind in (("peer_memory_ratio", "peak_gb"), ("peer_cpu_ratio", "cpu_s")):
+        record.figures[figure] = max(each["ours"][kind] / each["peer"][kind] for each in found.values())
+    table(["hidden", "CPU s", "peer's", "GB", "peer's"], rows)
+
+
+def ranks(record: Record, quick: bool) -> None:
+    """What each of several ranks takes."""
+    if quick:
+        record.missing["memory_per_rank_4"] = "not in a quick run"
+        return
+    found = flare_scale.in_a_folder("soc-youtube", 0.05, flare_scale.by_ranks)
+    record.samples["ranks"] = found
+    for number in (2, 4):
+        record.figures[f"memory_per_rank_{number}"] = found[number]["added_bytes"] / found[1]["added_bytes"]
+        record.figures[f"tensors_per_rank_{number}"] = found[number]["tensor_bytes"] / found[1]["tensor_bytes"]
+    kinds = ("added_bytes", "tensor_bytes")
+    table(["ranks", "MiB", "tensors"], [[n, *(f"{each[k] / 2**20:,.0f}" for k in kinds)] for n, each in found.items()])
+
+
+def youtube(record: Record, quick: bool, path: str | None = None) -> None:
+    """The largest shape, whole."""
+    if quick:
+        record.missing["youtube_peak_gib"] = record.missing["youtube_step_s"] = "not in a quick run: it takes minutes"
+        return
+    found = flare_scale.big(path) if path else flare_scale.in_a_folder("soc-youtube", 1.0, flare_scale.big)
+    record.samples["youtube"] = found
+    record.figures["youtube_peak_gib"] = sum(found["peak_bytes"]) / 2**30
+    record.figures["youtube_step_s"] = found["full_step_s"]
+    record.figures["youtube_loss_fall"] = 1 - found["last_losses"] / found["first_losses"]
+    print(f"loss of the first steps {found['first_losses']:.3f}, of the last ones {found['last_losses']:.3f}")
+
+
+PARTS: dict[str, Callable[[Record, bool], None]] = {
+    "history": history,
+    "memory": memories,
+    "shrinking": shrinking,
+    "overlap": overlap,
+    "shares": shares,
+    "peers": peers,
+    "ranks": ranks,
+    "youtube": youtube,
+}
+
+if __name__ == "__main__":
+    main()

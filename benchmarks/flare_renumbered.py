@@ -1,0 +1,96 @@
+"""What shrinking saves: the same windows, but every step cuts its blocks out of the snapshots and numbers them anew.
+
+Snapshots are normalised when a window first reaches them, as ours are, so that a step only selects rows, drops and
+renumbers columns, turns the matrix round for the way back and gathers the inputs: as little as it can while its nodes
+have no order. One rank: what is told to others is left as it is.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import strobe
+from strobe.engine import Run
+from strobe.engine import sliding as engine_sliding
+from strobe.graph import DynamicGraph
+from strobe.ops.corners import Corner
+from strobe.ops.normalise import Csr, Norm, normalise
+from strobe.ops.rows import reordered
+from strobe.ops.sparse import Sparse
+from strobe.plan import Plan
+from strobe.tasks import Task
+from strobe.view.ordered import Order, Ordered
+from strobe.view.shrunk import Block, ShrunkCells
+
+_whole: WeakKeyDictionary[Ordered, dict[Norm, Csr]] = WeakKeyDictionary()
+
+
+class RenumberedCells(ShrunkCells):
+    """The cells of a window of blocks, each with a matrix and rows of its own."""
+
+    def _own_corners(self, norm: Norm) -> Iterator[Corner]:
+        for block in self.share.blocks:
+            yield Corner(_cut_out(block, norm), block.num_cells, block.num_cells)
+
+    def _inputs_of(self, key: tuple[Norm, ...]) -> Tensor:
+        return torch.cat([_gathered(block, key) for block in self.share.blocks])
+
+
+def _cut_out(block: Block, norm: Norm) -> Sparse:
+    ordered, snapshot = block.ordered, block.ordered.snapshot
+    whole = _whole.setdefault(ordered, {})
+    if norm not in whole:
+        whole[norm] = normalise(norm, snapshot.row_ptr, snapshot.col, snapshot.weight)
+    kept = ordered.own[: block.num_cells]
+    columns = np.full(snapshot.num_nodes, -1, np.int32)
+    columns[kept] = np.arange(len(kept))
+    made = reordered(whole[norm], kept, columns)
+    symmetric = not snapshot.directed and norm in ("gcn", "sum", "loops")
+    return Sparse.stacked([made], len(kept), dtype=ordered.dtype, device=ordered.device, symmetric=symmetric)
+
+
+def _gathered(block: Block, key: tuple[Norm, ...]) -> Tensor:
+    rows = block.ordered.inputs(block.ordered.t, key)  # of all own cells, by node: one rank has them all
+    return rows.index_select(0, torch.from_numpy(block.ordered.own[: block.num_cells]))
+
+
+def _bare(self: engine_sliding.Sliding, t: int, order: Order) -> Ordered:
+    job = self._job
+    return Ordered(job.problem.graph, t, order, self._inputs, job.settings.dtype, job.device)
+
+
+@contextmanager
+def renumbering() -> Iterator[None]:
+    """Meanwhile steps renumber."""
+    with (
+        patch.object(engine_sliding, "ShrunkCells", RenumberedCells),
+        patch.object(engine_sliding.Sliding, "_ordered", _bare),
+    ):
+        yield
+
+
+def compare(graph: DynamicGraph, task: Task, model: str, plan: Plan, rounds: int, epochs: int) -> dict[str, Any]:
+    """Seconds per pass of both, in turns, in this process; their losses, which must be the same."""
+
+    def trained() -> Run:
+        how: dict[str, Any] = {"epochs": epochs, "evaluate_every": epochs + 1, "patience": 0, "threads": 1}
+        return strobe.train(graph, model, task, plan=plan, **how)
+
+    runs: dict[str, list[Run]] = {"shrunk": [], "renumbered": []}
+    for _ in range(rounds):
+        runs["shrunk"].append(trained())
+        with renumbering():
+            runs["renumbered"].append(trained())
+    seconds = {name: [line["train_s"] for run in each for line in run.history[1:]] for name, each in runs.items()}
+    losses = {name: each[0].history[-1]["loss"] for name, each in runs.items()}
+    gain = statistics.median(seconds["renumbered"]) / statistics.median(seconds["shrunk"]) - 1
+    return {"gain": gain, "seconds": seconds, "losses": losses}

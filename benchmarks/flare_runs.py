@@ -1,0 +1,169 @@
+"""Systems that train on one graph, each for as many steps as the others: how well, how fast, how much was computed.
+
+All systems of a model run one after the other in the same processes, a rank each with one thread.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from benchmarks.time_to_loss import DEADLINE_S, Course, Point
+from strobe.batching import Hybrid, Trapezoid
+from strobe.comm import Comm, run_ranks
+from strobe.comm.base import CommError
+from strobe.engine import Progress
+from strobe.engine.job import Given
+from strobe.engine.launch import Place
+from strobe.engine.train import train_here
+from strobe.errors import StrobeError
+from strobe.plan import Plan
+from strobe.presets import preset
+from strobe.schedule import InOrder
+from strobe.tasks import Task
+
+WINDOW = 8
+"""Snapshots of a step, for everybody: the paper's."""
+
+OURS, FULL, RECENT, CUT, DBOS, DYNAHB = "flare", "full history", "recent-only", "K = 2", "dbos", "dynahb"
+_DRAWN = 20
+"""Steps of an epoch of batches that are drawn."""
+
+_SCORES = 8
+"""How often a run is scored, about."""
+
+
+def plan_of(system: str) -> Plan:
+    """The plan of a system by its name."""
+    return PLANS[system]()
+
+
+def sliding(full: int, decayed: int, keep: float = 1.0) -> Plan:
+    """Our preset with another window."""
+    return replace(preset("flare"), batching=Trapezoid(full=full, decayed=decayed, keep=keep))
+
+
+def _drawn() -> Plan:
+    plan = preset("dynahb", beside=False)
+    assert isinstance(plan.batching, Hybrid)
+    return replace(plan, batching=replace(plan.batching, steps=_DRAWN))
+
+
+PLANS: dict[str, Callable[[], Plan]] = {
+    OURS: lambda: preset("flare"),
+    FULL: lambda: sliding(WINDOW, 0),
+    RECENT: lambda: replace(preset("psg", size=2, stride=1), schedule=InOrder(per_step=1)),
+    CUT: lambda: sliding(2, 0),
+    DBOS: lambda: preset("dbos", size=WINDOW),
+    DYNAHB: _drawn,
+}
+"""Full history keeps all of the window; recent-only has two snapshots and begins with fresh states, K = 2 with those
+of the step before."""
+
+
+def epochs_of(system: str, epochs: int, snapshots: int) -> int:
+    """As many epochs as have the steps of so many of windows that slide over so many training snapshots."""
+    steps = {DBOS: -(-snapshots // WINDOW), DYNAHB: _DRAWN}.get(system, snapshots)
+    return max(1, round(epochs * snapshots / steps))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How a run ended. ``test``: the error of the weights that were best in validation; ``course``: its epochs and
+    scores. ``failed`` says why there is nothing."""
+
+    system: str
+    test: float = 0.0
+    best_epoch: int = 0
+    course: Course = field(default_factory=Course)
+    failed: str = ""
+
+    @property
+    def pass_s(self) -> float:
+        """Seconds of an epoch's training, the median; the first is left out: everything warms up."""
+        lines = self.course.lines[1:] or self.course.lines
+        return float(statistics.median(line["train_s"] for line in lines))
+
+    @property
+    def rows(self) -> float:
+        """Cells that all ranks compute in a step, the mean."""
+        return self._of_ranks("cells") / max(self.course.steps, 1)
+
+    def share(self, phase: str) -> float:
+        """Of the ranks' seconds of training, those in a phase."""
+        ledgers = [rank["seconds"] for line in self.course.lines for rank in line.get("ranks", [])]
+        return float(sum(each.get(phase, 0.0) for each in ledgers) / max(len(ledgers) * self._mean_s, 1e-9))
+
+    @property
+    def _mean_s(self) -> float:
+        return self.course.seconds / max(len(self.course.lines), 1)
+
+    def _of_ranks(self, what: str) -> float:
+        return float(sum(rank.get(what, 0) for line in self.course.lines for rank in line.get("ranks", [])))
+
+    def told(self) -> dict[str, Any]:
+        """For the record."""
+        if self.failed:
+            return {"failed": self.failed}
+        return {
+            "test_mse": self.test,
+            "lowest_validation_mse": self.course.best,
+            "best_epoch": self.best_epoch,
+            "epochs": len(self.course.lines),
+            "steps": self.course.steps,
+            "pass_s": [line["train_s"] for line in self.course.lines],
+            "rows_a_step": self.rows,
+            "order_share": self.share("order"),
+            "curve": [[round(at, 3), step, mse] for at, step, mse in self.course.points],
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contest:
+    """A graph that is saved, what is asked of it, a model, and what all runs share. ``problem`` is what was fitted."""
+
+    graph: str
+    task: Task
+    model: str
+    epochs: int
+    snapshots: int
+    problem: dict[str, Any]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def run(self, systems: Sequence[str], ranks: int, heard: Callable[[Outcome], None]) -> None:
+        """Trains with each system. ``heard`` is told of each when it is over."""
+
+        def work(comm: Comm, tell: Callable[[Any], None]) -> None:
+            for system in systems:
+                outcome = self._one(system, comm)
+                if comm.rank == 0:
+                    tell(outcome)
+
+        run_ranks(work, ranks, threads=1, deadline_s=DEADLINE_S, on_event=lambda rank, outcome: heard(outcome))
+
+    def _one(self, system: str, comm: Comm) -> Outcome:
+        epochs = epochs_of(system, self.epochs, self.snapshots)
+        how = {"epochs": epochs, "evaluate_every": max(1, epochs // _SCORES), "threads": 1, "patience": 0}
+        given = Given(
+            self.graph, self.model, self.task, None, None, {**self.settings, **how}, None, plan_of(system), self.problem
+        )
+        comm.ledger.clear()
+        try:
+            run = train_here(given, Place(), Progress(), comm)
+        except CommError:
+            raise
+        except StrobeError as error:  # ranks raise it together
+            return Outcome(system=system, failed=str(error).splitlines()[0])
+        course = Course(points=list(_scores(run.history)), lines=run.history)
+        return Outcome(system=system, test=run.test["mse"], best_epoch=run.best_epoch, course=course)
+
+
+def _scores(lines: Sequence[Mapping[str, Any]]) -> list[Point]:
+    found, seconds = [], 0.0
+    for line in lines:
+        seconds += line["train_s"]
+        if "validation" in line:
+            found.append(Point(seconds, line["step"], line["validation"]["mse"]))
+    return found

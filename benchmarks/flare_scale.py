@@ -1,0 +1,164 @@
+"""How large a graph can be, how memory divides among ranks, and what the public code of the paper takes.
+
+Each is measured in processes of its own. Steps are those of our preset; a run ends after so many.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from time import perf_counter, process_time
+from typing import Any
+from unittest.mock import patch
+
+from benchmarks.flare_memory import weighed
+from benchmarks.flare_runs import WINDOW
+from benchmarks.flare_sets import JUDGED_BY, TRAIN
+from benchmarks.peer_graph import edges
+from benchmarks.record import memory
+from benchmarks.time_to_loss import DEADLINE_S, EnoughError
+from strobe.comm import Alone, Comm, run_ranks
+from strobe.engine import Progress
+from strobe.engine.job import Given
+from strobe.engine.launch import Place
+from strobe.engine.train import train_here, train_step
+from strobe.graph import Degrees, DiskSink, from_edges
+from strobe.graph.synthetic import Published
+from strobe.presets import preset
+from strobe.tasks import make_task
+
+BIG_MODEL = "mpnn-lstm"
+BIG_OPTIONS = {"hidden": 16}
+BIG_STEPS = 40
+_BIG_DEADLINE_S = 1800.0
+
+PEER = {16: {"cpu_s": 3.0, "peak_gb": 0.9}, 64: {"cpu_s": 15.4, "peak_gb": 2.1}}
+"""By hidden columns: what an epoch of trapezoid batches takes in the public code of the paper, MPNN-LSTM, one rank with
+one thread, 15 snapshots, measured on a machine of two cores with the same torch."""
+
+PEER_GRAPH = (50_000, 20, 150_000)
+"""Nodes, snapshots, edges of each; a tenth of the edges is replaced from one to the next."""
+
+
+class Laps(Progress):
+    """When each step ended; the run ends after some of them."""
+
+    def __init__(self, steps: int) -> None:
+        self.ended: list[float] = []
+        self._steps = steps
+
+    def begin(self, info: dict[str, Any]) -> None:
+        self.ended.append(perf_counter())
+
+    def step(self, epoch: int, step: int) -> None:
+        self.ended.append(perf_counter())
+        if len(self.ended) > self._steps:
+            raise EnoughError
+
+    @property
+    def seconds(self) -> list[float]:
+        return [after - before for before, after in zip(self.ended, self.ended[1:], strict=False)]
+
+
+def made(shape: str, scale: float, folder: Path) -> str:
+    """A published shape on disk, written with little memory."""
+    path = folder / f"{shape}-{scale:g}"
+    with DiskSink(path) as sink:
+        Published(shape=shape, scale=scale).write(sink)
+    return str(path)
+
+
+def big(graph: str, ranks: int = 2, steps: int = BIG_STEPS) -> dict[str, Any]:
+    """Some steps on a graph on disk: seconds and losses of each, the peak of each rank."""
+
+    def work(comm: Comm, tell: Callable[[Any], None]) -> dict[str, Any]:
+        laps, losses = Laps(steps), []
+
+        def watched(*given: Any) -> Any:
+            value, number, carry = train_step(*given)
+            losses.append(value / max(number, 1))
+            return value, number, carry
+
+        task = make_task("regression", train=TRAIN, validation=JUDGED_BY, from_last=False)
+        how = {"epochs": steps, "evaluate_every": steps + 1, "threads": 1, "patience": 0}
+        given = Given(graph, BIG_MODEL, task, BIG_OPTIONS, None, how, None, preset("flare"))
+        began = perf_counter()
+        with patch.object(sys.modules[train_here.__module__], "train_step", watched), suppress(EnoughError):
+            train_here(given, Place(), laps, comm)
+        return {
+            "prepare_s": laps.ended[0] - began,
+            "step_s": laps.seconds,
+            "losses": losses,
+            "peak_bytes": memory("VmHWM"),
+        }
+
+    found = run_ranks(work, ranks, threads=1, deadline_s=_BIG_DEADLINE_S)
+    first = found[0]
+    tenth = max(len(first["losses"]) // 10, 1)
+    return {
+        "model": BIG_MODEL,
+        "model_options": BIG_OPTIONS,
+        "ranks": ranks,
+        "peak_bytes": [each["peak_bytes"] for each in found],
+        "full_step_s": statistics.median(first["step_s"][WINDOW:] or first["step_s"]),
+        "first_losses": statistics.mean(first["losses"][:tenth]),
+        "last_losses": statistics.mean(first["losses"][-tenth:]),
+        **{name: first[name] for name in ("prepare_s", "step_s", "losses")},
+    }
+
+
+def by_ranks(graph: str, counts: tuple[int, ...] = (1, 2, 4)) -> dict[int, dict[str, int]]:
+    """What training takes on each of so many ranks: the largest of them."""
+    task = make_task("regression", train=TRAIN, validation=JUDGED_BY, from_last=False)
+    found = {}
+    for ranks in counts:
+
+        def work(comm: Comm, tell: Callable[[Any], None]) -> dict[str, int]:
+            return weighed(graph, task, BIG_MODEL, preset("flare"), comm)
+
+        each = run_ranks(work, ranks, threads=1, deadline_s=DEADLINE_S)
+        found[ranks] = {name: max(one[name] for one in each) for name in each[0]}
+    return found
+
+
+def beside_peer(hidden: int, epochs: int) -> dict[str, Any]:
+    """Child: CPU seconds of each epoch after the first, and the peak of the process, with everything in it."""
+    nodes, snapshots, per_snapshot = PEER_GRAPH
+    found = edges(nodes, snapshots, per_snapshot, churn=0.1)
+    graph = from_edges(found, num_nodes=nodes, x=Degrees(log=True))
+    task = make_task("regression", train=0.75, validation=0.1, from_last=False)
+    clock = Clock(epochs)
+    how = {"epochs": epochs, "evaluate_every": epochs + 1, "threads": 1, "patience": 0}
+    given = Given(graph, "mpnn-lstm", task, {"hidden": hidden}, None, how, None, preset("flare"))
+    with suppress(EnoughError):
+        train_here(given, Place(), clock, Alone())
+    return {"cpu_s": clock.seconds[1:], "steps": clock.steps}
+
+
+class Clock(Progress):
+    """CPU seconds of each epoch; the run ends with the last, before anything is scored."""
+
+    def __init__(self, epochs: int) -> None:
+        self.seconds: list[float] = []
+        self.steps = 0
+        self._epochs, self._began = epochs, 0.0
+
+    def begin(self, info: dict[str, Any]) -> None:
+        self.steps, self._began = info["steps"], process_time()
+
+    def epoch(self, line: dict[str, Any]) -> None:
+        now = process_time()
+        self.seconds.append(now - self._began)
+        self._began = now
+        if len(self.seconds) == self._epochs:
+            raise EnoughError
+
+
+def in_a_folder(shape: str, scale: float, measure: Callable[[str], Any]) -> Any:
+    """Makes a shape for the while."""
+    with tempfile.TemporaryDirectory() as folder:
+        return measure(made(shape, scale, Path(folder)))

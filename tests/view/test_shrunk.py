@@ -1,0 +1,152 @@
+"""Windows that keep the beginnings of older snapshots, beside copied subgraphs and states that are computed plainly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from strobe.batching.decay import Decay
+from strobe.comm import Alone
+from strobe.engine.passes import detached
+from strobe.engine.sharing import Sharing
+from strobe.graph import DynamicGraph
+from strobe.models import MODELS, make_model
+from strobe.ops.normalise import Norm
+from strobe.ops.sparse import spmm
+from strobe.placement import Placed
+from strobe.plan import Plan
+from strobe.view import Carry, Owners, View
+from strobe.view.inputs import OwnInputs
+from strobe.view.ordered import Order, Ordered
+from strobe.view.shrunk import Block, ShrunkCells, ShrunkShare
+from tests.engine.runs import small_graph
+from tests.engine.trainer import OPTIONS
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+CHUNKS = 8
+LOOKING_BACK = ("dysat", "sage")
+"""Models whose time stage has no state to inherit: it looks at the cells of the window."""
+EXACT = torch.float64
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def graph() -> DynamicGraph:
+    return small_graph()
+
+
+class Windows:
+    """Sliding windows of one rank, made directly."""
+
+    def __init__(self, graph: DynamicGraph, decay: Decay, seed: int = 5) -> None:
+        self.graph, self.decay = graph, decay
+        place = np.random.default_rng(seed).permutation(CHUNKS)[np.arange(graph.num_nodes) % CHUNKS]
+        self.order = Order(0, np.zeros(graph.num_nodes, np.int16), place)
+        own = np.ones(graph.num_nodes, bool)
+        inputs = OwnInputs(graph, own, EXACT, CPU, 1e9, Alone().ledger)
+        self.ordered = [Ordered(graph, t, self.order, inputs, EXACT, CPU) for t in range(len(graph))]
+        self.kept = (*decay.kept(CHUNKS), 0)
+        self.placed = Placed.by_node(1, self.order.of_node, len(graph))
+
+    def shrunk(self, t: int) -> ShrunkCells:
+        times = self.decay.times(t, 0)
+        blocks = tuple(Block(self.ordered[s], self.kept[t - s], self.kept[t - s + 1]) for s in times)
+        owners = Owners(self.graph, self.placed, times)
+        share = ShrunkShare(Alone(), Plan().exchange, owners, np.empty(0, np.int16), CPU, blocks=blocks)
+        return ShrunkCells(share, dtype=EXACT, device=CPU)
+
+    def copied(self, t: int, until: int | None = None) -> Any:
+        """The same cells out of whole snapshots, up to a snapshot of the window."""
+        times = self.decay.times(t, 0)
+        masks = [self.order.place[self.graph[s].nodes] < self.kept[t - s] for s in times]
+        last = len(times) if until is None else until
+        sharing = Sharing(self.graph, placed=self.placed, dtype=EXACT)
+        return sharing.cells(times[:last], chosen=masks[:last], fresh=True)
+
+    def nodes(self, t: int) -> list[np.ndarray[Any, Any]]:
+        """The nodes of each block, in its order."""
+        times = self.decay.times(t, 0)
+        slots = (self.ordered[s].slots[: self.ordered[s].reach(self.kept[t - s])] for s in times)
+        return [self.order.nodes[each] for each in slots]
+
+
+def made(model: str, graph: DynamicGraph) -> torch.nn.Module:
+    torch.manual_seed(1)
+    assert graph.features is not None
+    return make_model(model, graph.features.shape[0], hidden=4, **OPTIONS.get(model, {})).to(EXACT)
+
+
+def by_cell(z: Tensor, nodes: list[Any], first: int) -> Tensor:
+    """A sum over cells in which each counts in its own way, whatever the order."""
+    weigh = torch.from_numpy(np.random.default_rng(0).normal(size=(64, 64)))
+    cells = [(int(v), t) for t, present in enumerate(nodes, first) for v in present]
+    return sum((z[row].sum() * weigh[v, t] for row, (v, t) in enumerate(cells)), torch.zeros((), dtype=EXACT))
+
+
+@pytest.mark.parametrize("norm", ["gcn", "mean", "mean_out", "sum", "loops"])
+def test_a_shrunk_product_is_that_of_the_copied_subgraph(graph: DynamicGraph, norm: Norm) -> None:
+    windows = Windows(graph, Decay(1, 3, 0.2))
+    cells, copied = windows.shrunk(6), windows.copied(6)
+    x = torch.randn(cells.num_cells, 5, dtype=EXACT)
+    starts = zip(windows.nodes(6), cells.cell_ptr[:-1], strict=True)
+    turn = np.concatenate([np.argsort(nodes) + start for nodes, start in starts])
+    found = spmm(cells.product(norm), x)[turn]
+    torch.testing.assert_close(found, spmm(copied.matrix(norm), x[turn]), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(spmm(cells.matrix(norm), x)[turn], found, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("decay", [Decay(1, 3, 0.2), Decay(2, 2, 0.5), Decay(3, 0, 1.0)], ids=str)
+@pytest.mark.parametrize("model", MODELS)
+def test_steps_are_those_of_copied_subgraphs_with_inherited_states(
+    graph: DynamicGraph, model: str, decay: Decay
+) -> None:
+    """The state with which a node enters is the one after the snapshot before, as the step before computed it: here
+    found by running the older part of that step's window alone."""
+    windows, net = Windows(graph, decay), made(model, graph)
+    start, stored = None, None
+    for t in range(7):
+        view = View(windows.shrunk(t), start)
+        found = by_cell(net(view), windows.nodes(t), view.cells.share.owners.times.start)  # type: ignore[union-attr]
+        plain = View(windows.copied(t), stored)
+        present = [np.sort(nodes) for nodes in windows.nodes(t)]
+        wanted = by_cell(net(plain), present, windows.decay.times(t, 0).start)
+        torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-10)
+        gradients = (torch.autograd.grad(each, list(net.parameters()), allow_unused=True) for each in (found, wanted))
+        for first, second in zip(*gradients, strict=True):
+            assert (first is None) == (second is None)
+            if first is not None:
+                torch.testing.assert_close(first, second, rtol=1e-9, atol=1e-10)
+        start = detached(view.carry)
+        stored = None if model in LOOKING_BACK else inherited(windows, net, t, stored)
+
+
+@torch.no_grad()
+def inherited(windows: Windows, net: torch.nn.Module, t: int, stored: Carry | None) -> Carry:
+    """What step t + 1 begins with, by node: a node that leaves at a snapshot has the state after it."""
+    found: Any = stored
+    times = windows.decay.times(t, 0)
+    for k, s in enumerate(times):
+        leaves = windows.order.place >= windows.kept[t - s + 1]
+        leaves &= windows.order.place < windows.kept[t - s]
+        view = View(windows.copied(t, k + 1), stored)
+        net(view)
+
+        def newer(old: Any, new: Tensor, leaves: Any = leaves, s: int = s) -> Any:
+            if len(new) != len(leaves):  # a weight: the next window begins after this snapshot, or it does not
+                return new if windows.kept[t - s + 1] == 0 else old
+            return torch.where(torch.from_numpy(leaves)[:, None], new, torch.zeros_like(new) if old is None else old)
+
+        found = _joined(newer, found, view.carry)
+    carry: Carry = found
+    return carry
+
+
+def _joined(change: Any, old: Any, new: Any) -> Any:
+    if isinstance(new, tuple | list):
+        olds = [None] * len(new) if old is None else old
+        return type(new)(_joined(change, a, b) for a, b in zip(olds, new, strict=True))
+    return change(old, new)
