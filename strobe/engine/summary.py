@@ -204,7 +204,7 @@ def _window(result: Mapping[str, Any]) -> list[str]:
         return []
     share = window["computed"]["cells"] / max(window["whole"]["cells"], 1)
     tuned = ", as tuned" if window.get("tuned") else ""
-    return [f"a step computes {setting_in_words(window)}{tuned}: {percent(share)} of the rows of whole windows"]
+    return folded(f"a step computes {setting_in_words(window)}{tuned}: {percent(share)} of the rows of whole windows")
 
 
 def _machine(result: Mapping[str, Any]) -> list[str]:

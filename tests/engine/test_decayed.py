@@ -147,7 +147,8 @@ def test_a_run_leaves_the_picture_and_says_it_in_words(graph: DynamicGraph, rank
     window = _of(run)
     share = f"{window['computed']['cells'] / window['whole']['cells']:.0%}"
     said = f"a step computes 2 snapshots whole and 2 decayed to 20%: {share} of the rows of whole windows"
-    assert said in run.summary().splitlines()
+    assert said in " ".join(run.summary().split())
+    assert max(map(len, run.summary().splitlines())) <= 80
     assert open_run(tmp_path / "run", graph=graph).window == window
     assert f"{window['whole']['cells']:,}" in found
     assert window["whole"]["cells"] == sum(graph[t].num_nodes for t in run.problem.split.train[-4:])
@@ -166,4 +167,4 @@ def test_a_run_that_tunes_tells_of_what_it_came_to(graph: DynamicGraph) -> None:
     found = decayed(run.job, windows)
     assert found is not None
     run.window = found.to_json()
-    assert "a step computes 3 snapshots whole and 1 decayed to 20%, as tuned: " in run.summary()
+    assert "a step computes 3 snapshots whole and 1 decayed to 20%, as tuned: " in " ".join(run.summary().split())
