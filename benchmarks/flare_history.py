@@ -69,7 +69,7 @@ def history(record: Record, quick: bool) -> None:
             if given is None:
                 continue
             for model in MODELS[: 1 if quick else None]:
-                first = (DBOS, DYNAHB) if model == MODELS[0] else ()
+                first = (DBOS, DYNAHB) if model == MODELS[0] and not quick else ()
                 found[f"{case.name}/{model}"] = contest(given, model, (OURS, FULL, RECENT, CUT, *first))
     record.samples["history"] = {key: told(outcomes) for key, outcomes in found.items()}
     record.samples["settings"] = {"lr": LR, "ranks": RANKS, "plan": plan_of(OURS).to_json()}

@@ -1,8 +1,9 @@
 """What shrinking saves: the same windows, but every step cuts its blocks out of the snapshots and numbers them anew.
 
-Snapshots are normalised when a window first reaches them, as ours are, so that a step only selects rows, drops and
-renumbers columns, turns the matrix round for the way back and gathers the inputs: as little as it can while its nodes
-have no order. One rank: what is told to others is left as it is.
+A step selects rows, drops and renumbers columns, normalises what is left by its own degrees, turns the matrix round for
+the way back and gathers the inputs: as little as it can while its nodes have no order. What it has of a snapshot that is
+whole it normalises when a window first reaches it, as we do. Both compute the same. One rank: what is told to others is
+left as it is.
 """
 
 from __future__ import annotations
@@ -39,21 +40,25 @@ class RenumberedCells(ShrunkCells):
 
     def _own_corners(self, norm: Norm) -> Iterator[Corner]:
         for block in self.share.blocks:
-            yield Corner(_cut_out(block, norm), block.num_cells, block.num_cells)
+            made = _cut_out(block, norm, evened=self._evens(block, norm))
+            yield Corner(made, block.num_cells, block.num_cells)
 
     def _inputs_of(self, key: tuple[Norm, ...]) -> Tensor:
         return torch.cat([_gathered(block, key) for block in self.share.blocks])
 
 
-def _cut_out(block: Block, norm: Norm) -> Sparse:
+def _cut_out(block: Block, norm: Norm, *, evened: bool) -> Sparse:
     ordered, snapshot = block.ordered, block.ordered.snapshot
-    whole = _whole.setdefault(ordered, {})
-    if norm not in whole:
-        whole[norm] = normalise(norm, snapshot.row_ptr, snapshot.col, snapshot.weight)
     kept = ordered.own[: block.num_cells]
     columns = np.full(snapshot.num_nodes, -1, np.int32)
     columns[kept] = np.arange(len(kept))
-    made = reordered(whole[norm], kept, columns)
+    if evened:  # degrees are those of what is kept
+        made = normalise(norm, *reordered((snapshot.row_ptr, snapshot.col, snapshot.weight), kept, columns))
+    else:
+        whole = _whole.setdefault(ordered, {})
+        if norm not in whole:
+            whole[norm] = normalise(norm, snapshot.row_ptr, snapshot.col, snapshot.weight)
+        made = reordered(whole[norm], kept, columns)
     symmetric = not snapshot.directed and norm in ("gcn", "sum", "loops")
     return Sparse.stacked([made], len(kept), dtype=ordered.dtype, device=ordered.device, symmetric=symmetric)
 

@@ -14,6 +14,8 @@ from typing import Any
 from benchmarks import dgc as dgc_benchmark
 from benchmarks import dygnex as dygnex_benchmark
 from benchmarks import dynahb as dynahb_benchmark
+from benchmarks import flare as flare_benchmark
+from benchmarks import flare_tables
 from benchmarks.quality import START, best_baseline, gain
 from benchmarks.record import RESULTS
 from strobe.graph.datasets import DATA_SETS
@@ -508,6 +510,11 @@ def dynahb_classes() -> list[str]:
     return ["| graph | system | accuracy | after s | paper |", "|---|---|---|---|---|", *rows]
 
 
+def flare() -> list[str]:
+    """The figures of benchmarks/flare.py."""
+    return _beside_paper("flare", flare_tables.FIGURES, flare_benchmark.PAPER)
+
+
 TABLES: dict[str, Callable[[], list[str]]] = {
     "quality": quality,
     "peers": peers,
@@ -534,6 +541,11 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "dynahb_races": dynahb_races,
     "dynahb_sizes": dynahb_sizes,
     "dynahb_classes": dynahb_classes,
+    "flare": flare,
+    "flare_graphs": lambda: flare_tables.graphs(_record("flare")),
+    "flare_errors": lambda: flare_tables.errors(_record("flare")),
+    "flare_savings": lambda: flare_tables.savings(_record("flare")),
+    "flare_peers": lambda: flare_tables.peers(_record("flare")),
     "ingest": ingest,
     "datasets": datasets,
 }

@@ -19,6 +19,8 @@ class Decay:
     full: int
     decayed: int
     keep: float
+    evened: bool = True
+    """Whether what is kept of a cell's neighbours weighs as much as all of them."""
 
     @property
     def window(self) -> int:

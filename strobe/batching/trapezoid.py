@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from strobe.batching.base import Batch, Batching
 from strobe.batching.decay import Decay, Tune
 from strobe.errors import OptionError
 from strobe.graph import DynamicGraph
 from strobe.strategy import Fact, Need
+
+Degrees = Literal["kept", "whole"]
+"""By which degrees weights of arcs are normalised in snapshots of which a part is kept."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,8 +22,9 @@ class Trapezoid(Batching):
 
     What an older snapshot keeps is kept in all newer ones, so a node's sequence never breaks; which chunks stay is
     drawn in every epoch. A node goes on from the state it had there one step before, whose gradient is cut. Arcs from
-    cells that are left out add nothing: weights of arcs are those of the whole snapshot. Aggregates of inputs, which
-    no weight comes before, are those of the whole snapshot, too.
+    cells that are left out add nothing; with ``degrees`` kept the others weigh more for it, as if degrees were those of
+    what is kept, with whole as in the whole snapshot. Aggregates of inputs, which no weight comes before, are always
+    those of the whole snapshot.
 
     ``tune``: every so many epochs (0: never) neighbouring settings are tried: ``full`` one more or less in a window
     as long as before, ``keep`` a tenth more and less. Each trains the epoch from the same weights, and the one that
@@ -36,6 +40,7 @@ class Trapezoid(Batching):
     full: int = 2
     decayed: int = 6
     keep: float = 0.1
+    degrees: Degrees = "kept"
     tune: int = 0
     most: float = 1.0
 
@@ -74,7 +79,7 @@ class Trapezoid(Batching):
 
     @property
     def decay(self) -> Decay:
-        return Decay(self.full, self.decayed, self.keep)
+        return Decay(self.full, self.decayed, self.keep, evened=self.degrees == "kept")
 
     @property
     def tuning(self) -> Tune | None:

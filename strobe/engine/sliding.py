@@ -123,7 +123,7 @@ class Sliding:
         ordered.pop(times.start - 1, None)
         ordered[t] = self._ordered(t, order)
         kept = (*self.decay.kept(self.num_chunks), 0)
-        blocks = tuple(Block(ordered[s], kept[t - s], kept[t - s + 1]) for s in times)
+        blocks = tuple(Block(ordered[s], kept[t - s], kept[t - s + 1], self.decay.evened) for s in times)
         cells = ShrunkCells(self._share(times, blocks, ended), dtype=job.settings.dtype, device=job.device)
         return (Segment(times, cells, asked=range(t, t + 1), fresh=t == first, start=start),)
 

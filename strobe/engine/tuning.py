@@ -26,8 +26,8 @@ from strobe.tasks.base import Metrics
 Train = Callable[[], tuple[int, float]]
 """Trains an epoch; gives its steps and its loss."""
 
-SHARES = (0.05, *(k / 10 for k in range(1, 11)))
-"""What may be kept of the oldest snapshot: steps of a tenth, and half a step at the bottom, for nothing is no share."""
+SHARES = (0.02, 0.05, *(k / 10 for k in range(1, 11)))
+"""What may be kept of the oldest snapshot: steps of a tenth, smaller ones at the bottom, for nothing is no share."""
 
 
 def neighbours(decay: Decay, num_chunks: int, most: float) -> list[Decay]:
@@ -125,7 +125,7 @@ class Tuning(Untuned):
         if state.tuned is not None:
             known = dict(state.tuned)
             self._over = known.pop("over")
-            sliding.decay = Decay(**known)
+            sliding.decay = replace(sliding.decay, **known)
         share = sliding.decay.share(sliding.num_chunks)
         if share > tune.most:
             raise OptionError(

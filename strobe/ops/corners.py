@@ -25,11 +25,16 @@ from strobe.ops.threads import run_parts
 
 @dataclass(frozen=True, eq=False)
 class Corner:
-    """The first ``num_rows`` rows and ``num_cols`` columns of a matrix whose columns ascend."""
+    """The first ``num_rows`` rows and ``num_cols`` columns of a matrix whose columns ascend.
+
+    Entry (i, j) counts ``gives[i] * reads[j]`` times; None: once.
+    """
 
     matrix: Sparse
     num_rows: int
     num_cols: int
+    reads: Tensor | None = None  # [num_cols]
+    gives: Tensor | None = None  # [num_rows]
 
     @property
     def is_whole(self) -> bool:
@@ -47,9 +52,13 @@ class Corner:
 
     @cached_property
     def transposed(self) -> Corner:
-        if self.matrix.symmetric and self.num_rows == self.num_cols:
+        if self.is_symmetric:
             return self
-        return Corner(self.matrix.transposed, self.num_cols, self.num_rows)
+        return Corner(self.matrix.transposed, self.num_cols, self.num_rows, self.gives, self.reads)
+
+    @property
+    def is_symmetric(self) -> bool:
+        return self.matrix.symmetric and self.num_rows == self.num_cols and self.reads is self.gives
 
     @property
     def num_entries(self) -> int:
@@ -67,8 +76,13 @@ class Corner:
         length = ends - starts
         row_ptr = row_pointers(length)
         at = np.repeat(starts - row_ptr[:-1], length) + np.arange(int(row_ptr[-1]))
+        col = self.matrix.col.cpu().numpy()[at]
         weight: FloatArray | None = None if self.matrix.weight is None else self.matrix.weight.cpu().numpy()[at]
-        return row_ptr, self.matrix.col.cpu().numpy()[at], weight
+        for scale, where in ((self.reads, col), (self.gives, np.repeat(np.arange(self.num_rows), length))):
+            if scale is not None:
+                times = scale.cpu().numpy()[where]
+                weight = times if weight is None else weight * times
+        return row_ptr, col, weight
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +121,7 @@ class Corners:
         blocks = [block.copied() for block in self.blocks]
         columns = np.cumsum([0, *(block.num_cols for block in self.blocks)]).tolist()
         placed = [(ptr, col + first, weight) for (ptr, col, weight), first in zip(blocks, columns, strict=False)]
-        symmetric = all(block.matrix.symmetric and block.num_rows == block.num_cols for block in self.blocks)
+        symmetric = all(block.is_symmetric for block in self.blocks)
         return Sparse.stacked(placed, columns[-1], dtype=like.dtype, device=like.device, symmetric=symmetric)
 
     def _parts(self, x: Tensor, out: Tensor) -> Sequence[tuple[object, ...]]:
@@ -115,7 +129,7 @@ class Corners:
         found: list[tuple[object, ...]] = []
         row = column = 0
         for block in self.blocks:
-            entries = block.matrix.row_ptr, block.ends, block.matrix.col, block.matrix.weight
+            entries = block.matrix.row_ptr, block.ends, block.matrix.col, block.matrix.weight, block.reads, block.gives
             rows = x[column : column + block.num_cols], out[row : row + block.num_rows]
             found += [(*part, x.shape[1], *entries, *rows) for part in block.parts]
             row, column = row + block.num_rows, column + block.num_cols

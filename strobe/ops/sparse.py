@@ -139,7 +139,7 @@ class Sparse:
             return product
         out = empty(x, self.num_rows, x.shape[1])
         parts = self.parts
-        entries = self.row_ptr, self.row_ptr[1:], self.col, self.weight
+        entries = self.row_ptr, self.row_ptr[1:], self.col, self.weight, None, None
 
         def work(part: int) -> None:
             native.call("spmm", *parts[part], x.shape[1], *entries, x, out)

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from strobe.graph import DynamicGraph, Snapshot
-from strobe.ops.csr import IntArray
-from strobe.ops.normalise import Norm, normalise
-from strobe.ops.rows import reordered
+from strobe.ops.csr import FloatArray, IntArray, expand_rows
+from strobe.ops.normalise import Csr, Norm, normalise
+from strobe.ops.rows import reordered, row_ends
 from strobe.ops.sparse import Sparse
 from strobe.view.share import Reads
 
@@ -83,6 +83,7 @@ class Around:
     told: Mapping[int, Rows]  # own cells
     heard: Mapping[int, Rows]  # columns
     column: IntArray  # [n]
+    positions: IntArray  # [columns] in the snapshot
     until: IntArray  # [columns], ascending
 
     def number(self, kept: int) -> int:
@@ -90,11 +91,41 @@ class Around:
 
 
 @dataclass(frozen=True, eq=False)
+class Degrees:
+    """Absolute weights of what each of some cells reads, in proportion within a row, those first that stay longest: of
+    what is kept there are the first ones of each row."""
+
+    row_ptr: IntArray  # [r + 1]
+    place: IntArray  # [E] of the chunk of the cell that is read, ascending in each row
+    weight: FloatArray | None = None  # None where all are 1
+    by_cell: bool = False
+    """Whether a place is that of the cell itself, and cells are those of the rows."""
+
+    def shares(self, rows: int, kept: int) -> FloatArray:
+        """How much of the weight of each of the first rows is left of the first chunks, whose cells they are; 1 where
+        nothing is."""
+        starts, whole = self.row_ptr[:rows], self.row_ptr[1 : rows + 1]
+        ends = row_ends(self.row_ptr, self.place, rows, rows if self.by_cell else kept)
+        left, all_of_it = (self._sums(at) - self._sums(starts) for at in (ends, whole))
+        return np.divide(left, all_of_it, out=np.ones(rows), where=left > 0)
+
+    def _sums(self, at: IntArray) -> FloatArray:
+        return at.astype(np.float64) if self.weight is None else self._summed[at]
+
+    @cached_property
+    def _summed(self) -> FloatArray:
+        assert self.weight is not None
+        return np.concatenate(([0.0], np.cumsum(self.weight)))
+
+
+@dataclass(frozen=True, eq=False)
 class Far:
-    """The part of a matrix that reads others: ``rows`` are the own cells that do, ascending."""
+    """The part of a matrix that reads others: ``rows`` are the own cells that do, ascending; ``read`` is what the cells
+    it reads read themselves, by the places of chunks."""
 
     matrix: Sparse
     rows: IntArray
+    read: Degrees | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,6 +139,7 @@ class Ordered:
     dtype: torch.dtype
     device: torch.device
     _own: dict[Norm, Sparse] = field(default_factory=dict, init=False, repr=False)
+    _degrees: dict[Norm, Degrees] = field(default_factory=dict, init=False, repr=False)
     _far: dict[Norm, Far] = field(default_factory=dict, init=False, repr=False)
     _given: dict[tuple[Norm, ...], Tensor] = field(default_factory=dict, init=False, repr=False)
     _around: dict[Reads, Around] = field(default_factory=dict, init=False, repr=False)
@@ -163,6 +195,16 @@ class Ordered:
             self._make(norm)
         return self._far[norm]
 
+    def shares(self, norm: Norm, kept: int) -> FloatArray:
+        """How much of what each own cell reads is left while so many chunks are kept, of the cells that are."""
+        return self._degrees[norm].shares(self.reach(kept), kept)
+
+    def far_shares(self, norm: Norm, kept: int) -> FloatArray:
+        """The same of the cells of others that they read."""
+        reads: Reads = "out" if norm == "mean_out" else "in"
+        read = self._far[norm].read
+        return np.ones(0) if read is None else read.shares(self.around(reads).number(kept), kept)
+
     def ready(self, norm: Norm) -> None:
         """Makes all that a product needs."""
         if norm not in self._own:
@@ -174,8 +216,7 @@ class Ordered:
     def others_features(self, kept: int) -> Tensor:
         """Features of the cells of others that own ones read along arcs that reach them, by column."""
         around = self.around("in")
-        there = np.flatnonzero(around.column >= 0)
-        position = there[np.argsort(around.column[there])][: around.number(kept)]
+        position = around.positions[: around.number(kept)]
         assert self.snapshot.x is not None
         return torch.from_numpy(np.asarray(self.snapshot.x)[position]).to(self.device, self.dtype)
 
@@ -208,27 +249,46 @@ class Ordered:
         columns = np.full(snapshot.num_nodes, -1, np.int32)
         columns[self.own] = np.arange(len(self.own))
         symmetric = not snapshot.directed and norm in ("gcn", "sum", "loops")
-        made = reordered(whole, self.own, columns)
-        self._own[norm] = Sparse.stacked(
-            [made], len(self.own), dtype=self.dtype, device=self.device, symmetric=symmetric
-        )
+        own = reordered(whole, self.own, columns)
+        self._own[norm] = self._sparse(own, len(self.own), symmetric=symmetric)
         around = self.around("out" if norm == "mean_out" else "in")
+        counted = whole[0], whole[1], self._in_proportion(norm, whole)
+        places = self.order.place[snapshot.nodes]
         if not len(around.until):
             nothing = np.zeros(1, np.int64), np.empty(0, np.int32), None
-            self._far[norm] = Far(Sparse.stacked([nothing], 0, dtype=self.dtype, device=self.device), self.own[:0])
+            self._far[norm] = Far(self._sparse(nothing, 0), self.own[:0], None)
+            plain = counted[2] is None and len(self.own) == snapshot.num_nodes  # what is sorted by cell will do
+            by_place = None if plain else Degrees(*reordered(counted, self.own, places))
+            self._degrees[norm] = by_place or Degrees(own[0], own[1], by_cell=True)
             return
+        self._degrees[norm] = Degrees(*reordered(counted, self.own, places))
         row_ptr, col, weight = reordered(whole, self.own, around.column)
         rows = np.flatnonzero(np.diff(row_ptr))
         compact = np.append(row_ptr[rows], row_ptr[-1]), col, weight
-        num_cols = len(around.until)
-        self._far[norm] = Far(Sparse.stacked([compact], num_cols, dtype=self.dtype, device=self.device), rows)
+        others = Degrees(*reordered(counted, around.positions, places))
+        self._far[norm] = Far(self._sparse(compact, len(around.until)), rows, others)
+
+    def _sparse(self, matrix: Csr, num_cols: int, *, symmetric: bool = False) -> Sparse:
+        return Sparse.stacked([matrix], num_cols, dtype=self.dtype, device=self.device, symmetric=symmetric)
+
+    def _in_proportion(self, norm: Norm, whole: Csr) -> FloatArray | None:
+        """Absolute weights of arcs, in proportion within each row of a normalised matrix; None where all are 1."""
+        snapshot, (row_ptr, col, weight) = self.snapshot, whole
+        if snapshot.weight is None or weight is None:
+            return None
+        if norm != "gcn":
+            return np.abs(weight)
+        given, loops = np.abs(snapshot.weight).astype(np.float64), np.diff(row_ptr) - np.diff(snapshot.row_ptr)
+        degree = np.bincount(expand_rows(snapshot.row_ptr), given, snapshot.num_nodes) + loops
+        counted: FloatArray = np.abs(weight) * np.sqrt(degree)[col]
+        return counted
 
     def _found(self, reads: Reads) -> Around:
         size, rank, owners = self.snapshot.num_nodes, self.order.rank, self.owners
         column = np.full(size, -1, np.int64)
         nothing: IntArray = np.empty(0, np.int64)
         if not (owners != rank).any():
-            return Around({}, {}, column, nothing)
+            return Around({}, {}, column, nothing, nothing)
         read, reader = self.snapshot.arcs()
         read, reader = (read, reader) if reads == "in" else (reader, read)
         cut = np.flatnonzero(owners[read] != owners[reader])
@@ -251,7 +311,7 @@ class Ordered:
             wanted, last = _wanted(read[asks], place[reader[asks]], place)
             order = np.lexsort((wanted, last))
             told[to] = Rows(row[wanted[order]], last[order])
-        return Around(told, heard, column, until)
+        return Around(told, heard, column, position, until)
 
 
 def _wanted(read: IntArray, reader_place: IntArray, place: IntArray) -> tuple[IntArray, IntArray]:

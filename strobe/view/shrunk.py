@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ from strobe.exchange.halo import Neighbours
 from strobe.exchange.halo_product import HaloMatrix
 from strobe.exchange.none import Staying
 from strobe.ops.corners import Corner, Corners
-from strobe.ops.csr import IntArray
+from strobe.ops.csr import FloatArray, IntArray
 from strobe.ops.normalise import Norm
 from strobe.ops.sequences import Leaving, Sequences
 from strobe.ops.sparse import Sparse
@@ -32,11 +32,18 @@ Ended = tuple[bool, Any]
 
 
 class Block(NamedTuple):
-    """The first ``kept`` chunks of a snapshot, of which the next step will keep ``stay``."""
+    """The first ``kept`` chunks of a snapshot, of which the next step will keep ``stay``. ``evened``: what a cell reads
+    weighs as if there never had been more than is kept."""
 
     ordered: Ordered
     kept: int
     stay: int
+    evened: bool = True
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every cell is kept."""
+        return self.ordered.everyone(self.kept) == self.ordered.snapshot.num_nodes
 
     @property
     def num_cells(self) -> int:
@@ -249,8 +256,13 @@ class ShrunkCells(Cells):
             reads: Reads = "out" if norm == "mean_out" else "in"
             for block in self.share.blocks:
                 part = block.ordered.far(norm)
+                scales: tuple[Tensor | None, Tensor | None] = None, None
                 here = int(np.searchsorted(part.rows, block.num_cells))
-                far.append(Corner(part.matrix, here, block.ordered.around(reads).number(block.kept)))
+                if self._evens(block, norm):
+                    own = self._scale(block, norm, block.ordered.shares)
+                    others = self._scale(block, norm, block.ordered.far_shares) if norm == "gcn" else None
+                    scales = others, own[torch.from_numpy(part.rows[:here]).to(self.device)]
+                far.append(Corner(part.matrix, here, block.ordered.around(reads).number(block.kept), *scales))
                 rows.append(part.rows[:here] + first)
                 first += block.num_cells
             at = torch.from_numpy(np.concatenate(rows)).to(self.device)
@@ -271,7 +283,18 @@ class ShrunkCells(Cells):
 
     def _own_corners(self, norm: Norm) -> Iterator[Corner]:
         for block in self.share.blocks:
-            yield Corner(block.ordered.matrix(norm), block.num_cells, block.num_cells)
+            matrix = block.ordered.matrix(norm)
+            scale = self._scale(block, norm, block.ordered.shares) if self._evens(block, norm) else None
+            yield Corner(matrix, block.num_cells, block.num_cells, scale if norm == "gcn" else None, scale)
+
+    def _evens(self, block: Block, norm: Norm) -> bool:
+        """Whether weights of arcs are other ones than in the whole snapshot."""
+        return block.evened and norm in ("gcn", "mean", "mean_out") and not block.is_whole
+
+    def _scale(self, block: Block, norm: Norm, shares: Callable[[Norm, int], FloatArray]) -> Tensor:
+        """By how much weights grow, since degrees are smaller."""
+        grown = 1 / shares(norm, block.kept)
+        return torch.from_numpy(np.sqrt(grown) if norm == "gcn" else grown).to(self.device, self.dtype)
 
     def _inputs_of(self, key: tuple[Norm, ...]) -> Tensor:
         return torch.cat([block.ordered.given(key)[: block.num_cells] for block in self.share.blocks])

@@ -104,7 +104,8 @@ def test_neighbours_are_one_more_or_less_and_the_window_stays_as_long() -> None:
 @pytest.mark.parametrize(
     ("at", "expected"),
     [
-        (Decay(1, 7, 0.05), {(1, 0.1), (2, 0.05)}),  # nothing below a twentieth, no fewer than one whole snapshot
+        (Decay(1, 7, 0.05), {(1, 0.02), (1, 0.1), (2, 0.05)}),
+        (Decay(1, 7, 0.02), {(1, 0.05), (2, 0.02)}),  # nothing below a fiftieth, no fewer than one whole snapshot
         (Decay(2, 6, 0.15), {(1, 0.15), (3, 0.15), (2, 0.1), (2, 0.2)}),  # to the next tenth
         (Decay(2, 6, 0.97), {(1, 0.97), (3, 0.97), (2, 0.9), (2, 1.0)}),
         (Decay(4, 4, 1.0), {(4, 0.9)}),  # all is kept, however many are whole
@@ -287,7 +288,8 @@ def test_a_run_that_is_stopped_while_it_tunes_comes_to_the_same_weights(
 ) -> None:
     monkeypatch.setattr(checkpoint, "SAVE_EVERY_S", 0.0)
     likes(2, 0.2)
-    asked: dict[str, Any] = {"plan": tuned(tune=2), "epochs": 7}
+    batching = Trapezoid(full=1, decayed=3, degrees="whole", tune=2)
+    asked: dict[str, Any] = {"plan": replace(tuned(), batching=batching), "epochs": 7}
     whole = strobe.train(graph, Noisy, "regression", **asked, out=tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
         strobe.train(graph, Noisy, "regression", **asked, out=tmp_path / "run", progress=pressed)
@@ -307,7 +309,7 @@ def _rounds(path: Path) -> list[tuple[int, bool]]:
 def test_the_command_line_and_the_preset_take_it() -> None:
     plan = vary(read_plan("flare"), {"batching": "trapezoid:tune=5,most=0.7"})
     assert plan.batching == Trapezoid(tune=5, most=0.7)
-    assert preset("flare", tune=3).batching == Trapezoid(tune=3)
+    assert preset("flare", full=2, decayed=6, keep=0.1, tune=3).batching == Trapezoid(tune=3)
     assert all(later > sooner for sooner, later in pairwise(SHARES))
 
 

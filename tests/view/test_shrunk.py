@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,11 @@ from strobe.batching.decay import Decay
 from strobe.comm import Alone
 from strobe.engine.passes import detached
 from strobe.engine.sharing import Sharing
-from strobe.graph import DynamicGraph
+from strobe.graph import Degrees, DynamicGraph, from_edges
 from strobe.models import MODELS, make_model
-from strobe.ops.normalise import Norm
-from strobe.ops.sparse import spmm
+from strobe.ops.normalise import Norm, normalise
+from strobe.ops.rows import reordered
+from strobe.ops.sparse import Sparse, spmm
 from strobe.placement import Placed
 from strobe.plan import Plan
 from strobe.view import Carry, Owners, View
@@ -54,7 +56,8 @@ class Windows:
 
     def shrunk(self, t: int) -> ShrunkCells:
         times = self.decay.times(t, 0)
-        blocks = tuple(Block(self.ordered[s], self.kept[t - s], self.kept[t - s + 1]) for s in times)
+        ages = [(s, t - s) for s in times]
+        blocks = tuple(Block(self.ordered[s], self.kept[a], self.kept[a + 1], self.decay.evened) for s, a in ages)
         owners = Owners(self.graph, self.placed, times)
         share = ShrunkShare(Alone(), Plan().exchange, owners, np.empty(0, np.int16), CPU, blocks=blocks)
         return ShrunkCells(share, dtype=EXACT, device=CPU)
@@ -89,7 +92,7 @@ def by_cell(z: Tensor, nodes: list[Any], first: int) -> Tensor:
 
 @pytest.mark.parametrize("norm", ["gcn", "mean", "mean_out", "sum", "loops"])
 def test_a_shrunk_product_is_that_of_the_copied_subgraph(graph: DynamicGraph, norm: Norm) -> None:
-    windows = Windows(graph, Decay(1, 3, 0.2))
+    windows = Windows(graph, Decay(1, 3, 0.2, evened=False))
     cells, copied = windows.shrunk(6), windows.copied(6)
     x = torch.randn(cells.num_cells, 5, dtype=EXACT)
     starts = zip(windows.nodes(6), cells.cell_ptr[:-1], strict=True)
@@ -99,6 +102,28 @@ def test_a_shrunk_product_is_that_of_the_copied_subgraph(graph: DynamicGraph, no
     torch.testing.assert_close(spmm(cells.matrix(norm), x)[turn], found, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("norm", ["gcn", "mean", "mean_out"])
+@pytest.mark.parametrize("directed", [True, False])
+@pytest.mark.parametrize("weighted", [True, False])
+def test_weights_are_those_of_the_kept_subgraph_by_itself(norm: Norm, directed: bool, weighted: bool) -> None:
+    random = np.random.default_rng(2)
+    arcs = [random.integers(0, 30, (2, 90)) for _ in range(5)]
+    weights = [random.normal(size=90) for _ in arcs] if weighted else None
+    graph = from_edges(arcs, num_nodes=30, weights=weights, directed=directed, x=Degrees(log=True))
+    windows = Windows(graph, Decay(1, 3, 0.2))
+    cells = windows.shrunk(4)
+    x = torch.randn(cells.num_cells, 3, dtype=EXACT)
+    found = View(cells).split(spmm(cells.product(norm), x))
+    for nodes, t, rows, out in zip(windows.nodes(4), range(1, 5), View(cells).split(x), found, strict=True):
+        snapshot = graph[t]
+        columns = np.full(snapshot.num_nodes, -1)
+        columns[nodes] = np.arange(len(nodes))
+        row_ptr, col, weight = reordered((snapshot.row_ptr, snapshot.col, snapshot.weight), nodes, columns)
+        alone = normalise(norm, row_ptr, col, weight)
+        wanted = Sparse.stacked([alone], len(nodes), dtype=EXACT).times(rows.contiguous())
+        torch.testing.assert_close(out, wanted, rtol=1e-10, atol=1e-12)
+
+
 @pytest.mark.parametrize("decay", [Decay(1, 3, 0.2), Decay(2, 2, 0.5), Decay(3, 0, 1.0)], ids=str)
 @pytest.mark.parametrize("model", MODELS)
 def test_steps_are_those_of_copied_subgraphs_with_inherited_states(
@@ -106,7 +131,7 @@ def test_steps_are_those_of_copied_subgraphs_with_inherited_states(
 ) -> None:
     """The state with which a node enters is the one after the snapshot before, as the step before computed it: here
     found by running the older part of that step's window alone."""
-    windows, net = Windows(graph, decay), made(model, graph)
+    windows, net = Windows(graph, replace(decay, evened=False)), made(model, graph)
     start, stored = None, None
     for t in range(7):
         view = View(windows.shrunk(t), start)

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-VERSION = 12  # what strobe_kernels_version() must say: raised whenever a signature changes
+VERSION = 13  # what strobe_kernels_version() must say: raised whenever a signature changes
 
 
 def load(level: str) -> ctypes.CDLL | None:

@@ -1,7 +1,8 @@
 /* Included once per precision, with REAL, NAME and EXP defined. */
 
 /* ---- sparse product: out[i] = sum over entries of row i of weight * x[column], rows first to last ----
- * Row i has entries starts[i] to ends[i]: of a whole matrix starts and ends are the same array, one place apart. */
+ * Row i has entries starts[i] to ends[i]: of a whole matrix starts and ends are the same array, one place apart. Where
+ * reads and gives are there, entry (i, j) counts gives[i] * reads[j] times. */
 
 typedef REAL NAME(row) __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(REAL))));
 #define LANES (VECTOR_BYTES / (int64_t)sizeof(REAL))
@@ -9,36 +10,41 @@ typedef REAL NAME(row) __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(
 
 /* Rows of a whole number of vectors, which stay in registers while a row adds up; vecs must be a constant. */
 INLINE void NAME(spmm_vectors)(int64_t vecs, int64_t first, int64_t last, const int64_t *starts, const int64_t *ends,
-                               const int32_t *restrict col, const REAL *restrict weight, const REAL *restrict x,
-                               REAL *restrict out) {
+                               const int32_t *restrict col, const REAL *restrict weight, const REAL *reads,
+                               const REAL *gives, const REAL *restrict x, REAL *restrict out) {
     const int64_t width = vecs * LANES, all = first < last ? ends[last - 1] : 0;
     for (int64_t i = first; i < last; i++) {
         NAME(row) sum[4] = {{0}};
         const int64_t end = ends[i];
         for (int64_t e = starts[i]; e < end; e++) {
-            const REAL w = weight ? weight[e] : (REAL)1;
+            const REAL w = (weight ? weight[e] : (REAL)1) * (reads ? reads[col[e]] : (REAL)1);
             const REAL *source = x + (int64_t)col[e] * width;
             if (e + AHEAD < all) __builtin_prefetch(x + (int64_t)col[e + AHEAD] * width);
             for (int64_t v = 0; v < vecs; v++) sum[v] += w * *(const NAME(row) *)(source + v * LANES);
         }
+        if (gives)
+            for (int64_t v = 0; v < vecs; v++) sum[v] *= gives[i];
         for (int64_t v = 0; v < vecs; v++) *(NAME(row) *)(out + i * width + v * LANES) = sum[v];
     }
 }
 
 void NAME(spmm)(int64_t first, int64_t last, int64_t width, const int64_t *starts, const int64_t *ends,
-                const int32_t *restrict col, const REAL *restrict weight, const REAL *restrict x,
-                REAL *restrict out) {
-    if (width == LANES) return NAME(spmm_vectors)(1, first, last, starts, ends, col, weight, x, out);
-    if (width == 2 * LANES) return NAME(spmm_vectors)(2, first, last, starts, ends, col, weight, x, out);
-    if (width == 4 * LANES) return NAME(spmm_vectors)(4, first, last, starts, ends, col, weight, x, out);
+                const int32_t *restrict col, const REAL *restrict weight, const REAL *reads, const REAL *gives,
+                const REAL *restrict x, REAL *restrict out) {
+#define VECTORS(count) NAME(spmm_vectors)(count, first, last, starts, ends, col, weight, reads, gives, x, out)
+    if (width == LANES) return VECTORS(1);
+    if (width == 2 * LANES) return VECTORS(2);
+    if (width == 4 * LANES) return VECTORS(4);
+#undef VECTORS
     for (int64_t i = first; i < last; i++) {
         REAL *restrict y = out + i * width;
         for (int64_t f = 0; f < width; f++) y[f] = 0;
         for (int64_t e = starts[i]; e < ends[i]; e++) {
-            const REAL w = weight ? weight[e] : (REAL)1;
+            const REAL w = (weight ? weight[e] : (REAL)1) * (reads ? reads[col[e]] : (REAL)1);
             const REAL *restrict source = x + (int64_t)col[e] * width;
             SIMD for (int64_t f = 0; f < width; f++) y[f] += w * source[f];
         }
+        if (gives) SIMD for (int64_t f = 0; f < width; f++) y[f] *= gives[i];
     }
 }
 #undef LANES
