@@ -278,11 +278,16 @@ def test_ranks_walk_as_one_does(
     assert settings(two[1]) == settings(one) == [(2, 0.1), (3, 0.1), (3, 0.1), (3, 0.1)]
 
 
-@pytest.mark.parametrize("pressed", [Pressed(3, 2, 1), Pressed(4, 2, 3), Pressed(5, 1, 1)], ids=["1", "2", "3"])
+@pytest.mark.parametrize(
+    ("pressed", "model"),
+    [(Pressed(3, 2, 1), "mpnn-lstm"), (Pressed(4, 2, 3), Noisy), (Pressed(5, 1, 1), Noisy)],
+    ids=["between rounds", "in a trial", "later"],
+)
 def test_a_run_that_is_stopped_while_it_tunes_comes_to_the_same_weights(
     graph: DynamicGraph,
     likes: Callable[[int, float], None],
     pressed: Pressed,
+    model: Any,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -290,10 +295,10 @@ def test_a_run_that_is_stopped_while_it_tunes_comes_to_the_same_weights(
     likes(2, 0.2)
     batching = Trapezoid(full=1, decayed=3, degrees="whole", tune=2)
     asked: dict[str, Any] = {"plan": replace(tuned(), batching=batching), "epochs": 7}
-    whole = strobe.train(graph, Noisy, "regression", **asked, out=tmp_path / "whole")
+    whole = strobe.train(graph, model, "regression", **asked, out=tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
-        strobe.train(graph, Noisy, "regression", **asked, out=tmp_path / "run", progress=pressed)
-    again = strobe.train(graph, Noisy, out=tmp_path / "run", resume=True)
+        strobe.train(graph, model, "regression", **asked, out=tmp_path / "run", progress=pressed)
+    again = strobe.train(graph, model, out=tmp_path / "run", resume=True)
     assert settings(again) == settings(whole)
     assert len({*settings(whole)}) == 3
     assert same_tensors(weights(again), weights(whole))
