@@ -90,14 +90,7 @@ def main() -> None:
         recall(record, said.json or RESULTS / "flare.json")
     for name in [said.only] if said.only else PARTS:
         began = perf_counter()
-        record.missing.pop(name, None)
-        try:
-            if name == "youtube":
-                youtube(record, said.quick, said.youtube)
-            else:
-                PARTS[name](record, said.quick)
-        except (CalledProcessError, RankError) as error:
-            record.missing[name] = str(error).splitlines()[0]
+        measure(record, name, said)
         print(f"({name}: {perf_counter() - began:.0f} s)\n", flush=True)
         if not said.quick:
             record.write(said.json)  # whatever happens to the next part
@@ -111,6 +104,20 @@ def main() -> None:
     return None
 
 
+def measure(record: Record, part: str, said: argparse.Namespace) -> None:
+    """A part; what it says in the record already is gone, whether it can be measured now or not."""
+    for figure in FIGURES[part]:
+        record.figures.pop(figure, None)
+        record.missing.pop(figure, None)
+    try:
+        if part == "youtube":
+            youtube(record, said.quick, said.youtube)
+        else:
+            PARTS[part](record, said.quick)
+    except (CalledProcessError, RankError) as error:
+        record.missing |= {name: str(error).splitlines()[0] for name in FIGURES[part] if name not in record.figures}
+
+
 def recall(record: Record, path: Path) -> None:
     """Goes on with what is in a record already, if it is one of the same kind."""
     if path.exists() and (found := json.loads(path.read_text()))["quick"] == record.quick:
@@ -122,7 +129,7 @@ def as_child(part: str, *given: str) -> None:
     """What a process of its own measures."""
     if part == "memory":
         path, case, model, system = given
-        tell(**{"added_bytes": 0} | weighed(path, named(case).task, model, plan_of(system), lr=LR))
+        tell(**weighed(path, named(case).task, model, plan_of(system), lr=LR))
     elif part == "shrinking":
         path, case, model, rounds, epochs = given
         tell(**compare(open_graph(path), named(case).task, model, plan_of(OURS), int(rounds), int(epochs)))
@@ -179,11 +186,11 @@ def shrinking(record: Record, quick: bool) -> None:
 def overlap(record: Record, quick: bool) -> None:
     """Exposed communication with and without overlap."""
     try:
-        from benchmarks.overlap_part import measure
+        from benchmarks import overlap_part
     except ImportError as error:
         record.missing["overlap_gain"] = str(error)
         return
-    found = measure(quick)
+    found = overlap_part.measure(quick)
     record.samples["overlap"] = {"figures": found["figures"], "runs": found["samples"]}
     if "overlap_exposed_saved" in found["figures"]:
         record.figures["overlap_gain"] = found["figures"]["overlap_exposed_saved"]
@@ -296,6 +303,25 @@ PARTS: dict[str, Callable[[Record, bool], None]] = {
     "ranks": ranks,
     "youtube": youtube,
 }
+
+FIGURES: dict[str, tuple[str, ...]] = {
+    "history": (
+        "time_vs_full",
+        "rows_vs_full",
+        "mse_vs_full_worst",
+        "mse_vs_recent_only_best",
+        "mse_vs_inherited_best",
+        "sooner_than_full",
+    ),
+    "memory": ("memory_vs_full", "tensors_vs_full"),
+    "shrinking": ("shrink_gain",),
+    "overlap": ("overlap_gain",),
+    "shares": ("chunking_share", "shuffle_share"),
+    "peers": ("peer_memory_ratio", "peer_cpu_ratio"),
+    "ranks": ("memory_per_rank_2", "memory_per_rank_4", "tensors_per_rank_2", "tensors_per_rank_4"),
+    "youtube": ("youtube_peak_gib", "youtube_step_s", "youtube_loss_fall"),
+}
+"""What each part measures."""
 
 if __name__ == "__main__":
     main()

@@ -37,6 +37,7 @@ class Scales(Progress):
     """The peak of this process from when training begins until it has taken some steps, in bytes."""
 
     def __init__(self, steps: int) -> None:
+        forget_peak()
         self.before = memory("VmRSS")
         self.peak = 0
         self._left = steps

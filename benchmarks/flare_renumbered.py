@@ -1,9 +1,9 @@
 """What shrinking saves: the same windows, but every step cuts its blocks out of the snapshots and numbers them anew.
 
-A step selects rows, drops and renumbers columns, normalises what is left by its own degrees, turns the matrix round for
-the way back and gathers the inputs: as little as it can while its nodes have no order. What it has of a snapshot that is
-whole it normalises when a window first reaches it, as we do. Both compute the same. One rank: what is told to others is
-left as it is.
+A step selects rows, drops and renumbers columns, normalises what is left by its own degrees, turns the matrix round
+for the way back and gathers the inputs: as little as it can while its nodes have no order. Of a snapshot that is whole
+it has the normalised matrix from when a window first reached it, as we do. Both compute the same, but for rounding. One
+rank: what is told to others is left as it is.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def renumbering() -> Iterator[None]:
 
 
 def compare(graph: DynamicGraph, task: Task, model: str, plan: Plan, rounds: int, epochs: int) -> dict[str, Any]:
-    """Seconds per pass of both, in turns, in this process; their losses, which must be the same."""
+    """Seconds per pass of both, in turns, in this process; their losses, which are the same but for rounding."""
 
     def trained() -> Run:
         how: dict[str, Any] = {"epochs": epochs, "evaluate_every": epochs + 1, "patience": 0, "threads": 1}

@@ -94,7 +94,8 @@ class _Gru(torch.autograd.Function):
 
         go_through(grid, walk, ctx.errand, [h], [last])
         if sequences.leaving is not None:
-            last = sequences.leaving.states(h, out)
+            last = h.clone()
+            sequences.leaving.put_all(last, out)
             ctx.mark_non_differentiable(last)
         ctx.sequences, ctx.grid, ctx.reset_state = sequences, grid, reset_state
         ctx.save_for_backward(x, h, out, *weights)

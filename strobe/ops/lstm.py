@@ -199,11 +199,11 @@ def _shape(sequences: Sequences, grid: Grid, parts: list[Tensor], h: Tensor, ext
 
 def _where_cut(leaving: Leaving, h: Tensor, c: Tensor, out: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
     """Both states of all layers after the cells at which sequences are cut."""
-    hidden = h.shape[2]
-    after = [out[:, layer * hidden : (layer + 1) * hidden] for layer in range(len(h))]
-    cut = zip(h, after, strict=True), zip(c, states, strict=True)
-    h_cut, c_cut = (torch.stack([leaving.states(*pair) for pair in pairs]) for pairs in cut)
-    return h_cut, c_cut
+    h, c, hidden = h.clone(), c.clone(), h.shape[2]
+    for layer in range(len(h)):
+        leaving.put_all(h[layer], out[:, layer * hidden : (layer + 1) * hidden])
+        leaving.put_all(c[layer], states[layer])
+    return h, c
 
 
 def _places(tensors: Sequence[Tensor | None]) -> Tensor:

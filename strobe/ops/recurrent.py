@@ -14,7 +14,7 @@ from torch import Tensor
 
 from strobe.errors import InputError
 from strobe.ops.lanes import Lanes
-from strobe.ops.sequences import Errand, Grid, Leaving, Sequences
+from strobe.ops.sequences import Errand, Grid, Sequences
 from strobe.ops.threads import run_parts
 
 State = tuple[Tensor, ...]
@@ -100,7 +100,7 @@ def reference(step: Step, x: Tensor, state: State, sequences: Sequences) -> tupl
     """Hidden states of all cells and the final states, snapshot by snapshot."""
     counts = [stop - start for start, stop in pairwise(sequences.cell_ptr)]
     outputs, leaving = [], sequences.leaving
-    cut = tuple(old.detach() for old in state)
+    cut = None if leaving is None else tuple(old.detach().clone() for old in state)
     for rows, stretch in zip(x.split(counts), sequences.stretches(), strict=True):  # a slice's gradient is all of x's
         at = stretch.at
         if at is not None and not at.numel():
@@ -111,11 +111,12 @@ def reference(step: Step, x: Tensor, state: State, sequences: Sequences) -> tupl
             state = new
         else:
             state = tuple(old.index_copy(0, at, fresh) for old, fresh in zip(state, new, strict=True))
-        if leaving is not None:
-            here = Leaving(*leaving.of_snapshot(stretch.start, stretch.stop))
-            cut = tuple(here.states(old, fresh.detach()) for old, fresh in zip(cut, new, strict=True))
+        if leaving is not None and cut is not None:
+            rows = leaving.rows[stretch.t]
+            for kept, fresh in zip(cut, new, strict=True):
+                leaving.put(stretch.t, kept, fresh.detach()[rows.start - stretch.start : rows.stop - stretch.start])
     out = torch.cat(outputs) if outputs else x.new_zeros(0, state[0].shape[1])
-    return out, state if leaving is None else cut
+    return out, state if cut is None else cut
 
 
 def each_group(grid: Grid, walk: Walk, stage: int = 0) -> None:

@@ -118,19 +118,27 @@ class Grid:
 
 @dataclass(frozen=True, eq=False)
 class Leaving:
-    """Cells after which sequences are to be cut, at most one of each: their rows, ascending, and their slots."""
+    """Cells after which sequences are to be cut, at most one of each: for each snapshot ``rows`` among all cells and
+    their ``slots``, ascending over all snapshots."""
 
-    rows: Tensor
-    slots: Tensor
+    rows: tuple[slice, ...]
+    slots: tuple[IntArray, ...]
 
-    def of_snapshot(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
-        """Those in a stretch of cells, counted from its beginning."""
-        first, last = torch.searchsorted(self.rows, torch.tensor([start, stop], device=self.rows.device)).tolist()
-        return self.rows[first:last] - start, self.slots[first:last]
+    def put(self, t: int, states: Tensor, rows: Tensor) -> None:
+        """Puts rows that are those of snapshot t's cells into the states of their slots."""
+        slots = self.slots[t]
+        if not len(slots):
+            return
+        first, last = int(slots[0]), int(slots[-1]) + 1
+        if last - first == len(slots):  # nobody is missing: a slice is much faster than an index
+            states[first:last] = rows
+        else:
+            states[torch.from_numpy(slots).to(states.device)] = rows
 
-    def states(self, first: Tensor, after: Tensor) -> Tensor:
-        """The state of every slot where it is cut, from the first ones and those after each cell."""
-        return first.index_copy(0, self.slots, after.index_select(0, self.rows))
+    def put_all(self, states: Tensor, after: Tensor) -> None:
+        """The same of all snapshots, from rows after each cell."""
+        for t, rows in enumerate(self.rows):
+            self.put(t, states, after[rows])
 
 
 @dataclass(frozen=True, eq=False)

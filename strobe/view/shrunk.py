@@ -136,12 +136,11 @@ class ShrunkShare(Share):
     @cached_property
     def cut_sequences(self) -> Sequences:
         """The same sequences, cut where the next step begins."""
-        first = np.cumsum([0, *(block.num_cells for block in self.blocks)])
-        rows = [np.arange(block.leaving.start, block.leaving.stop) + f
-                for block, f in zip(self.blocks, first[:-1], strict=True)]  # fmt: skip
-        slots = [block.ordered.slots[block.leaving] for block in self.blocks]
-        found = (torch.from_numpy(np.concatenate(each)).to(self.device) for each in (rows, slots))
-        return replace(self._staying.sequences, leaving=Leaving(*found))
+        first = np.cumsum([0, *(block.num_cells for block in self.blocks)]).tolist()
+        leaving = [(start, block.leaving) for start, block in zip(first, self.blocks, strict=False)]
+        rows = tuple(slice(start + each.start, start + each.stop) for start, each in leaving)
+        slots = tuple(block.ordered.slots[block.leaving] for block in self.blocks)
+        return replace(self._staying.sequences, leaving=Leaving(rows, slots))
 
     def after(self, start: Any | None, values: Sequence[Any], *, per_node: bool) -> Any | None:
         """With what the next step begins, from what was before this window and what is after each of its snapshots;
@@ -184,11 +183,12 @@ class Entering(Timing):
             share.ended.append((True, last))
         leaving = share.cut_sequences.leaving
         assert leaving is not None
-        if not len(leaving.slots):
+        slots = np.concatenate(leaving.slots)
+        if not len(slots):
             return out, state, []
-        once = Sequences.of([leaving.slots.cpu().numpy()], sequences.num_slots, sequences.device)
+        once = Sequences.of([slots], sequences.num_slots, sequences.device)
         with torch.no_grad():
-            cells = tuple(each.index_select(0, leaving.rows) for each in x)
+            cells = tuple(torch.cat([each[rows] for rows in leaving.rows]) for each in x)
             return out, encode(encoder, cells, state, once)[1], []
 
 
