@@ -12,7 +12,7 @@ from strobe.ops.csr import IntArray
 from strobe.strategy import Strategy
 
 if TYPE_CHECKING:
-    from strobe.batching.decay import Decay
+    from strobe.batching.decay import Decay, Tune
     from strobe.batching.drawing import Drawing
 
 
@@ -58,6 +58,11 @@ class Batching(Strategy):
     @property
     def decay(self) -> Decay | None:
         """How windows slide and what they keep of older snapshots; None: those of an epoch stay as they are."""
+        return None
+
+    @property
+    def tuning(self) -> Tune | None:
+        """How the decay is tuned while training goes on; None: it stays as it is."""
         return None
 
     def cut(self, size: int) -> Batching:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -39,9 +40,21 @@ class Decay:
             found.append(max(math.floor(beta * found[-1]), min(1, num_chunks)))
         return tuple(found)
 
+    def share(self, num_chunks: int) -> float:
+        """What a step computes of a window that keeps everything. Counted in chunks, which stay by lot: the rows of a
+        step are as many in the mean."""
+        return sum(self.kept(num_chunks)) / max(self.window * num_chunks, 1)
+
     def times(self, t: int, start: int) -> range:
         """The snapshots of the step whose newest one is t, in a stretch of time that begins at ``start``."""
         return range(max(start, t - self.window + 1), t + 1)
+
+
+class Tune(NamedTuple):
+    """How a decay is tuned: every so many epochs, up to a share ``most`` of a window that keeps everything."""
+
+    every: int
+    most: float
 
 
 def survival(rank_of_chunk: IntArray, seed: tuple[int, ...]) -> IntArray:

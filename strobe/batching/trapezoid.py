@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from strobe.batching.base import Batch, Batching
-from strobe.batching.decay import Decay
+from strobe.batching.decay import Decay, Tune
 from strobe.errors import OptionError
 from strobe.graph import DynamicGraph
 from strobe.strategy import Fact, Need
@@ -26,6 +26,12 @@ class Trapezoid(Batching):
     what is kept, with whole as in the whole snapshot. Aggregates of inputs, which no weight comes before, are always
     those of the whole snapshot.
 
+    ``tune``: every so many epochs (0: never) neighbouring settings are tried: ``full`` one more or less in a window
+    as long as before, ``keep`` a tenth more and less. Each trains the epoch from the same weights, and the one that
+    validation likes best goes on, until none is better than the one at hand. (3.5.) Such an epoch costs up to five, and
+    memory for weights, optimiser and inherited states twice more. ``most``: the largest share of a window that keeps
+    everything which tuning may reach.
+
     With ``keep`` 1 and as many snapshots as there are, every step has the whole history.
     """
 
@@ -35,6 +41,8 @@ class Trapezoid(Batching):
     decayed: int = 6
     keep: float = 0.1
     degrees: Degrees = "kept"
+    tune: int = 0
+    most: float = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -44,6 +52,12 @@ class Trapezoid(Batching):
             raise OptionError(f"the number of decayed snapshots cannot be negative, not {self.decayed}")
         if not 0 < self.keep <= 1:
             raise OptionError(f"what is kept of the oldest snapshot is a share above 0 and up to 1, not {self.keep}")
+        if self.tune < 0:
+            raise OptionError(f"settings are tried every 1 epoch or more, or never with 0, not every {self.tune}")
+        if not 0 < self.most <= 1:
+            raise OptionError(f"the most that tuning may reach is a share above 0 and up to 1, not {self.most}")
+        if self.most < 1 and not self.tune:
+            raise OptionError(f"most, {self.most:g}, limits tuning, and nothing is tuned: say tune=5, or leave it out")
 
     @property
     def gives(self) -> tuple[Fact, ...]:
@@ -55,14 +69,21 @@ class Trapezoid(Batching):
             Need("whole sequences", "a rank keeps the states of its nodes", "placement metis or hash"),
             Need("fresh rows", "windows are new in every step", "exchange structure halo, or batching windows"),
         )
-        if self.decay.whole:
+        if self.decay.whole and not self.tune:
             return found
         why = "older snapshots are left out chunk by chunk"
-        return (*found, Need("node chunks", why, "placement metis:chunks=64, or batching trapezoid:keep=1"))
+        return (
+            *found,
+            Need("node chunks", why, "placement metis:chunks=64, or batching trapezoid:keep=1 without tune"),
+        )
 
     @property
     def decay(self) -> Decay:
         return Decay(self.full, self.decayed, self.keep, evened=self.degrees == "kept")
+
+    @property
+    def tuning(self) -> Tune | None:
+        return Tune(self.tune, self.most) if self.tune else None
 
     @property
     def window(self) -> int:

@@ -35,7 +35,7 @@ KEPT = 2
 SAVE_EVERY_S = 2.0
 """Epochs shorter than this are not all saved: a run that goes on repeats the few after the last checkpoint."""
 
-_VALUES = ("epoch", "best", "best_epoch", "best_weights", "stale", "random", "exchanged", "scheduled", "drawn")
+_VALUES = ("epoch", "best", "best_epoch", "best_weights", "stale", "random", "exchanged", "scheduled", "drawn", "tuned")
 _NAME = re.compile(r"epoch-(\d+)")
 _NEVER_SAVED = "the run was stopped before its first was saved"
 
@@ -63,6 +63,8 @@ class State:
     """What is known of batches and their order, on rank 0 and where it has been taken up; None if it never changes."""
     drawn: list[dict[str, Any]] | None = None
     """What says which windows each rank makes next, while it is saved or until they have it back; None if none do."""
+    tuned: dict[str, Any] | None = None
+    """Where tuning has come to; None where nothing is tuned."""
 
     def captured(self) -> dict[str, Any]:
         """All of it as tensors and plain values, copied to the CPU: training may go on."""
@@ -73,7 +75,7 @@ class State:
 
     def adopt(self, found: dict[str, Any], rank: int) -> None:
         """Goes on from what was captured, on this or another number of ranks."""
-        found = {"exchanged": None, "scheduled": None, "drawn": None} | found  # older checkpoints know of none
+        found = dict.fromkeys(("exchanged", "scheduled", "drawn", "tuned")) | found  # older checkpoints know of none
         load_weights(self.model, self.head, found)
         self.optimiser.load_state_dict(found["optimiser"])
         for name in _VALUES:

@@ -9,6 +9,7 @@ from strobe.engine.beside import Judge, Judged
 from strobe.engine.checkpoint import State
 from strobe.engine.evaluate import score
 from strobe.engine.job import Job, Prepared
+from strobe.tasks.base import Metrics
 
 
 class Judging:
@@ -29,11 +30,17 @@ class Judging:
         if self._judge is not None:
             self._judge.close()
 
-    def epoch_ends(self) -> dict[str, Any]:
-        """What is known now of the weights after this epoch, or after an earlier one, as a part of its line."""
+    def scored(self) -> Metrics:
+        """What the weights score now, by all ranks."""
+        job, state = self._job, self._state
+        return score(state.model, state.head, job, self._windows.leading, job.problem.split.validation)
+
+    def epoch_ends(self, scored: Metrics | None = None) -> dict[str, Any]:
+        """What is known now of the weights after this epoch, or after an earlier one, as a part of its line.
+        ``scored``: what they score, where somebody has asked already."""
         state, due = self._state, self._state.epoch % self._job.settings.evaluate_every == 0
         if not self._beside:
-            return self._score() if due else {}
+            return self._noted_now(self.scored() if scored is None else scored) if due or scored is not None else {}
         found = None
         if self._judge is not None:
             found = self._noted(self._judge.done())
@@ -56,11 +63,10 @@ class Judging:
             state.history[-1].update(found)
         state.best_weights = self._job.comm.share(state.best_weights, kind="weights")
 
-    def _score(self) -> dict[str, Any]:
-        """Now, by all ranks."""
-        job, state, problem = self._job, self._state, self._job.problem
-        metrics = score(state.model, state.head, job, self._windows.leading, problem.split.validation)
-        state.judge(metrics.get(problem.metric), problem.higher_is_better)
+    def _noted_now(self, metrics: Metrics) -> dict[str, Any]:
+        """Takes note of what the latest weights score."""
+        problem = self._job.problem
+        self._state.judge(metrics.get(problem.metric), problem.higher_is_better)
         return {"validation": metrics}
 
     def _noted(self, judged: Judged | None) -> dict[str, Any] | None:

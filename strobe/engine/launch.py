@@ -168,7 +168,7 @@ def found_by_all(job: Job, stack: ExitStack) -> Any:
 def _told(run: Run) -> dict[str, Any]:
     """What the other process needs to have the same run."""
     weights = {"model": run.model.state_dict(), "head": run.head.state_dict()}
-    names = ("history", "best_epoch", "validation", "test", "baselines", "memory", "ranks", "seconds", "path")
+    names = ("history", "best_epoch", "validation", "test", "baselines", "memory", "ranks", "window", "seconds", "path")
     return {"weights": weights, "run": {name: getattr(run, name) for name in names}}
 
 

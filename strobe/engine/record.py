@@ -24,7 +24,7 @@ from strobe.graph.lock import WriteLock
 
 FORMAT, VERSION = "strobe-run", 2
 CONFIG, LINES, RESULT, CURVE = "config.json", "record.jsonl", "result.json", "learning_curve.svg"
-SLOTS, STEPS = "relay.svg", "schedule.svg"
+SLOTS, STEPS, TRAPEZOID = "relay.svg", "schedule.svg", "trapezoid.svg"
 _OF_VERSION_1 = "last.pt"
 
 
@@ -90,7 +90,7 @@ class RunDirectory(Record):
         self.path.mkdir(exist_ok=True)
         if self.earlier is None:
             self._checkpoints.clear()
-            for name in (RESULT, CURVE, SLOTS, STEPS, LINES, _OF_VERSION_1):
+            for name in (RESULT, CURVE, SLOTS, STEPS, TRAPEZOID, LINES, _OF_VERSION_1):
                 (self.path / name).unlink(missing_ok=True)
             for old in self.path.glob(EVENTS):
                 old.unlink()

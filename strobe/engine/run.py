@@ -33,7 +33,7 @@ class Run:
     """What training gives back. ``validation`` and ``test`` are metrics at the best epoch, with the best weights.
 
     ``baselines`` has, by part and name, what answers that need no learning score; ``ranks`` the ledger of every rank
-    over all epochs, where there were several.
+    over all epochs, where there were several; ``window`` what a step computes of its window, where windows decay.
     """
 
     job: Job
@@ -47,6 +47,7 @@ class Run:
     seconds: float = 0.0
     memory: dict[str, int] | None = None
     ranks: list[dict[str, Any]] = field(default_factory=list)
+    window: dict[str, Any] | None = None
     path: Path | None = None
 
     @property
@@ -102,6 +103,7 @@ class Run:
             "device": str(self.job.device),
             "threads": self.job.threads,
             **(self.memory or {}),
+            **({} if self.window is None else {"window": self.window}),
             **({"plan": self.job.plan.to_json(), "ranks": self.ranks} if self.ranks else {}),
         }
 
@@ -144,6 +146,7 @@ def _assembled(path: Path, job: Job, model: nn.Module, head: nn.Module, weights:
         test=finished.get("test", {}),
         baselines=finished.get("baselines", {}),
         seconds=finished.get("seconds", 0.0),
+        window=finished.get("window"),
         path=path,
     )
 

@@ -98,7 +98,7 @@ class Sliding:
     def recall(self, found: dict[str, Any]) -> None:
         """Goes on from what was remembered, if it is of the same nodes; else the next epoch begins without."""
         if np.array_equal(found["nodes"].numpy(), self._own):
-            self._states = found["states"]
+            self._states = mapped(found["states"], lambda each: each.to(self._job.device))
 
     def start(self) -> None:
         """Nothing runs beside training."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from strobe.engine.ledger_table import LedgerLine, Spent, load, matters, sent_by_kind, spent
-from strobe.numbers import file_size, number_of, short, times
+from strobe.numbers import file_size, number_of, percent, short, times
 from strobe.registry import AXES
 
 Scores = Mapping[str, Mapping[str, float | None]]
@@ -26,12 +26,19 @@ def run_summary(result: Mapping[str, Any]) -> str:
         f"{result['model']} on {result['graph']}, {result['task']}: {number_of(result['parameters'], 'parameter')}",
         f"{number_of(result['epochs'], 'epoch')} in {duration(result['seconds'])}{speed}; "
         f"best at epoch {result['best_epoch']}{early}",
+        *_window(result),
         *_machine(result),
         "",
         *score_table("test", result["model"], result["test"], result["baselines"].get("test", {})),
     ]
     said = verdict(result["test"], result["baselines"].get("test", {}), result["metric"], result["higher_is_better"])
     return "\n".join([*lines, *([said] if said else [])])
+
+
+def setting_in_words(window: Mapping[str, Any]) -> str:
+    """2 snapshots whole and 6 decayed to 10%."""
+    whole = f"{number_of(window['full'], 'snapshot')} whole"
+    return f"{whole} and {window['decayed']} decayed to {percent(window['keep'])}" if window["decayed"] else whole
 
 
 def score_table(part: str, model: str, metrics: Mapping[str, Any], baselines: Scores) -> list[str]:
@@ -188,6 +195,16 @@ def _evenness(ranks: Sequence[Spent]) -> str:
     if work is None or seconds is None:
         return "load: some ranks have nothing to compute"
     return f"fullest rank to emptiest: cells and arcs {times(work)}, computing {times(seconds)}"
+
+
+def _window(result: Mapping[str, Any]) -> list[str]:
+    """How much of its window a step computes, where windows decay."""
+    window = result.get("window")
+    if not window:
+        return []
+    share = window["computed"]["cells"] / max(window["whole"]["cells"], 1)
+    tuned = ", as tuned" if window.get("tuned") else ""
+    return folded(f"a step computes {setting_in_words(window)}{tuned}: {percent(share)} of the rows of whole windows")
 
 
 def _machine(result: Mapping[str, Any]) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from os import PathLike
 from time import perf_counter
@@ -24,6 +25,9 @@ from strobe.comm.ledger import AGREEING, Ran, merged
 from strobe.engine.asked import Asked
 from strobe.engine.checkpoint import State
 from strobe.engine.choice import ModelLike
+from strobe.engine.decayed import decayed
+from strobe.engine.decayed_svg import decayed_svg
+from strobe.engine.diverged import DivergedError
 from strobe.engine.drawn import Drawn, making
 from strobe.engine.evaluate import score
 from strobe.engine.exchanged import epoch_begins, recall, remembered, training_shares
@@ -35,28 +39,17 @@ from strobe.engine.machine import peak_bytes, random_state, seed_all
 from strobe.engine.optimiser import make_optimiser
 from strobe.engine.passes import ask, count, detached, window_loss
 from strobe.engine.progress import Progress
-from strobe.engine.record import CURVE, SLOTS, STEPS, Record, open_record
+from strobe.engine.record import CURVE, SLOTS, STEPS, TRAPEZOID, Record, open_record
 from strobe.engine.run import Run
 from strobe.engine.scheduling import Scheduling, steps_svg
 from strobe.engine.settings import Settings
 from strobe.engine.slots import Slots, busy_share, slots_svg
 from strobe.engine.source import GraphLike
-from strobe.errors import StrobeError
+from strobe.engine.tuning import start_tuning
 from strobe.plan import Plan
 from strobe.sync import Syncing, average_buffers
 from strobe.tasks.base import Task
 from strobe.view import Carry, Share
-
-
-class DivergedError(StrobeError):
-    """The loss or the weights are no numbers any more."""
-
-    def __init__(self, what: str, epoch: int, settings: Settings) -> None:
-        clip = "--clip 1" if not settings.clip else f"a smaller --clip than {settings.clip:g}"
-        super().__init__(
-            f"{what} in epoch {epoch} is not a finite number: try a lower --lr (it was {settings.lr:g}) or {clip}. "
-            "The last checkpoint, if there is one, is from before that."
-        )
 
 
 def train(
@@ -125,10 +118,13 @@ def train_here(given: Given, place: Place, watch: Progress, comm: Comm) -> Run:
             record.event("interrupted", epoch=state.epoch)
             raise
         run = finish(job, state, windows, watch)
+        window = decayed(job, windows.sliding) if comm.rank == 0 else None
+        run.window = None if window is None else window.to_json()
         run.seconds, run.path = before_s + perf_counter() - began, record.path
         names = [] if windows.drawn is None else [str(size) for size in windows.drawn.sizes]
         steps = steps_svg(job, order, moments.ran, names)
-        record.finish(run.to_json(), {CURVE: run.curve(), SLOTS: slots_svg(moments.slots), STEPS: steps})
+        pictures = {CURVE: run.curve(), SLOTS: slots_svg(moments.slots), STEPS: steps}
+        record.finish(run.to_json(), pictures | {TRAPEZOID: decayed_svg(window)})
     return run
 
 
@@ -162,6 +158,7 @@ def fit(
     recall(comm, shares, state.exchanged)
     state.exchanged = None
     judging = Judging(job, state, windows)
+    tuning = start_tuning(job, state, windows.sliding, judging)
 
     def begin_training() -> None:
         steps = windows.num_steps
@@ -174,15 +171,16 @@ def fit(
                 break
             started = perf_counter()
             epoch_begins(shares, state.history)
-            steps, loss = train_epoch(job, state, sync, windows, epoch, watch)
+            steps, loss, scored = tuning.trained(partial(train_epoch, job, state, sync, windows, epoch, watch))
             trained = perf_counter()
             state.epoch = epoch + 1
             steps += state.history[-1]["step"] if state.history else 0
             line: dict[str, Any] = {"epoch": state.epoch, "step": steps, "loss": loss}
-            line |= judging.epoch_ends()
+            line |= judging.epoch_ends(scored)
             if not state.is_finite():
                 raise DivergedError("a weight of the model", state.epoch, settings)
             line |= {"best": state.best, "best_epoch": state.best_epoch, "lr": settings.lr}
+            line |= tuning.line()
             line |= {"train_s": round(trained - started, 6), "evaluate_s": round(perf_counter() - trained, 6)}
             line |= peak_bytes(job.device)
             did, moments = ledgers(job)
@@ -194,6 +192,7 @@ def fit(
             state.scheduled = order.remembered()
             save(job, state, windows, shares, record, line)
             watch.epoch(line)
+            tuning.tell(record, watch)
             if changed:
                 record.event("scheduled", epoch=state.epoch, **order.told())
                 windows = reordered(job, windows, order.steps)

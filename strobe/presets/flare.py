@@ -11,12 +11,14 @@ from strobe.store import Full
 from strobe.sync import AllReduce
 
 
-def flare(full: int = 1, decayed: int = 7, keep: float = 0.02, chunks: int = 64, overlap: bool = True) -> Plan:
+def flare(
+    full: int = 1, decayed: int = 7, keep: float = 0.02, chunks: int = 64, overlap: bool = True, tune: int = 0
+) -> Plan:
     """Recent snapshots whole, older ones ever thinner; rows travel meanwhile (FlareDTDG, Huang et al. 2026).
 
     A step per snapshot: ``full`` ones up to it whole, and of ``decayed`` more before them ever fewer of ``chunks``
-    chunks per rank, down to a share ``keep``. ``overlap``: rows of one snapshot travel while others compute. See
-    docs/presets/flare.md.
+    chunks per rank, down to a share ``keep``. ``overlap``: rows of one snapshot travel while others compute.
+    ``tune``: every so many epochs neighbouring settings are tried (3.5). See docs/presets/flare.md.
 
     | axis      | choice       | in the paper | faithful or changed                                                  |
     |-----------|--------------|--------------|----------------------------------------------------------------------|
@@ -31,7 +33,7 @@ def flare(full: int = 1, decayed: int = 7, keep: float = 0.02, chunks: int = 64,
     return Plan(
         store=Full(),
         placement=Metis(chunks=chunks),
-        batching=Trapezoid(full=full, decayed=decayed, keep=keep),
+        batching=Trapezoid(full=full, decayed=decayed, keep=keep, tune=tune),
         exchange=Exchange(structure=Overlapped(inner=Halo()) if overlap else Halo(), time=Stay()),
         schedule=RandomSplit(),
         sync=AllReduce(),

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strobe.batching import Batch, Batching, Full, Fused, Groups, Hybrid, Vertices, Windows
+from strobe.batching import Batch, Batching, Full, Fused, Groups, Hybrid, Trapezoid, Vertices, Windows
 from strobe.batching.drawing import Drawing, draw
 from strobe.registry import AXES, make
 from tests.graphs import PlainGraph, dynamic_graphs
@@ -27,6 +27,8 @@ CUT: list[Batching] = [
     Groups(size=4, stride=3),
     Vertices(size=1),
     Vertices(size=4),
+    Trapezoid(),
+    Trapezoid(full=1, decayed=2, keep=0.5, tune=3, most=0.9),
 ]
 """An epoch always has the same batches."""
 
