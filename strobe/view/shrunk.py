@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +25,7 @@ from strobe.ops.normalise import Norm
 from strobe.ops.sequences import Leaving, Sequences
 from strobe.ops.sparse import Sparse
 from strobe.view.cells import Cells
-from strobe.view.ordered import Ordered
+from strobe.view.ordered import Ordered, Rows
 from strobe.view.share import Homes, Reads, Share
 
 Ended = tuple[bool, Any]
@@ -90,21 +91,17 @@ class ShrunkShare(Share):
     def neighbours(self, reads: Reads) -> Neighbours:
         arounds = [block.ordered.around(reads) for block in self.blocks]
         kept = [block.kept for block in self.blocks]
-        first = np.cumsum([0, *(block.num_cells for block in self.blocks)])
+        cells = _offsets(block.num_cells for block in self.blocks)
+        columns = _offsets(around.number(each) for around, each in zip(arounds, kept, strict=True))
         send, receive, arrivals = {}, {}, []
-        columns = np.cumsum([0, *(around.number(k) for around, k in zip(arounds, kept, strict=True))])
         for rank in range(self.comm.num_ranks):
-            told = [a.told[rank].at[: a.told[rank].number(k)] + f if rank in a.told else None
-                    for a, k, f in zip(arounds, kept, first[:-1], strict=True)]  # fmt: skip
-            rows = np.concatenate([np.empty(0, np.int64), *(each for each in told if each is not None)])
-            if len(rows):
-                send[rank] = torch.from_numpy(rows).to(self.device)
-            heard = [a.heard[rank].at[: a.heard[rank].number(k)] + c if rank in a.heard else None
-                     for a, k, c in zip(arounds, kept, columns[:-1], strict=True)]  # fmt: skip
-            places = np.concatenate([np.empty(0, np.int64), *(each for each in heard if each is not None)])
-            if len(places):
-                receive[rank] = len(places)
-                arrivals.append(places)
+            told = _beginnings([around.told.get(rank) for around in arounds], kept, cells)
+            heard = _beginnings([around.heard.get(rank) for around in arounds], kept, columns)
+            if len(told):
+                send[rank] = torch.from_numpy(told).to(self.device)
+            if len(heard):
+                receive[rank] = len(heard)
+                arrivals.append(heard)
         return Neighbours(Route(send, receive), [], [], self._arranged(arrivals))
 
     def _arranged(self, arrivals: list[IntArray]) -> Tensor | None:
@@ -136,8 +133,8 @@ class ShrunkShare(Share):
     @cached_property
     def cut_sequences(self) -> Sequences:
         """The same sequences, cut where the next step begins."""
-        first = np.cumsum([0, *(block.num_cells for block in self.blocks)]).tolist()
-        leaving = [(start, block.leaving) for start, block in zip(first, self.blocks, strict=False)]
+        first = _offsets(block.num_cells for block in self.blocks)
+        leaving = zip(first, (block.leaving for block in self.blocks), strict=True)
         rows = tuple(slice(start + each.start, start + each.stop) for start, each in leaving)
         slots = tuple(block.ordered.slots[block.leaving] for block in self.blocks)
         return replace(self._staying.sequences, leaving=Leaving(rows, slots))
@@ -314,3 +311,19 @@ class ShrunkCells(Cells):
         counts = torch.bincount(row, minlength=own.num_rows)
         row_ptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
         return Sparse(row_ptr, col[order].to(torch.int32), weight, own.num_cols + far.num_cols)
+
+
+def _offsets(sizes: Iterable[int]) -> list[int]:
+    """Where each of several stretches begins."""
+    *starts, _ = accumulate(sizes, initial=0)
+    return starts
+
+
+def _beginnings(rows: Sequence[Rows | None], kept: Sequence[int], offsets: Sequence[int]) -> IntArray:
+    """The rows of each block that are wanted, counted over all blocks."""
+    found = [
+        each.at[: each.number(number)] + offset
+        for each, number, offset in zip(rows, kept, offsets, strict=True)
+        if each is not None
+    ]
+    return np.concatenate([np.empty(0, np.int64), *found])
