@@ -28,6 +28,7 @@ DOCUMENTS = (
     "docs/presets/dgc.md",
     "docs/presets/dygnex.md",
     "docs/presets/dynahb.md",
+    "docs/presets/flare.md",
 )
 _MARKED = re.compile(r"(<!-- figures: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,12 +11,15 @@ import torch
 from torch import Tensor
 
 from strobe.batching.decay import Decay, survival
+from strobe.engine.asked import Asked, shared
+from strobe.engine.kept import KeptExamples
 from strobe.engine.machine import free_bytes
 from strobe.engine.passes import mapped
 from strobe.engine.trace import reading
 from strobe.engine.windows import Segment, Window
 from strobe.ops.csr import IntArray
 from strobe.placement import Placed
+from strobe.tasks.base import Examples
 from strobe.view import Carry, Owners
 from strobe.view.inputs import OwnInputs
 from strobe.view.ordered import Order, Ordered
@@ -50,6 +54,7 @@ class Sliding:
         room = _ROOM * free_bytes(job.device) / job.comm.num_ranks
         self._inputs = OwnInputs(graph, own, job.settings.dtype, job.device, room, job.comm.ledger)
         self._states: list[Ended] | None = None  # by node, ascending
+        self._examples = KeptExamples()
         self.share = self._share(self._times, (), None)
         """Of no cells at all: whose exchanges remember what outlives a window."""
 
@@ -124,8 +129,16 @@ class Sliding:
         ordered[t] = self._ordered(t, order)
         kept = (*self.decay.kept(self.num_chunks), 0)
         blocks = tuple(Block(ordered[s], kept[t - s], kept[t - s + 1], self.decay.evened) for s in times)
-        cells = ShrunkCells(self._share(times, blocks, ended), dtype=job.settings.dtype, device=job.device)
-        return (Segment(times, cells, asked=range(t, t + 1), fresh=t == first, start=start),)
+        share = self._share(times, blocks, ended)
+        cells = ShrunkCells(share, dtype=job.settings.dtype, device=job.device)
+        known = None if job.problem.changes_with_epoch else partial(self._asked, t, share)
+        return (Segment(times, cells, asked=range(t, t + 1), fresh=t == first, start=start, question=known),)
+
+    def _asked(self, t: int, share: ShrunkShare) -> Asked | None:
+        """What is asked of the newest snapshot, which is the same in every epoch but for the order of cells."""
+        problem, last = self._job.problem, len(share.blocks) - 1
+        found = self._examples.get(problem, t, lambda: _whole(problem.examples(t)))
+        return None if found is None or not len(share.own[last]) else shared(share, {last: found.examples}, None)
 
     def _share(self, times: range, blocks: tuple[Block, ...], ended: list[Ended] | None) -> ShrunkShare:
         job = self._job
@@ -150,6 +163,10 @@ class Sliding:
     def _by_slot(self, states: list[Ended], order: Order) -> Carry:
         at = torch.from_numpy(np.searchsorted(self._own, order.nodes)).to(self._job.device)
         return [_rows(each, at)[1] for each in states]
+
+
+def _whole(examples: Examples | None) -> Asked | None:
+    return None if examples is None else Asked(examples)
 
 
 def _rows(ended: Ended, at: Tensor) -> Ended:

@@ -51,7 +51,7 @@ class WhenMoved(Strategy):
 
     @property
     def gives(self) -> tuple[Fact, ...]:
-        return self.fresh.gives
+        return tuple(fact for fact in self.fresh.gives if fact != "fresh rows")
 
     def __post_init__(self) -> None:
         super().__post_init__()

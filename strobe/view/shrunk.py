@@ -128,16 +128,33 @@ class ShrunkShare(Share):
     @cached_property
     def _staying(self) -> Staying:
         present = [block.ordered.slots[: block.num_cells] for block in self.blocks]
-        return Staying(Sequences.of(present, self.blocks[0].ordered.order.num_slots, self.device))
+        return Staying(Sequences.of(present, self.num_slots, self.device))
 
     @cached_property
-    def cut_sequences(self) -> Sequences:
-        """The same sequences, cut where the next step begins."""
+    def present(self) -> IntArray | None:
+        """Slots of the nodes that have a cell in the window, ascending; None where all have."""
+        here = np.zeros(self.num_slots, bool)
+        for block in self.blocks:
+            here[block.ordered.slots[: block.num_cells]] = True
+        return None if here.all() else np.flatnonzero(here)
+
+    @property
+    def num_slots(self) -> int:
+        return self.blocks[0].ordered.order.num_slots
+
+    @cached_property
+    def sequences(self) -> Sequences:
+        """Those of the nodes that are present, cut where the next step begins."""
         first = _offsets(block.num_cells for block in self.blocks)
         leaving = zip(first, (block.leaving for block in self.blocks), strict=True)
         rows = tuple(slice(start + each.start, start + each.stop) for start, each in leaving)
-        slots = tuple(block.ordered.slots[block.leaving] for block in self.blocks)
-        return replace(self._staying.sequences, leaving=Leaving(rows, slots))
+        cells = [self._among_present(block.ordered.slots[: block.num_cells]) for block in self.blocks]
+        slots = tuple(self._among_present(block.ordered.slots[block.leaving]) for block in self.blocks)
+        number = self.num_slots if self.present is None else len(self.present)
+        return replace(Sequences.of(cells, number, self.device), leaving=Leaving(rows, slots))
+
+    def _among_present(self, slots: IntArray) -> IntArray:
+        return slots if self.present is None else np.searchsorted(self.present, slots)
 
     def after(self, start: Any | None, values: Sequence[Any], *, per_node: bool) -> Any | None:
         """With what the next step begins, from what was before this window and what is after each of its snapshots;
@@ -163,30 +180,57 @@ class Entering(Timing):
     """A recurrent stage over blocks: a node begins in the oldest block that has it, with the state that the step
     before had there, whose gradient is cut.
 
-    The state it keeps is that of every node after the block in which the next step has it no more. Where the last
-    states are wanted, too, or kernels do not tell of others, those cells, one for each node, are computed once more.
+    The state it keeps, a row for each slot, is that of every node after the block in which the next step has it no
+    more; rows of nodes that are not in the window stay untouched in their place. Where the last states are wanted, too,
+    or kernels do not tell of others, those cells, one for each node, are computed once more.
     """
 
     def __init__(self, share: ShrunkShare) -> None:
         self._share = share
 
     def run(self, encoder: TimeEncoder, x: Columns, state: Any | None) -> tuple[Tensor, Any, list[Tensor]]:
-        share, sequences = self._share, self._share._staying.sequences
+        share = self._share
+        start = state if state is None or share.present is None else pytree.tree_map(self._picked, state)
         if share.ended is None and getattr(encoder, "hands_over", False):
-            out, state = encode(encoder, x, state, share.cut_sequences)
-            return out, state, []
-        out, last = encode(encoder, x, state, sequences)
-        if share.ended is not None:
-            share.ended.append((True, last))
-        leaving = share.cut_sequences.leaving
+            out, cut = encode(encoder, x, start, share.sequences)
+        else:
+            out, last = encode(encoder, x, start, replace(share.sequences, leaving=None))
+            cut = self._computed_again(encoder, x, start)
+            if share.ended is not None:
+                whole = None if state is None else pytree.tree_map(torch.clone, state)
+                share.ended.append((True, self._put(whole, last)))
+        return out, self._put(state, cut), []
+
+    def _computed_again(self, encoder: TimeEncoder, x: Columns, start: Any | None) -> Any | None:
+        leaving, sequences = self._share.sequences.leaving, self._share.sequences
         assert leaving is not None
         slots = np.concatenate(leaving.slots)
         if not len(slots):
-            return out, state, []
+            return start
         once = Sequences.of([slots], sequences.num_slots, sequences.device)
         with torch.no_grad():
             cells = tuple(torch.cat([each[rows] for rows in leaving.rows]) for each in x)
-            return out, encode(encoder, cells, state, once)[1], []
+            return encode(encoder, cells, start, once)[1]
+
+    def _picked(self, state: Tensor) -> Tensor:
+        return state.index_select(0, self._places)
+
+    def _put(self, state: Any | None, rows: Any | None) -> Any | None:
+        """The state of all slots with the rows of those that are present, in its own memory."""
+        share = self._share
+        if share.present is None or rows is None:
+            return rows
+
+        def put(old: Tensor | None, new: Tensor) -> Tensor:
+            old = new.new_zeros(share.num_slots, *new.shape[1:]) if old is None else old
+            return old.index_copy_(0, self._places, new.detach())
+
+        return _both(put, state, rows)
+
+    @cached_property
+    def _places(self) -> Tensor:
+        assert self._share.present is not None
+        return torch.from_numpy(self._share.present).to(self._share.device)
 
 
 class Anew(Staying):
@@ -311,6 +355,14 @@ class ShrunkCells(Cells):
         counts = torch.bincount(row, minlength=own.num_rows)
         row_ptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
         return Sparse(row_ptr, col[order].to(torch.int32), weight, own.num_cols + far.num_cols)
+
+
+def _both(change: Callable[[Tensor | None, Tensor], Tensor], old: Any | None, new: Any) -> Any:
+    """A nest changed by another one of the same form, which may not be there yet."""
+    if isinstance(new, Tensor):
+        return change(old, new)
+    olds = [None] * len(new) if old is None else old
+    return type(new)(_both(change, *each) for each in zip(olds, new, strict=True))
 
 
 def _offsets(sizes: Iterable[int]) -> list[int]:

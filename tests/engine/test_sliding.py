@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
+import strobe
 from strobe.batching import Groups, Trapezoid
+from strobe.engine import Progress, checkpoint
 from strobe.engine import sliding as engine_sliding
-from strobe.exchange import Exchange, Halo, Overlapped, Stay
+from strobe.engine.job import Given, choose
+from strobe.engine.sliding import Sliding
+from strobe.exchange import Exchange, Halo, Overlapped, Stale, Stay
 from strobe.graph import DynamicGraph
 from strobe.models import MODELS
 from strobe.placement import Metis, Placed, Placement, Work
 from strobe.plan import Plan
+from strobe.presets import preset
 from strobe.schedule import InOrder, RandomSplit, Schedule
 from strobe.strategy import Fact
-from tests.engine.runs import same_tensors, small_graph
+from tests.engine.runs import CtrlC, same_tensors, small_graph
 from tests.engine.trainer import Trainer, assert_same
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -104,3 +110,64 @@ def test_other_tasks_train_on_shrunk_windows(graph: DynamicGraph, task: str, mon
     plan = replace(sliding(Trapezoid(full=2, decayed=2, keep=0.3)), placement=Dealt())
     (one,) = trainer.train(plan, 1, epochs=2)
     assert_same(trainer.train(plan, 3, epochs=2), one)
+
+
+@pytest.mark.parametrize("model", ["mpnn-lstm", "evolvegcn-o"])
+def test_a_run_that_was_stopped_goes_on_to_the_same_weights(
+    tmp_path: Path, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """States at the point where an epoch begins come from the one before: a checkpoint has them."""
+    monkeypatch.setattr(checkpoint, "SAVE_EVERY_S", 0.0)
+    plan = replace(sliding(Trapezoid(full=1, decayed=3, keep=0.3)), schedule=RandomSplit())
+    given: dict[str, Any] = {"task": "regression", "epochs": 5, "threads": 1, "plan": plan, "patience": 0}
+    whole = strobe.train(small_graph(), model, **given, out=tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        strobe.train(small_graph(), model, **given, out=tmp_path / "run", progress=CtrlC(4, 3))
+    again = strobe.train(small_graph(), None, out=tmp_path / "run", resume=True)
+    assert again.history[-1]["epoch"] == 5
+    assert same_tensors(again.model.state_dict(), whole.model.state_dict())
+
+
+def test_an_epoch_asks_every_training_cell_once_and_computes_what_is_kept(graph: DynamicGraph) -> None:
+    decay = Trapezoid(full=1, decayed=2, keep=0.25).decay
+    plan = replace(sliding(Trapezoid(full=1, decayed=2, keep=0.25)), placement=Dealt(), schedule=RandomSplit())
+    given = Given(graph, "tgcn", "regression", None, None, {"threads": 1}, None, plan)
+    job = choose(given, None, Progress())
+    made = Sliding(job)
+    kept, train = decay.kept(8), job.problem.split.train
+    for epoch in range(3):
+        order, asked = made.order(epoch), []
+        stretches = plan.schedule.stretches(train, epoch, job.settings.seed)
+        starts = {t: stretch.start for stretch in stretches for t in stretch}
+        for step in made.steps(epoch):
+            ((segment,),) = step.values()
+            assert segment.asked is not None
+            (t,) = segment.asked
+            asked.append(t)
+            assert list(segment.times) == list(range(max(starts[t], t - 2), t + 1))
+            sizes = [int((order.place[graph[s].nodes] < kept[t - s]).sum()) for s in segment.times]
+            assert np.diff(segment.cells.cell_ptr).tolist() == sizes
+        assert sorted(asked) == list(train)
+        assert [t for stretch in stretches for t in stretch] == asked
+
+
+def test_a_rank_without_nodes_takes_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = strobe.from_edges([np.array([[0, 1], [1, 0]])] * 8, num_nodes=2)
+    trainer = Trainer(graph, "mpnn-lstm", "regression")
+    trainer.same_head(monkeypatch)
+    plan = sliding(Trapezoid(full=1, decayed=2, keep=1))
+    (one,) = trainer.train(plan, 1, epochs=2)
+    assert_same(trainer.train(plan, 3, epochs=2), one)
+
+
+def test_what_does_not_go_together_is_said() -> None:
+    plan = Plan(batching=Trapezoid())
+    said = " ".join(str(conflict) for conflict in plan.conflicts(1))
+    assert "node chunks" in said
+    assert "metis:chunks=64" in said
+    stale = replace(preset("flare"), exchange=Exchange(structure=Stale(), time=Stay()))
+    assert "fresh rows" in " ".join(str(conflict) for conflict in stale.conflicts(2))
+    split = replace(preset("metis"), schedule=RandomSplit())
+    assert "sliding windows" in " ".join(str(conflict) for conflict in split.conflicts(1))
+    assert not preset("flare").conflicts(1)
+    assert not preset("flare").conflicts(4)
