@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any
@@ -21,14 +22,38 @@ PARTS = 16
 """Chunks are shared out over the cores in this many parts, at most; sums are of chunks, so it changes no bits."""
 
 
+Sum = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Others:
+    """Who else has rows of the same snapshots: ``sum`` adds up numbers over all, ``num_rows`` [T, 1] is what all have
+    together. ``here`` makes the operation take part in backward."""
+
+    sum: Sum
+    num_rows: Tensor
+    here: Tensor
+
+
 def standardise(
     x: Tensor, scale: Tensor, shift: Tensor, eps: float, ptr: Sequence[int]
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The same as ``segment_standardise``, which is its reference: rows, then means and variances of snapshots."""
     if not native.usable(x, scale, shift):
         return segment_standardise(x, scale, shift, eps, ptr)
-    found: tuple[Tensor, Tensor, Tensor]
-    found = _Standardise.apply(x, scale, shift, eps, _Chunks.of(tuple(ptr), CHUNK_ROWS))  # type: ignore[no-untyped-call]
+    chunks = _Chunks.of(tuple(ptr), CHUNK_ROWS)
+    out, means, variances, _ = _Standardise.apply(x, scale, shift, eps, chunks, None, None)  # type: ignore[no-untyped-call]
+    return out, means, variances
+
+
+def standardise_with(
+    others: Others, x: Tensor, scale: Tensor, shift: Tensor, eps: float, ptr: Sequence[int]
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The same by the moments of whole snapshots, of which others have rows, too; and a token. Only where kernels can
+    work; means and variances are in double precision."""
+    chunks = _Chunks.of(tuple(ptr), CHUNK_ROWS)
+    found: tuple[Tensor, Tensor, Tensor, Tensor]
+    found = _Standardise.apply(x, scale, shift, eps, chunks, others, others.here)  # type: ignore[no-untyped-call]
     return found
 
 
@@ -62,23 +87,33 @@ class _Chunks:
 
 class _Standardise(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, scale: Tensor, shift: Tensor, eps: float, chunks: _Chunks) -> Any:
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        scale: Tensor,
+        shift: Tensor,
+        eps: float,
+        chunks: _Chunks,
+        others: Others | None,
+        here: Tensor | None,
+    ) -> Any:
+        num_rows, summed = (chunks.num_rows, _alone) if others is None else (others.num_rows, others.sum)
         x, width = x.contiguous(), x.shape[1]
         means, squares = x.new_empty(2, len(chunks.which), width)
         chunks.run("chunk_moments", width, chunks.starts, x, means, squares)
-        some = chunks.num_rows.clamp(min=1)
-        mean = chunks.total(means.double() * chunks.rows_of) / some
+        some = num_rows.clamp(min=1)
+        mean = summed(chunks.total(means.double() * chunks.rows_of)) / some
         apart = means - mean[chunks.which]
-        spread = chunks.total(squares + chunks.rows_of * apart * apart)
+        spread = summed(chunks.total(squares + chunks.rows_of * apart * apart))
         inverse = (spread / some + eps).rsqrt()
-        variance = (spread / torch.where(chunks.num_rows == 0, 1, chunks.num_rows - 1)).to(x.dtype)
+        variance = (spread / torch.where(num_rows == 0, 1, num_rows - 1)).to(x.dtype)
         kept = mean.to(x.dtype)
         out, factor = empty(x, *x.shape), (inverse * scale).to(x.dtype)
         chunks.run("chunk_standardise", width, chunks.starts, chunks.which, x, kept, factor, shift.contiguous(), out)
-        ctx.chunks = chunks
+        ctx.chunks, ctx.some, ctx.summed = chunks, some, summed
         ctx.save_for_backward(x, kept, factor, inverse)
         ctx.mark_non_differentiable(kept, variance)
-        return out, kept, variance
+        return out, kept, variance, x.new_empty(0)
 
     @staticmethod
     @once_differentiable
@@ -88,9 +123,15 @@ class _Standardise(torch.autograd.Function):
         sums, products = x.new_empty(2, len(chunks.which), width)
         chunks.run("chunk_products", width, chunks.starts, chunks.which, x, mean, grad, sums, products)
         total, product = chunks.total(sums), chunks.total(products)
-        some = chunks.num_rows.clamp(min=1)
-        mean_grad, slope = (total / some).to(x.dtype), (product * inverse.square() / some).to(x.dtype)
+        all_of_it, all_products = ctx.summed(torch.stack([total, product]))
+        mean_grad = (all_of_it / ctx.some).to(x.dtype)
+        slope = (all_products * inverse.square() / ctx.some).to(x.dtype)
         d_x = empty(x, *x.shape)
         factors = (mean, factor, mean_grad, slope)
         chunks.run("chunk_standardise_backward", width, chunks.starts, chunks.which, x, *factors, grad, d_x)
-        return d_x, (product * inverse).sum(0).to(x.dtype), total.sum(0).to(x.dtype), None, None
+        d_scale, d_shift = (product * inverse).sum(0).to(x.dtype), total.sum(0).to(x.dtype)
+        return d_x, d_scale, d_shift, None, None, None, None
+
+
+def _alone(sums: Tensor) -> Tensor:
+    return sums

@@ -153,6 +153,10 @@ class Piece:
             self._matrices[norm] = Sparse.stacked([block], len(self.read), dtype=whole.dtype, device=whole.device)
         return self._matrices[norm]
 
+    def product(self, norm: Norm) -> Sparse:
+        """The same, for sparse products."""
+        return self.matrix(norm)
+
     def is_input(self, x: Tensor) -> bool:
         """Inputs are rows like others here."""
         del x

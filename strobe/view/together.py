@@ -9,10 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from strobe.comm.rows import summed
+from strobe.comm.rows import anchor, summed
+from strobe.ops import native
 from strobe.ops.csr import FloatArray, IntArray
 from strobe.ops.segments import highest, pick
-from strobe.ops.standardise import standardise
+from strobe.ops.standardise import Others, standardise, standardise_with
 from strobe.view.share import Share
 
 Proposal = tuple[FloatArray, IntArray, IntArray]
@@ -63,6 +64,11 @@ def standardised_together(
         told = torch.stack([torch.where(sizes > 0, each, 0) for each in (means, variances)])
         means, variances = share.comm.sum(told, kind="moments")
         return out, means, variances, []
+    if native.usable(x, scale, shift):
+        count = torch.from_numpy(share.num_cells)[:, None]
+        others = Others(lambda sums: share.comm.sum(sums, kind="moments"), count, anchor(x))
+        out, means, variances, token = standardise_with(others, x, scale, shift, eps, ptr)
+        return out, means, variances, [token]
     lengths = [b - a for a, b in pairwise(ptr)]
     count = torch.from_numpy(share.num_cells).to(x)[:, None]
     repeats = torch.tensor(lengths, device=x.device)
