@@ -2,15 +2,14 @@
 
 Windows of 8 snapshots slide by one; *full history* keeps all of every one of them, the trapezoid ever less of the older
 ones. All systems of a model have the same seed, optimiser (Adam), learning rate, number of steps and evaluation, which
-is exact: all snapshots, in order, with states carried through. Two ranks with a thread each unless something else is
-said.
+is exact: all snapshots, in order, with states carried through. One rank with two threads unless something else is said.
 
 - ``history``: every model on every graph. A *pass* is an epoch of training; evaluation does not count.
   ``time_vs_full`` and ``memory_vs_full`` are means over sets and models of ours for 1 of full history's. The error is
   that of the test snapshots, of the weights that were best in validation. *Recent-only* trains on two snapshots with
   fresh states; beside it, as samples, K = 2 with states of the step before, as ours has them, and batches of 8
   snapshots and hybrid batches (with the first model). Time to the same error: seconds until validation is within 2% of
-  what both come to. Rows: cells that all ranks compute in a step.
+  what both come to. Rows: cells that are computed in a step.
 - ``memory``: what a process on one rank takes beyond what it held with libraries and graph, at its peak within the
   first 11 steps, without what placing took; and the bytes of tensors.
 - ``shrinking``: seconds per pass of steps that renumber, by those of ours, less 1; one rank (benchmarks/

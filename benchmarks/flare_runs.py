@@ -1,6 +1,6 @@
 """Systems that train on one graph, each for as many steps as the others: how well, how fast, how much was computed.
 
-All systems of a model run one after the other in the same processes, a rank each with one thread.
+All systems of a model run one after the other in the same processes.
 """
 
 from __future__ import annotations
@@ -24,6 +24,10 @@ from strobe.presets import preset
 from strobe.schedule import InOrder
 from strobe.tasks import Task
 
+HIDDEN = 16
+THREADS = 2
+"""Of one rank alone; of several each has one."""
+
 WINDOW = 8
 """Snapshots of a step, for everybody: the paper's."""
 
@@ -31,7 +35,7 @@ OURS, FULL, RECENT, CUT, DBOS, DYNAHB = "flare", "full history", "recent-only", 
 _DRAWN = 20
 """Steps of an epoch of batches that are drawn."""
 
-_SCORES = 8
+_SCORES = 3
 """How often a run is scored, about."""
 
 
@@ -77,6 +81,8 @@ class Outcome:
     system: str
     test: float = 0.0
     best_epoch: int = 0
+    cells: int = 0
+    """That the first rank computed, in all steps."""
     course: Course = field(default_factory=Course)
     failed: str = ""
 
@@ -88,8 +94,8 @@ class Outcome:
 
     @property
     def rows(self) -> float:
-        """Cells that all ranks compute in a step, the mean."""
-        return self._of_ranks("cells") / max(self.course.steps, 1)
+        """Cells that the first rank computes in a step, the mean."""
+        return self.cells / max(self.course.steps, 1)
 
     def share(self, phase: str) -> float:
         """Of the ranks' seconds of training, those in a phase."""
@@ -99,9 +105,6 @@ class Outcome:
     @property
     def _mean_s(self) -> float:
         return self.course.seconds / max(len(self.course.lines), 1)
-
-    def _of_ranks(self, what: str) -> float:
-        return float(sum(rank.get(what, 0) for line in self.course.lines for rank in line.get("ranks", [])))
 
     def told(self) -> dict[str, Any]:
         """For the record."""
@@ -141,23 +144,60 @@ class Contest:
                 if comm.rank == 0:
                     tell(outcome)
 
-        run_ranks(work, ranks, threads=1, deadline_s=DEADLINE_S, on_event=lambda rank, outcome: heard(outcome))
+        run_ranks(
+            work,
+            ranks,
+            threads=THREADS if ranks == 1 else 1,
+            deadline_s=DEADLINE_S,
+            on_event=lambda rank, outcome: heard(outcome),
+        )
 
     def _one(self, system: str, comm: Comm) -> Outcome:
         epochs = epochs_of(system, self.epochs, self.snapshots)
-        how = {"epochs": epochs, "evaluate_every": max(1, epochs // _SCORES), "threads": 1, "patience": 0}
+        how = {"epochs": epochs, "evaluate_every": max(1, epochs // _SCORES), "patience": 0}
+        how["threads"] = THREADS if comm.num_ranks == 1 else 1
         given = Given(
-            self.graph, self.model, self.task, None, None, {**self.settings, **how}, None, plan_of(system), self.problem
+            self.graph,
+            self.model,
+            self.task,
+            {"hidden": HIDDEN},
+            None,
+            {**self.settings, **how},
+            None,
+            plan_of(system),
+            self.problem,
         )
         comm.ledger.clear()
+        counting = Counting(comm)
         try:
-            run = train_here(given, Place(), Progress(), comm)
+            with counting:
+                run = train_here(given, Place(), Progress(), comm)
         except CommError:
             raise
         except StrobeError as error:  # ranks raise it together
             return Outcome(system=system, failed=str(error).splitlines()[0])
         course = Course(points=list(_scores(run.history)), lines=run.history)
-        return Outcome(system=system, test=run.test["mse"], best_epoch=run.best_epoch, course=course)
+        return Outcome(
+            system=system, test=run.test["mse"], best_epoch=run.best_epoch, cells=counting.cells, course=course
+        )
+
+
+class Counting:
+    """Adds up the cells that a rank computes: one rank alone tells nobody of its ledger."""
+
+    def __init__(self, comm: Comm) -> None:
+        self._ledger, self._count, self.cells = comm.ledger, comm.ledger.count, 0
+
+    def __enter__(self) -> Counting:
+        def count(**what: int) -> None:
+            self.cells += what.get("cells", 0)
+            self._count(**what)
+
+        self._ledger.count = count  # type: ignore[method-assign]
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._ledger.count = self._count  # type: ignore[method-assign]
 
 
 def _scores(lines: Sequence[Mapping[str, Any]]) -> list[Point]:

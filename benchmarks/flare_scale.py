@@ -31,7 +31,7 @@ from strobe.graph.synthetic import Published
 from strobe.presets import preset
 from strobe.tasks import make_task
 
-BIG_MODEL = "mpnn-lstm"
+BIG_MODEL = "tgcn"
 BIG_OPTIONS = {"hidden": 16}
 BIG_STRETCH, BIG_PASSES = 16, 2
 """Training snapshots, the latest there are but for those that judge and test, and how often: early ones of a graph that

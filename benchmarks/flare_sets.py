@@ -23,8 +23,7 @@ SCALE = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A graph, and in words how it was cut. ``epochs``: of windows that slide, as many as about half a minute of full
-    history takes on two ranks."""
+    """A graph, and in words how it was cut. ``epochs``: of windows that slide, as few as two cores have time for."""
 
     name: str
     load: Callable[[], DynamicGraph]
@@ -45,43 +44,43 @@ CASES = (
         name="rust_git",
         load=lambda: strobe.load("rust_git", life=6)[-60:],
         said="the last 60 months, edges live 6 months",
-        epochs=6,
+        epochs=3,
     ),
     Case(
         name="as733",
         load=lambda: strobe.load("as733")[::7],
         said="by week",
-        epochs=12,
+        epochs=4,
     ),
     Case(
         name="sx_mathoverflow",
         load=lambda: strobe.load("sx-mathoverflow", life=12),
         said="by month, edges live 12 months",
-        epochs=16,
+        epochs=4,
     ),
     Case(
         name="enron_full_monthly",
         load=lambda: strobe.load("enron_full_monthly", life=6),
         said="by month, edges live 6 months",
-        epochs=24,
+        epochs=5,
     ),
     Case(
         name="soc-flickr",
         load=lambda: _shape("soc-flickr"),
         said="the shape at 5%",
-        epochs=3,
+        epochs=2,
     ),
     Case(
         name="rec-amazon",
         load=lambda: _shape("rec-amazon"),
         said="the shape at 5%",
-        epochs=3,
+        epochs=2,
     ),
     Case(
         name="soc-youtube",
         load=lambda: _shape("soc-youtube")[::2],
         said="the shape at 5%, every other snapshot",
-        epochs=3,
+        epochs=2,
     ),
 )
 

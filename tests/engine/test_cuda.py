@@ -9,10 +9,15 @@ import pytest
 import torch
 
 import strobe
+from strobe.batching import Trapezoid
+from strobe.exchange import Exchange, Halo, Stay
 from strobe.graph.synthetic import Social
 from strobe.models import MODELS, make_model
+from strobe.plan import Plan
+from strobe.schedule import RandomSplit
 from strobe.tasks import TASKS
 from strobe.view import Carry, Cells, View
+from tests.engine.test_sliding import Dealt
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU that torch can use")
 
@@ -50,3 +55,16 @@ def test_runs_train_and_resume_on_a_gpu(task: str, options: dict[str, Any], tmp_
     assert len(again.history) == 5
     on_cpu = strobe.train(graph, "tgcn", task, epochs=5, device="cpu", **options)
     assert again.test[run.problem.metric] == pytest.approx(on_cpu.test[run.problem.metric], rel=0.05)
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+@pytest.mark.parametrize("degrees", ["kept", "whole"])
+def test_sliding_windows_train_on_a_gpu_as_on_the_cpu(name: str, degrees: Any) -> None:
+    batching = Trapezoid(full=1, decayed=3, keep=0.3, degrees=degrees)
+    exchange = Exchange(structure=Halo(), time=Stay())
+    plan = Plan(placement=Dealt(), batching=batching, exchange=exchange, schedule=RandomSplit())
+    given: dict[str, Any] = {"epochs": 3, "precision": "float64", "optimiser": "sgd", "lr": 0.05, "plan": plan}
+    runs = [strobe.train(GRAPH, name, "regression", device=device, **given) for device in ("cuda", "cpu")]
+    on_gpu, on_cpu = ([line["loss"] for line in run.history] for run in runs)
+    assert on_gpu == pytest.approx(on_cpu, rel=1e-7)
+    assert runs[0].test == pytest.approx(runs[1].test, rel=1e-6)
