@@ -16,12 +16,12 @@ is exact: all snapshots, in order, with states carried through. One rank with tw
   flare_renumbered.py).
 - ``overlap``: what other snapshots computing meanwhile saves of the seconds in which ranks wait, on a link of 1 Gb/s
   (benchmarks/overlap_part.py).
-- ``shares``: of a run of MPNN-LSTM on two ranks with as many epochs as it took to its best validation, but at least 30:
+- ``shares``: of a run of MPNN-LSTM with as many epochs as it took to its best validation, but at least 30:
   placing nodes in chunks, and drawing their order. As samples: putting snapshots in that order.
 - ``peers``: MPNN-LSTM beside the public code of the paper on the same graph, one thread: the worse of 16 and 64
   columns.
-- ``ranks``: what training takes on each of 1, 2 and 4 ranks, the shape of soc-youtube at 5%.
-- ``youtube``: the same shape at 100%, two ranks, two passes over 16 snapshots before the last ones: the peak of both
+- ``ranks``: what training T-GCN takes on each of 1, 2 and 4 ranks, the shape of soc-youtube at 5%.
+- ``youtube``: the same shape and model at 100%, two ranks, two passes over 16 snapshots before the last ones: the peak of both
   ranks together, the seconds of a step, and how far the loss falls from the first pass to the second.
 
 ``--only PART`` measures one part and leaves the others in the record as they are. Figures of the paper are of other

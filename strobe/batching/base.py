@@ -52,7 +52,7 @@ class Batching(Strategy):
 
     @property
     def drawing(self) -> Drawing | None:
-        """How ranks draw batches of their own while training goes on; None: an epoch has the same ones always."""
+        """How ranks draw batches of their own while training goes on; None: they are known before it."""
         return None
 
     @property

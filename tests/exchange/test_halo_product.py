@@ -47,6 +47,8 @@ def drawn_matrix(seed: int, rows: int, cols: int, *, weighted: bool = True) -> D
 def test_a_matrix_is_cut_into_what_is_own_and_what_is_far(own: int, far: int, weighted: bool, seed: int) -> None:
     dense = drawn_matrix(seed, own, own + far, weighted=weighted)
     cut = split_columns(sparse(dense, weighted=weighted), own, symmetric=False)
+    assert isinstance(cut.own, Sparse)
+    assert isinstance(cut.far, Sparse)
     whole = torch.from_numpy(dense)
     assert torch.equal(dense_of(cut.own), whole[:, :own])
     assert cut.rows.tolist() == [row for row in range(own) if dense[row, own:].any()], "only rows that read others"

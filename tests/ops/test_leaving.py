@@ -48,7 +48,7 @@ def run(kind: str, x: Tensor, over: Sequences) -> tuple[Tensor, list[Tensor]]:
     if kind == "gru":
         out, last = gru(x, states[0], over, *weights)
         return out, [last]
-    layers = [lstm_weights(*weights[:2], weights[2]), lstm_weights(*weights[3:5], weights[5])]
+    layers = [lstm_weights(a, b, c) for a, b, c in (weights[:3], weights[3:])]
     out, ended = lstm_stack([x], [(states[0], states[1]), (states[2], states[3])], over, layers)
     return out, [each for pair in ended for each in pair]
 
