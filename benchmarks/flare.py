@@ -21,8 +21,8 @@ is exact: all snapshots, in order, with states carried through. One rank with tw
 - ``peers``: MPNN-LSTM beside the public code of the paper on the same graph, one thread: the worse of 16 and 64
   columns.
 - ``ranks``: what training T-GCN takes on each of 1, 2 and 4 ranks, the shape of soc-youtube at 5%.
-- ``youtube``: the same shape and model at 100%, two ranks, two passes over 16 snapshots before the last ones: the peak of both
-  ranks together, the seconds of a step, and how far the loss falls from the first pass to the second.
+- ``youtube``: the same shape and model at 100%, two ranks, two passes over 16 snapshots before the last ones: the peak
+  of both ranks together, the seconds of a step, and how far the loss falls from the first pass to the second.
 
 ``--only PART`` measures one part and leaves the others in the record as they are. Figures of the paper are of other
 machines and graphs.

@@ -35,7 +35,7 @@ def check(row_ptr: IntArray, col: IntArray, weight: FloatArray | None) -> None:
         wanted = normalise("gcn", row_ptr, col, weight)
     found = gcn(row_ptr, col, weight)
     for each, expected in zip(found, wanted, strict=True):
-        np.testing.assert_array_equal(each, expected)  # type: ignore[arg-type]
+        np.testing.assert_array_equal(each, expected)
     values, others = found[2], wanted[2]
     assert values is not None
     assert others is not None
