@@ -57,7 +57,7 @@ def test_an_exchange_is_both_its_choices() -> None:
 
 
 def test_an_exchange_needs_what_either_choice_needs() -> None:
-    assert (BOTH.needs, BOTH.gives) == ((), ())
+    assert (BOTH.needs, BOTH.gives) == ((), ("fresh rows",))
     nothing = Exchange(structure=Nothing(), time=Stay())
     assert [need.fact for need in nothing.needs] == ["whole snapshots", "whole sequences"]
     assert [need.fact for need in Exchange(structure=Nothing(), time=Relay()).needs] == ["whole snapshots"]

@@ -48,12 +48,13 @@ def test_small_results_and_other_kinds_are_torchs_own() -> None:
 
 def test_a_block_serves_only_what_is_about_its_size() -> None:
     pool = Pool()
-    block = pool.take(1000)
+    large, block = pool.take(2000), pool.take(1000)  # while much is in use, what is idle may stay
     pool.give_back(block)
     assert pool.take(400) is not block
     assert pool.take(900) is block
     pool.give_back(block)
     assert pool.take(1001) is not block
+    pool.give_back(large)
 
 
 def test_smaller_blocks_make_room_for_larger_ones() -> None:
