@@ -21,8 +21,6 @@ from strobe.graph import DynamicGraph
 MODELS = ("tgcn", "mpnn-lstm", "evolvegcn-o")
 LR = 0.01
 RANKS = 1
-ONE_MODEL = SHAPES[:2]
-"""Sets that are so large that there is time for the first model only."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +68,7 @@ def history(record: Record, quick: bool) -> None:
         with opened(case, record) as given:
             if given is None:
                 continue
-            for model in MODELS[: 1 if quick or case in ONE_MODEL else None]:
+            for model in MODELS[: 1 if quick else None]:
                 first = (DBOS, DYNAHB) if model == MODELS[0] and case not in SHAPES and not quick else ()
                 found[f"{case.name}/{model}"] = contest(given, model, (OURS, FULL, RECENT, CUT, *first))
     record.samples["history"] = {key: told(outcomes) for key, outcomes in found.items()}

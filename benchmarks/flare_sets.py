@@ -23,7 +23,7 @@ SCALE = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A graph, and in words how it was cut. ``epochs``: of windows that slide, as few as two cores have time for."""
+    """A graph, and in words how it was cut. ``epochs``: of windows that slide, as many as there is time for."""
 
     name: str
     load: Callable[[], DynamicGraph]
@@ -44,25 +44,25 @@ CASES = (
         name="rust_git",
         load=lambda: strobe.load("rust_git", life=6)[-60:],
         said="the last 60 months, edges live 6 months",
-        epochs=3,
+        epochs=6,
     ),
     Case(
         name="as733",
         load=lambda: strobe.load("as733")[::7],
         said="by week",
-        epochs=4,
+        epochs=12,
     ),
     Case(
         name="sx_mathoverflow",
         load=lambda: strobe.load("sx-mathoverflow", life=12),
         said="by month, edges live 12 months",
-        epochs=4,
+        epochs=10,
     ),
     Case(
         name="enron_full_monthly",
         load=lambda: strobe.load("enron_full_monthly", life=6),
         said="by month, edges live 6 months",
-        epochs=5,
+        epochs=12,
     ),
     Case(
         name="soc-flickr",
@@ -80,7 +80,7 @@ CASES = (
         name="soc-youtube",
         load=lambda: _shape("soc-youtube")[::2],
         said="the shape at 5%, every other snapshot",
-        epochs=2,
+        epochs=3,
     ),
 )
 
