@@ -74,6 +74,7 @@ def chosen() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="the same on less work, within 50 seconds")
     parser.add_argument("--json", type=Path, help="where the record goes")
     parser.add_argument("--only", choices=list(PARTS), help="one part; others stay as they were in the record")
+    parser.add_argument("--at-a-time", type=int, default=1, help="contests of the history, each with two threads")
     parser.add_argument("--youtube", help="the shape of soc-youtube at 100%% on disk; without it, it is made")
     parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -111,6 +112,8 @@ def measure(record: Record, part: str, said: argparse.Namespace) -> None:
     try:
         if part == "youtube":
             youtube(record, said.quick, said.youtube)
+        elif part == "history":
+            history(record, said.quick, said.at_a_time)
         else:
             PARTS[part](record, said.quick)
     except (CalledProcessError, RankError) as error:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import statistics
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,18 +62,26 @@ def opened(case: Case, record: Record) -> Iterator[Given | None]:
         yield Given(case, graph, str(Path(folder) / "graph"), problem.state(), len(train))
 
 
-def history(record: Record, quick: bool) -> None:
-    """Every model on every graph."""
-    found: dict[str, dict[str, Outcome]] = {}
-    for case in (QUICK,) if quick else CASES:
-        with opened(case, record) as given:
-            if given is None:
-                continue
-            for model in MODELS[: 1 if quick else None]:
-                first = (DBOS, DYNAHB) if model == MODELS[0] and case not in SHAPES and not quick else ()
-                found[f"{case.name}/{model}"] = contest(given, model, (OURS, FULL, RECENT, CUT, *first))
+def history(record: Record, quick: bool, at_a_time: int = 1) -> None:
+    """Every model on every graph, so many contests at a time."""
+
+    def held(contested: tuple[Given, str]) -> tuple[str, dict[str, Outcome]]:
+        given, model = contested
+        others = (DBOS, DYNAHB) if model == MODELS[0] and given.case not in (*SHAPES, QUICK) else ()
+        return f"{given.case.name}/{model}", contest(given, model, (OURS, FULL, RECENT, CUT, *others))
+
+    with ExitStack() as stack, ThreadPoolExecutor(at_a_time) as pool:
+        givens = [stack.enter_context(opened(case, record)) for case in ((QUICK,) if quick else CASES)]
+        models = MODELS[: 1 if quick else None]
+        found = dict(pool.map(held, [(given, model) for given in givens if given for model in models]))
     record.samples["history"] = {key: told(outcomes) for key, outcomes in found.items()}
-    record.samples["settings"] = {"lr": LR, "hidden": HIDDEN, "ranks": RANKS, "plan": plan_of(OURS).to_json()}
+    record.samples["settings"] = {
+        "lr": LR,
+        "hidden": HIDDEN,
+        "ranks": RANKS,
+        "at_a_time": at_a_time,
+        "plan": plan_of(OURS).to_json(),
+    }
     show(found)
     figures(record, found)
 

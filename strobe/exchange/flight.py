@@ -19,8 +19,6 @@ from strobe.comm.rows import anchor
 from strobe.exchange.delivery import Delivery
 from strobe.exchange.halo_product import HaloMatrix
 from strobe.exchange.overlap_seconds import Seconds
-from strobe.ops.picked import add_rows
-from strobe.ops.sparse import multiply
 
 
 class Waiting:
@@ -121,20 +119,14 @@ class _ArriveInProduct(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, flight: Flight, matrix: HaloMatrix, here: Tensor, x: Tensor) -> Any:
         ctx.flight, ctx.matrix = flight, matrix
-        out = multiply(matrix.own, x)
-        arrived = flight.arrived()
-        if len(arrived):
-            add_rows(out, matrix.rows, multiply(matrix.far, arrived))
-        return out, x.new_empty(0)
+        return matrix.times(x, flight.arrived), x.new_empty(0)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> Any:
         matrix, gradient = ctx.matrix, grads[0].contiguous()
-        far = gradient[:0]
-        if matrix.far.num_cols:
-            far = multiply(matrix.far.transposed, gradient.index_select(0, matrix.rows))
-        return None, None, None, ctx.flight.send_back(far, lambda: multiply(matrix.own.transposed, gradient))
+        far = matrix.far_gradient(gradient)
+        return None, None, None, ctx.flight.send_back(far, lambda: matrix.own_gradient(gradient))
 
 
 class _Arrive(torch.autograd.Function):

@@ -5,6 +5,7 @@ The same as pulling all rows first and multiplying then, without a copy of the o
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +28,24 @@ class HaloMatrix:
     own: Sparse | Corners
     far: Sparse | Corners
     rows: Tensor
+
+    def times(self, x: Tensor, arrive: Callable[[], Tensor]) -> Tensor:
+        """The product with own rows, then with those of others, which are waited for in between."""
+        out = multiply(self.own, x)
+        arrived = arrive()
+        if len(arrived):
+            add_rows(out, self.rows, multiply(self.far, arrived))
+        return out
+
+    def far_gradient(self, gradient: Tensor) -> Tensor:
+        """The gradient of others' rows, from that of the product."""
+        if not self.far.num_cols:
+            return gradient[:0]
+        return multiply(self.far.transposed, gradient.index_select(0, self.rows))
+
+    def own_gradient(self, gradient: Tensor) -> Tensor:
+        """The gradient of own rows, without what others say about them."""
+        return multiply(self.own.transposed, gradient)
 
 
 def split_columns(matrix: Sparse, num_own: int, *, symmetric: bool) -> HaloMatrix:
@@ -57,22 +76,14 @@ class _HaloProduct(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, delivery: Delivery, matrix: HaloMatrix, here: Tensor, x: Tensor) -> Any:
         ctx.delivery, ctx.matrix = delivery, matrix
-        arrive = delivery.send(x)
-        out = multiply(matrix.own, x)
-        arrived = arrive()
-        if len(arrived):
-            add_rows(out, matrix.rows, multiply(matrix.far, arrived))
-        return out, x.new_empty(0)
+        return matrix.times(x, delivery.send(x)), x.new_empty(0)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> Any:
         matrix, gradient = ctx.matrix, grads[0].contiguous()
-        far = gradient[:0]
-        if matrix.far.num_cols:
-            far = multiply(matrix.far.transposed, gradient.index_select(0, matrix.rows))
-        come_back = ctx.delivery.send_back(far)
-        total = multiply(matrix.own.transposed, gradient)
+        come_back = ctx.delivery.send_back(matrix.far_gradient(gradient))
+        total = matrix.own_gradient(gradient)
         come_back(total)
         return None, None, None, total
 

@@ -61,10 +61,6 @@ class Corner:
         return self.matrix.symmetric and self.num_rows == self.num_cols and self.reads is self.gives
 
     @property
-    def num_entries(self) -> int:
-        return int((self.ends - self.matrix.row_ptr[: self.num_rows]).sum())
-
-    @property
     def parts(self) -> list[tuple[int, int]]:
         """Ranges of rows for threads to share."""
         cut = [(first, min(last, self.num_rows)) for first, last in self.matrix.parts if first < self.num_rows]

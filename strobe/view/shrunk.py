@@ -84,10 +84,6 @@ class ShrunkShare(Share):
     def num_cells(self) -> IntArray:
         return np.array([block.ordered.everyone(block.kept) for block in self.blocks], np.int64)
 
-    @property
-    def has_whole_snapshots(self) -> bool:
-        return False
-
     def neighbours(self, reads: Reads) -> Neighbours:
         arounds = [block.ordered.around(reads) for block in self.blocks]
         kept = [block.kept for block in self.blocks]
