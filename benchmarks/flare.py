@@ -2,16 +2,17 @@
 
 Windows of 8 snapshots slide by one; *full history* keeps all of every one of them, the trapezoid ever less of the older
 ones. All systems of a model have the same seed, optimiser (Adam), learning rate, number of steps and evaluation, which
-is exact: all snapshots, in order, with states carried through. One rank with two threads unless something else is said.
+is exact: all snapshots, in order, with states carried through. One rank with one thread unless something else is said.
 
-- ``history``: every model on every graph. A *pass* is an epoch of training; evaluation does not count.
-  ``time_vs_full`` and ``memory_vs_full`` are means over sets and models of ours for 1 of full history's. The error is
-  that of the test snapshots, of the weights that were best in validation. *Recent-only* trains on two snapshots with
-  fresh states; beside it, as samples, K = 2 with states of the step before, as ours has them, and batches of 8
-  snapshots and hybrid batches (with the first model). Time to the same error: seconds until validation is within 2% of
-  what both come to. Rows: cells that are computed in a step.
-- ``memory``: what a process on one rank takes beyond what it held with libraries and graph, at its peak within the
-  first 11 steps, without what placing took; and the bytes of tensors.
+- ``history``: every model on every graph, with 16 columns. The error is that of the test snapshots, of the weights that
+  were best in validation, the mean of some seeds. *Recent-only* trains on two snapshots with fresh states; beside it,
+  as samples, K = 2 with states of the step before, as ours has them, and batches of 8 snapshots and hybrid batches (on
+  shapes with the first model alone). Time to the same error: seconds until validation is within 2% of what both come
+  to. Rows: cells that are computed in a step.
+- ``passes``: seconds of an epoch of training, without evaluation, with 64 columns (benchmarks/flare_passes.py).
+  ``time_vs_full`` and ``memory_vs_full`` are means over sets and models of ours for 1 of full history's.
+- ``memory``: with 64 columns, what a process on one rank takes beyond what it held with libraries and graph, at its
+  peak within the first 11 steps, without what placing took; and the bytes of tensors.
 - ``shrinking``: seconds per pass of steps that renumber, by those of ours, less 1; one rank (benchmarks/
   flare_renumbered.py).
 - ``overlap``: what other snapshots computing meanwhile saves of the seconds in which ranks wait, on a link of 1 Gb/s
@@ -42,9 +43,10 @@ from typing import Any
 from benchmarks import flare_scale
 from benchmarks.flare_history import LR, MODELS, RANKS, history, opened
 from benchmarks.flare_memory import side_by_side, weighed
+from benchmarks.flare_passes import passes, timed
 from benchmarks.flare_renumbered import compare
 from benchmarks.flare_runs import FULL, OURS, plan_of
-from benchmarks.flare_sets import CASES, QUICK, SHAPES, named
+from benchmarks.flare_sets import CASES, QUICK, SHAPES, Case, named
 from benchmarks.record import RESULTS, Record, child, table, tell
 from strobe.batching.decay import survival
 from strobe.comm import RankError
@@ -74,7 +76,9 @@ def chosen() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="the same on less work, within 50 seconds")
     parser.add_argument("--json", type=Path, help="where the record goes")
     parser.add_argument("--only", choices=list(PARTS), help="one part; others stay as they were in the record")
-    parser.add_argument("--at-a-time", type=int, default=1, help="contests of the history, each with two threads")
+    sets = ",".join(case.name for case in CASES)
+    parser.add_argument("--sets", default=sets, help=f"of histories and passes; the others stay: {sets}")
+    parser.add_argument("--at-a-time", type=int, default=1, help="runs of histories and passes, each with one thread")
     parser.add_argument("--youtube", help="the shape of soc-youtube at 100%% on disk; without it, it is made")
     parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -110,12 +114,7 @@ def measure(record: Record, part: str, said: argparse.Namespace) -> None:
         record.figures.pop(figure, None)
         record.missing.pop(figure, None)
     try:
-        if part == "youtube":
-            youtube(record, said.quick, said.youtube)
-        elif part == "history":
-            history(record, said.quick, said.at_a_time)
-        else:
-            PARTS[part](record, said.quick)
+        PARTS[part](record, said)
     except (CalledProcessError, RankError) as error:
         record.missing |= {name: str(error).splitlines()[0] for name in FIGURES[part] if name not in record.figures}
 
@@ -135,6 +134,9 @@ def as_child(part: str, *given: str) -> None:
     elif part == "shrinking":
         path, case, model, rounds, epochs = given
         tell(**compare(open_graph(path), named(case).task, model, plan_of(OURS), int(rounds), int(epochs)))
+    elif part == "passes":
+        path, case, model, system = given
+        tell(seconds=timed(path, named(case).task, model, system))
     elif part == "peers":
         tell(**flare_scale.beside_peer(int(given[0]), int(given[1])))
 
@@ -295,26 +297,33 @@ def youtube(record: Record, quick: bool, path: str | None = None) -> None:
     print(f"losses of passes {first:.3f}, {last:.3f}; {found['full_step_s']:.1f} s a step; GiB of ranks: {peaks}")
 
 
-PARTS: dict[str, Callable[[Record, bool], None]] = {
-    "history": history,
-    "memory": memories,
-    "shrinking": shrinking,
-    "overlap": overlap,
-    "shares": shares,
-    "peers": peers,
-    "ranks": ranks,
-    "youtube": youtube,
+def sets(said: argparse.Namespace) -> list[Case]:
+    """The graphs of histories and passes."""
+    return [QUICK] if said.quick else [named(name) for name in said.sets.split(",")]
+
+
+PARTS: dict[str, Callable[[Record, argparse.Namespace], None]] = {
+    "history": lambda record, said: history(record, sets(said), said.at_a_time),
+    "passes": lambda record, said: passes(record, sets(said), said.at_a_time),
+    "memory": lambda record, said: memories(record, said.quick),
+    "shrinking": lambda record, said: shrinking(record, said.quick),
+    "overlap": lambda record, said: overlap(record, said.quick),
+    "shares": lambda record, said: shares(record, said.quick),
+    "peers": lambda record, said: peers(record, said.quick),
+    "ranks": lambda record, said: ranks(record, said.quick),
+    "youtube": lambda record, said: youtube(record, said.quick, said.youtube),
 }
 
 FIGURES: dict[str, tuple[str, ...]] = {
     "history": (
-        "time_vs_full",
         "rows_vs_full",
         "mse_vs_full_worst",
+        "mse_vs_full_mean",
         "mse_vs_recent_only_best",
         "mse_vs_inherited_best",
         "sooner_than_full",
     ),
+    "passes": ("time_vs_full", "time_vs_full_worst"),
     "memory": ("memory_vs_full", "tensors_vs_full"),
     "shrinking": ("shrink_gain",),
     "overlap": ("overlap_gain",),

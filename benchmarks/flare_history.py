@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import statistics
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ from benchmarks.dynahb import WITHIN
 from benchmarks.flare_runs import CUT, DBOS, DYNAHB, FULL, HIDDEN, OURS, RECENT, Contest, Outcome, plan_of
 from benchmarks.flare_sets import CASES, QUICK, SHAPES, Case
 from benchmarks.record import Record, table
-from strobe.comm import RankError
 from strobe.errors import StrobeError
 from strobe.graph import DynamicGraph
 
@@ -33,6 +32,7 @@ class Given:
     path: str
     state: dict[str, Any]
     snapshots: int
+    cells: int
 
 
 @contextmanager
@@ -59,61 +59,67 @@ def opened(case: Case, record: Record) -> Iterator[Given | None]:
     print(f"{case.name} ({case.said}): {int(graph.cell_ptr[train.stop]):,} cells train", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         graph.save(Path(folder) / "graph")
-        yield Given(case, graph, str(Path(folder) / "graph"), problem.state(), len(train))
+        yield Given(
+            case, graph, str(Path(folder) / "graph"), problem.state(), len(train), int(graph.cell_ptr[train.stop])
+        )
 
 
-def history(record: Record, quick: bool, at_a_time: int = 1) -> None:
-    """Every model on every graph, so many contests at a time."""
-
-    def held(contested: tuple[Given, str]) -> tuple[str, dict[str, Outcome]]:
-        given, model = contested
-        others = (DBOS, DYNAHB) if model == MODELS[0] and given.case not in (*SHAPES, QUICK) else ()
-        return f"{given.case.name}/{model}", contest(given, model, (OURS, FULL, RECENT, CUT, *others))
-
+def history(record: Record, cases: Sequence[Case], at_a_time: int = 1) -> None:
+    """Every model on every graph, so many runs at a time; those that take longest first. What the record has of other
+    graphs stays."""
+    runs: list[tuple[Given, str, str, int]] = []
+    quick = QUICK in cases
     with ExitStack() as stack, ThreadPoolExecutor(at_a_time) as pool:
-        givens = [stack.enter_context(opened(case, record)) for case in ((QUICK,) if quick else CASES)]
-        models = MODELS[: 1 if quick else None]
-        found = dict(pool.map(held, [(given, model) for given in givens if given for model in models]))
-    record.samples["history"] = {key: told(outcomes) for key, outcomes in found.items()}
+        for given in filter(None, [stack.enter_context(opened(case, record)) for case in cases]):
+            for model in MODELS[: 1 if quick else None]:
+                others = (DBOS, DYNAHB) if given.case not in SHAPES or model == MODELS[0] else ()
+                systems = (OURS, FULL, RECENT, CUT, *(() if quick else others))
+                runs += [(given, model, name, seed) for name in systems for seed in range(given.case.seeds)]
+        runs.sort(key=lambda run: (-run[0].cells * run[0].case.epochs, run[2] != FULL))
+        calls = [pool.submit(trained, *run) for run in runs]
+        outcomes = [call.result() for call in calls]
+    found: dict[str, dict[str, Outcome]] = {}
+    for case in cases:  # in their order
+        for model in MODELS:
+            mine = [k for k, run in enumerate(runs) if run[0].case is case and run[1] == model]
+            for name in dict.fromkeys(runs[k][2] for k in mine):
+                each = [outcomes[k] for k in mine if runs[k][2] == name]
+                found.setdefault(f"{case.name}/{model}", {})[name] = together(each)
+    record.samples["history"] = record.samples.get("history", {}) | {key: told(each) for key, each in found.items()}
     record.samples["settings"] = {
         "lr": LR,
         "hidden": HIDDEN,
         "ranks": RANKS,
         "at_a_time": at_a_time,
+        "epochs": {case.name: case.epochs for case in CASES},
+        "seeds": {case.name: case.seeds for case in CASES},
         "plan": plan_of(OURS).to_json(),
     }
     show(found)
-    figures(record, found)
+    figures(record)
 
 
-def contest(given: Given, model: str, systems: tuple[str, ...]) -> dict[str, Outcome]:
-    """How some systems end; those after one that ends all ranks are given none."""
-    heard: dict[str, Outcome] = {}
-
-    def on_outcome(outcome: Outcome) -> None:
-        heard[outcome.system] = outcome
-        said = (
-            outcome.failed or f"test {outcome.test:.4f}, {outcome.pass_s:.2f} s a pass, {outcome.rows:,.0f} rows a step"
-        )
-        print(f"  {given.case.name}/{model}, {outcome.system}: {said}", flush=True)
-
-    runs = Contest(
+def trained(given: Given, model: str, system: str, seed: int) -> Outcome:
+    """How a run of a system ends."""
+    outcome = Contest(
         graph=given.path,
         task=given.case.task,
         model=model,
         epochs=given.case.epochs,
         snapshots=given.snapshots,
         problem=given.state,
-        settings={"lr": LR},
-    )
-    try:
-        runs.run(systems, RANKS, on_outcome)
-    except RankError as error:
-        print(f"  {given.case.name}/{model}: {error}", flush=True)
-        heard |= {
-            name: Outcome(system=name, failed=str(error).splitlines()[0]) for name in systems if name not in heard
-        }
-    return heard
+        settings={"lr": LR, "seed": seed},
+    ).run(system)
+    said = outcome.failed or f"test {outcome.test:.4f}, {outcome.pass_s:.2f} s a pass, {outcome.rows:,.0f} rows a step"
+    print(f"  {given.case.name}/{model}, {outcome.system}, seed {seed}: {said}", flush=True)
+    return outcome
+
+
+def together(outcomes: list[Outcome]) -> Outcome:
+    """The same run with several seeds: the mean of errors, and the first one's course."""
+    failed = [outcome for outcome in outcomes if outcome.failed]
+    tests = tuple(outcome.test for outcome in outcomes)
+    return failed[0] if failed else replace(outcomes[0], test=statistics.mean(tests), tests=tests)
 
 
 def sooner(ours: Outcome, other: Outcome) -> float | None:
@@ -148,22 +154,26 @@ def show(found: dict[str, dict[str, Outcome]]) -> None:
     table(["mse, s, rows", *names], rows)
 
 
-def figures(record: Record, found: dict[str, dict[str, Outcome]]) -> None:
-    """The figures of contests that came to their end."""
-    whole = {k: each for k, each in found.items() if not any(each[name].failed for name in (OURS, FULL, RECENT, CUT))}
-    if not whole:
-        record.missing["time_vs_full"] = record.missing["mse_vs_full_worst"] = "no run came to its end"
+def figures(record: Record) -> None:
+    """The figures of all runs in the record that came to their end."""
+    found = {
+        key: {name: each[name]["ours_for_1"] for name in (FULL, RECENT, CUT)}
+        for key, each in record.samples["history"].items()
+        if all("ours_for_1" in each.get(name, {}) for name in (FULL, RECENT, CUT))
+    }
+    if not found:
+        record.missing["mse_vs_full_worst"] = "no run came to its end"
         return
 
-    def put(name: str, ratios: dict[str, float], pick: Callable[[list[float]], float]) -> None:
-        values = list(ratios.values())
-        record.samples[name] = {"min": min(values), "max": max(values), "mean": statistics.mean(values), "all": ratios}
-        record.figures[name] = pick(values)
+    def put(figure: str, name: str, kind: str, pick: Callable[[list[float]], float]) -> None:
+        ratios = {key: each[name][kind] for key, each in found.items() if each[name][kind]}
+        values = list(ratios.values()) or [0.0]
+        record.samples[figure] = {"min": min(values), "max": max(values), "mean": statistics.mean(values)}
+        record.figures[figure] = pick(values)
 
-    put("time_vs_full", {k: each[OURS].pass_s / each[FULL].pass_s for k, each in whole.items()}, statistics.mean)
-    put("rows_vs_full", {k: each[OURS].rows / each[FULL].rows for k, each in whole.items()}, statistics.mean)
-    put("mse_vs_full_worst", {k: each[OURS].test / each[FULL].test for k, each in whole.items()}, max)
-    put("mse_vs_recent_only_best", {k: each[OURS].test / each[RECENT].test for k, each in whole.items()}, min)
-    put("mse_vs_inherited_best", {k: each[OURS].test / each[CUT].test for k, each in whole.items()}, min)
-    times = {k: sooner(each[OURS], each[FULL]) for k, each in whole.items()}
-    put("sooner_than_full", {k: value for k, value in times.items() if value} or {"none": 0.0}, statistics.mean)
+    put("rows_vs_full", FULL, "rows", statistics.mean)
+    put("mse_vs_full_worst", FULL, "mse", max)
+    put("mse_vs_full_mean", FULL, "mse", statistics.mean)
+    put("mse_vs_recent_only_best", RECENT, "mse", min)
+    put("mse_vs_inherited_best", CUT, "mse", min)
+    put("sooner_than_full", FULL, "sooner", statistics.mean)

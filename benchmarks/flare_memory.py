@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.flare_runs import WINDOW
+from benchmarks.flare_runs import WIDE, WINDOW
 from benchmarks.record import child, memory
 from benchmarks.time_to_loss import EnoughError
 from strobe.comm import Alone, Comm
@@ -80,13 +80,14 @@ def weighed(
     graph: str, task: Task, model: str, plan: Plan, comm: Comm | None = None, *, count: bool = True, **settings: Any
 ) -> dict[str, int]:
     """Bytes that training takes in this process: of the process, and of tensors."""
+    wide = {"hidden": WIDE}
     how = {"epochs": 1, "evaluate_every": 2, "threads": 1, "patience": 0, **settings}
     mine = Alone() if comm is None else comm
     tiny = Social(nodes=200, snapshots=12, edges=400).write()
-    train_here(Given(tiny, model, task, None, None, how, None, plan), Place(), Progress(), mine)  # imports everything
+    train_here(Given(tiny, model, task, wide, None, how, None, plan), Place(), Progress(), mine)  # imports everything
     opened = open_graph(graph)
     read_all(opened)
-    given = Given(opened, model, task, None, None, how, None, plan)
+    given = Given(opened, model, task, wide, None, how, None, plan)
     scales, tensors = Scales(STEPS), Tensors(STEPS)
     for watch in (scales, tensors) if count else (scales,):
         with suppress(EnoughError):

@@ -23,12 +23,14 @@ SCALE = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A graph, and in words how it was cut. ``epochs``: of windows that slide, as many as there is time for."""
+    """A graph, and in words how it was cut. ``epochs``: of windows that slide, as many as there is time for, each with
+    so many ``seeds``."""
 
     name: str
     load: Callable[[], DynamicGraph]
     said: str
     epochs: int
+    seeds: int = 1
 
     @property
     def task(self) -> Task:
@@ -44,43 +46,47 @@ CASES = (
         name="rust_git",
         load=lambda: strobe.load("rust_git", life=6)[-60:],
         said="the last 60 months, edges live 6 months",
-        epochs=6,
+        epochs=16,
+        seeds=2,
     ),
     Case(
         name="as733",
         load=lambda: strobe.load("as733")[::7],
         said="by week",
-        epochs=12,
+        epochs=40,
+        seeds=2,
     ),
     Case(
         name="sx_mathoverflow",
         load=lambda: strobe.load("sx-mathoverflow", life=12),
         said="by month, edges live 12 months",
-        epochs=10,
+        epochs=30,
+        seeds=2,
     ),
     Case(
         name="enron_full_monthly",
         load=lambda: strobe.load("enron_full_monthly", life=6),
         said="by month, edges live 6 months",
-        epochs=12,
+        epochs=40,
+        seeds=2,
     ),
     Case(
         name="soc-flickr",
         load=lambda: _shape("soc-flickr"),
         said="the shape at 5%",
-        epochs=2,
+        epochs=8,
     ),
     Case(
         name="rec-amazon",
         load=lambda: _shape("rec-amazon"),
         said="the shape at 5%",
-        epochs=2,
+        epochs=8,
     ),
     Case(
         name="soc-youtube",
         load=lambda: _shape("soc-youtube")[::2],
         said="the shape at 5%, every other snapshot",
-        epochs=3,
+        epochs=12,
     ),
 )
 

@@ -10,9 +10,11 @@ FIGURES = {
     "memory_vs_full": "memory of a process that trains, for 1 of full history's, mean",
     "tensors_vs_full": "bytes of tensors, for 1 of full history's, mean",
     "time_vs_full": "seconds of a pass, for 1 of full history's, mean",
+    "time_vs_full_worst": "the same, highest",
     "rows_vs_full": "cells computed, for 1 of full history's, mean",
     "sooner_than_full": "as soon as full history at the same error, times, mean",
     "mse_vs_full_worst": "test error for 1 of full history's, highest",
+    "mse_vs_full_mean": "the same, mean",
     "mse_vs_recent_only_best": "test error for 1 of recent-only's, lowest",
     "mse_vs_inherited_best": "test error for 1 of K = 2 with inherited states, lowest",
     "shrink_gain": "what renumbering in every step takes more, mean",
@@ -57,6 +59,7 @@ def errors(record: dict[str, Any]) -> list[str]:
 def savings(record: dict[str, Any]) -> list[str]:
     """Seconds, rows and memory of ours and of full history."""
     memory = record["samples"].get("memory", {}).get("measured", {})
+    seconds = record["samples"].get("passes", {}).get("for_1", {})
     rows = []
     for key, found in record["samples"]["history"].items():
         if "ours_for_1" not in found[FULL]:
@@ -66,7 +69,7 @@ def savings(record: dict[str, Any]) -> list[str]:
         weighed = [memory.get(key, {}).get(name, {}).get("added_bytes") for name in (OURS, FULL)]
         megabytes = " | ".join("–" if each is None else f"{each / 2**20:,.0f}" for each in weighed)
         rows.append(
-            f"| {' | '.join(key.split('/'))} | {beside['rows']:.2f} | {beside['pass']:.2f} | {sooner} "
+            f"| {' | '.join(key.split('/'))} | {beside['rows']:.2f} | {_ratio(seconds.get(key), 1.0)} | {sooner} "
             f"| {megabytes} | {_ratio(*weighed)} |"
         )
     head = (

@@ -95,16 +95,24 @@ def shared(share: Share, found: dict[int, Examples], targets: Mask | None) -> As
     first = np.concatenate(([0], np.cumsum([len(own) for own in share.own])))
     kept = []
     for k, examples in found.items():
+        if examples.rows is None and targets is None:  # one of every cell: the rank's are where it has its cells
+            places = np.arange(first[k], first[k + 1])
+            kept.append((share.own[k], _chosen(examples, share.own[k], (places,))))
+            continue
         owners = share.owners[k]
-        at = owners[whole[k][0]] == share.comm.rank
+        mine = owners[whole[k][0]] == share.comm.rank
         if targets is not None:
-            at &= targets[share.graph[share.owners.times[k]].nodes[whole[k][0]]]
-        at = np.flatnonzero(at)
+            mine &= targets[share.graph[share.owners.times[k]].nodes[whole[k][0]]]
+        at = np.flatnonzero(mine)
         columns = np.full(len(owners), -1, np.int64)
         columns[share.own[k]] = np.arange(first[k], first[k + 1])
         if around is not None:
             columns[around.positions[k]] = first[-1] + around.places[k]
-        kept.append((at, _chosen(examples, at, tuple(columns[rows[at]] for rows in whole[k]))))
+        rows = tuple(columns[rows[at]] for rows in whole[k])
+        if len(rows) == 1 and (np.diff(rows[0]) < 0).any():  # kernels read rows that ascend
+            order = np.argsort(rows[0])
+            at, rows = at[order], (rows[0][order],)
+        kept.append((at, _chosen(examples, at, rows)))
     joined = join([(0, examples) for _, examples in kept], -1, share.device)
     return Asked(joined, around, kept[0][0] if len(kept) == 1 else None)
 
@@ -134,5 +142,7 @@ def _rows(examples: Examples) -> tuple[IntArray, ...]:
 def _chosen(examples: Examples, at: IntArray, rows: tuple[IntArray, ...]) -> Examples:
     """Some of the examples, with other rows."""
     here = torch.from_numpy(at)
-    base: Tensor | None = None if examples.base is None else examples.base[here]
-    return replace(examples, rows=tuple(torch.from_numpy(each) for each in rows), y=examples.y[here], base=base)
+    base: Tensor | None = None if examples.base is None else examples.base.index_select(0, here)
+    return replace(
+        examples, rows=tuple(torch.from_numpy(each) for each in rows), y=examples.y.index_select(0, here), base=base
+    )

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import numpy.typing as npt
 
 from strobe.ops import native
 from strobe.ops.csr import FloatArray, IntArray, expand_rows, select_rows
-from strobe.ops.threads import run_parts
+from strobe.ops.threads import run_ranges
 
 _PART_ROWS = 65_536
 
@@ -22,7 +20,7 @@ def row_ends(row_ptr: IntArray, col: IntArray, num_rows: int, limit: int) -> npt
     if native.library() is None:
         return row_ends_reference(row_ptr, col, num_rows, limit)
     row_ptr, col, ends = _wide(row_ptr), _narrow(col), np.empty(num_rows, np.int64)
-    _in_parts(lambda first, last: native.run("row_ends", first, last, limit, row_ptr, col, ends), num_rows)
+    run_ranges(lambda first, last: native.run("row_ends", first, last, limit, row_ptr, col, ends), num_rows, _PART_ROWS)
     return ends
 
 
@@ -42,7 +40,7 @@ def reordered(matrix: Matrix, rows: IntArray, columns: IntArray) -> Matrix:
     row_ptr, col, weight = matrix
     row_ptr, col, rows, columns = _wide(row_ptr), _narrow(col), _wide(rows), _narrow(columns)
     old, counts = (row_ptr, col, rows, columns), np.empty(len(rows), np.int64)
-    _in_parts(lambda first, last: native.run("count_entries", first, last, *old, counts), len(rows))
+    run_ranges(lambda first, last: native.run("count_entries", first, last, *old, counts), len(rows), _PART_ROWS)
     starts = np.concatenate(([0], np.cumsum(counts)))
     new_col = np.empty(int(starts[-1]), np.int32)
     at = None if weight is None else np.empty(len(new_col), np.int32)
@@ -51,7 +49,7 @@ def reordered(matrix: Matrix, rows: IntArray, columns: IntArray) -> Matrix:
     def fill(first: int, last: int) -> None:
         native.run("fill_columns", first, last, *old, starts, new_col, at, np.empty(2 * longest, np.int32))
 
-    _in_parts(fill, len(rows))
+    run_ranges(fill, len(rows), _PART_ROWS)
     if weight is None or at is None:
         return starts, new_col, None
     return starts, new_col, weight[np.repeat(row_ptr[rows], counts) + at]
@@ -76,13 +74,8 @@ def gcn(row_ptr: IntArray, col: IntArray, weight: FloatArray | None) -> Matrix:
     def write(first: int, last: int) -> None:
         native.run("gcn_entries", first, last, *old, new_ptr, root, new_col, value)
 
-    _in_parts(write, num_rows)
+    run_ranges(write, num_rows, _PART_ROWS)
     return new_ptr, new_col, value
-
-
-def _in_parts(work: Callable[[int, int], None], num_rows: int) -> None:
-    bounds = [(first, min(first + _PART_ROWS, num_rows)) for first in range(0, num_rows, _PART_ROWS)]
-    run_parts(lambda part: work(*bounds[part]), len(bounds))
 
 
 def _wide(array: IntArray) -> npt.NDArray[np.int64]:

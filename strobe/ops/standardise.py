@@ -15,11 +15,10 @@ from torch.autograd.function import once_differentiable
 from strobe.ops import native
 from strobe.ops.memory import empty
 from strobe.ops.segments import segment_standardise
-from strobe.ops.threads import run_parts
+from strobe.ops.threads import run_ranges
 
 CHUNK_ROWS = 1024
-PARTS = 16
-"""Chunks are shared out over the cores in this many parts, at most; sums are of chunks, so it changes no bits."""
+"""Sums are of chunks, so that it changes no bits how many cores share them."""
 
 
 Sum = Callable[[Tensor], Tensor]
@@ -58,12 +57,14 @@ def standardise_with(
 
 
 class _Chunks:
-    """Where chunks of rows begin [K + 1], of which snapshot each is [K], and how many rows snapshots have [T, 1]."""
+    """Where chunks of rows begin [K + 1], of which snapshot each is [K], and how many chunks and rows
+    snapshots have [T], [T, 1]."""
 
     def __init__(self, ptr: tuple[int, ...], rows: int) -> None:
         cuts = [(start, t) for t, (a, b) in enumerate(pairwise(ptr)) for start in range(a, b, rows)]
         self.starts = torch.tensor([*(start for start, _ in cuts), ptr[-1]])
         self.which = torch.tensor([t for _, t in cuts], dtype=torch.int64)
+        self.num_chunks = torch.bincount(self.which, minlength=len(ptr) - 1)
         self.num_rows = torch.tensor(ptr).diff()[:, None]
         self.rows_of = self.starts.diff()[:, None]
 
@@ -75,14 +76,11 @@ class _Chunks:
 
     def run(self, kernel: str, width: int, *args: Any) -> None:
         """Calls a kernel on ranges of chunks."""
-        parts = max(1, min(PARTS, len(self.which)))
-        cuts = torch.linspace(0, len(self.which), parts + 1, dtype=torch.float64).long().tolist()
-        run_parts(lambda part: native.call(kernel, cuts[part], cuts[part + 1], width, *args), parts)
+        run_ranges(lambda first, end: native.call(kernel, first, end, width, *args), len(self.which))
 
     def total(self, sums: Tensor) -> Tensor:
         """Sums of snapshots [T, F] from those of chunks, in double precision."""
-        zeros = torch.zeros(len(self.num_rows), sums.shape[1], dtype=torch.float64)
-        return zeros.index_add_(0, self.which, sums.double())
+        return torch.segment_reduce(sums.double(), "sum", lengths=self.num_chunks, axis=0, unsafe=True, initial=0.0)
 
 
 class _Standardise(torch.autograd.Function):

@@ -15,6 +15,9 @@ import torch
 
 Work = Callable[[int], None]
 
+_RANGES = 8
+"""For each thread: some take longer than others."""
+
 _lock = threading.Lock()
 _pools: dict[int, ThreadPoolExecutor] = {}
 
@@ -45,6 +48,14 @@ def run_parts(work: Work, count: int) -> None:
     for error in errors:
         if error is not None:
             raise error
+
+
+def run_ranges(work: Callable[[int, int], None], count: int, least: int = 1) -> None:
+    """Calls ``work(first, end)`` for ranges that cover ``range(count)``, as many as keep all threads busy, with
+    ``least`` in each: for work whose results are the same wherever it is cut."""
+    parts = max(1, min(_RANGES * torch.get_num_threads(), count // least)) if torch.get_num_threads() > 1 else 1
+    cuts = [count * part // parts for part in range(parts + 1)]
+    run_parts(lambda part: work(cuts[part], cuts[part + 1]), parts)
 
 
 def _drain(work: Work, remaining: object) -> None:

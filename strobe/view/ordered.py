@@ -143,6 +143,7 @@ class Ordered:
     _far: dict[Norm, Far] = field(default_factory=dict, init=False, repr=False)
     _given: dict[tuple[Norm, ...], Tensor] = field(default_factory=dict, init=False, repr=False)
     _around: dict[Reads, Around] = field(default_factory=dict, init=False, repr=False)
+    _reach: dict[int, int] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
     def snapshot(self) -> Snapshot:
@@ -170,7 +171,9 @@ class Ordered:
 
     def reach(self, kept: int) -> int:
         """The rank's cells of the first ``kept`` chunks."""
-        return int(np.searchsorted(self.slots, self.order.below(kept)))
+        if kept not in self._reach:
+            self._reach[kept] = int(np.searchsorted(self.slots, self.order.below(kept)))
+        return self._reach[kept]
 
     def everyone(self, kept: int) -> int:
         """The cells of the first ``kept`` chunks on all ranks."""

@@ -151,6 +151,32 @@ def test_an_epoch_asks_every_training_cell_once_and_computes_what_is_kept(graph:
         assert [t for stretch in stretches for t in stretch] == asked
 
 
+@pytest.mark.parametrize("task", ["regression", "classification"])
+def test_questions_ascend_whatever_the_order_of_cells(graph: DynamicGraph, task: str) -> None:
+    """Kernels read rows that ascend; each is asked what its own node is asked."""
+    plan = replace(sliding(Trapezoid(full=1, decayed=2, keep=0.25)), placement=Dealt())
+    job = choose(Given(graph, "tgcn", task, None, None, {"threads": 1}, None, plan), None, Progress())
+    made = Sliding(job)
+    order = made.order(0)
+    for step in made.steps(0):
+        ((segment,),) = step.values()
+        assert segment.asked is not None
+        assert segment.question is not None
+        (t,) = segment.asked
+        asked, whole = segment.question(), job.problem.examples(t)
+        assert asked is not None
+        assert whole is not None
+        assert asked.examples.rows is not None
+        (rows,) = asked.examples.rows
+        assert bool((rows.diff() > 0).all())
+        assert len(asked) == len(whole)
+        places = rows.numpy() - segment.cells.cell_ptr[-2]
+        by_slot = graph[t].nodes[np.argsort(order.slot[graph[t].nodes])]
+        at = np.arange(len(whole)) if whole.rows is None else whole.rows[0].numpy()
+        wanted = dict(zip(graph[t].nodes[at].tolist(), whole.y.tolist(), strict=True))
+        assert [wanted[node] for node in by_slot[places].tolist()] == asked.examples.y.tolist()
+
+
 def test_a_rank_without_nodes_takes_part(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = strobe.from_edges([np.array([[0, 1], [1, 0]])] * 8, num_nodes=2)
     trainer = Trainer(graph, "mpnn-lstm", "regression")

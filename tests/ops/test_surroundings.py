@@ -15,7 +15,7 @@ from strobe.engine.sharing import around
 from strobe.errors import InputError, OptionError
 from strobe.graph import DynamicGraph
 from strobe.graph.synthetic import Social
-from strobe.ops import surroundings as module
+from strobe.ops import following
 from strobe.ops.normalise import Csr, Norm, normalise
 from strobe.ops.surroundings import Blocks, Rows, Surroundings, surroundings
 from tests.graphs import AWKWARD, PlainGraph, dynamic_graphs
@@ -228,7 +228,7 @@ def test_what_went_wrong_once_does_not_spoil_the_next(monkeypatch: pytest.Monkey
         given[2][:] = 7  # a number for every cell is left behind
         raise MemoryError
 
-    monkeypatch.setattr(module, "_copy", fails)
+    monkeypatch.setattr(following, "copy", fails)
     with pytest.raises(MemoryError):
         surroundings(blocks, range(3), targets, 1)
     monkeypatch.undo()
@@ -265,5 +265,5 @@ def test_arcs_that_leave_are_followed_only_where_they_are_known() -> None:
 
 
 def test_numba_is_not_loaded_with_the_package() -> None:
-    asked = "import sys, strobe, strobe.ops, strobe.registry; print('numba' in sys.modules)"
+    asked = "import sys, strobe, strobe.ops, strobe.registry, strobe.engine.train; print('numba' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True).stdout == "False\n"

@@ -8,7 +8,7 @@ from multiprocessing.queues import SimpleQueue
 import pytest
 import torch
 
-from strobe.ops.threads import run_parts
+from strobe.ops.threads import run_parts, run_ranges
 
 
 @pytest.fixture(autouse=True, params=[1, 3])
@@ -24,6 +24,16 @@ def test_every_part_runs_once(count: int) -> None:
     seen: list[int] = []
     run_parts(seen.append, count)
     assert sorted(seen) == list(range(count))
+
+
+@pytest.mark.parametrize("least", [1, 7])
+@pytest.mark.parametrize("count", [0, 1, 6, 50])
+def test_ranges_cover_everything_once(count: int, least: int, threads: int) -> None:
+    seen: list[tuple[int, int]] = []
+    run_ranges(lambda first, end: seen.append((first, end)), count, least)
+    assert sorted(at for first, end in seen for at in range(first, end)) == list(range(count))
+    assert len(seen) == 1 or min(end - first for first, end in seen) >= least
+    assert threads > 1 or len(seen) == 1
 
 
 def test_parts_run_without_autograd_and_on_one_torch_thread_each(threads: int) -> None:

@@ -52,17 +52,18 @@ def call(name: str, *args: Any) -> None:
     """
     floats = next(arg for arg in args if isinstance(arg, Tensor) and arg.is_floating_point())
     single = floats.dtype == torch.float32
-    found = library()
-    assert found is not None
-    function = found[f"{name}_f32" if single else f"{name}_f64"]
-    function(*[_as_c(arg, single) for arg in args])
+    _function(library(), f"{name}_f32" if single else f"{name}_f64")(*[_as_c(arg, single) for arg in args])
 
 
 def run(name: str, *args: Any) -> None:
     """Runs a kernel that has one precision only, on integers, arrays and None."""
-    found = library()
+    _function(library(), name)(*[_as_c(arg, False) for arg in args])
+
+
+@cache
+def _function(found: ctypes.CDLL | None, name: str) -> Any:
     assert found is not None
-    found[name](*[_as_c(arg, False) for arg in args])
+    return found[name]
 
 
 def _as_c(arg: Any, single: bool) -> Any:
