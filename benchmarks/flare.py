@@ -18,7 +18,7 @@ is exact: all snapshots, in order, with states carried through. One rank with on
 - ``overlap``: what other snapshots computing meanwhile saves of the seconds in which ranks wait, on a link of 1 Gb/s
   (benchmarks/overlap_part.py).
 - ``shares``: of a run of MPNN-LSTM with as many epochs as it took to its best validation, but at least 30:
-  placing nodes in chunks, and drawing their order. As samples: putting snapshots in that order.
+  placing nodes in chunks, and drawing their order.
 - ``peers``: MPNN-LSTM beside the public code of the paper on the same graph, one thread: the worse of 16 and 64
   columns.
 - ``ranks``: what training T-GCN takes on each of 1, 2 and 4 ranks, the shape of soc-youtube at 5%.
@@ -221,7 +221,6 @@ def shares(record: Record, quick: bool) -> None:
             "drawing_s": drawing_s,
             "chunking": placing_s / run_s,
             "shuffling": epochs * drawing_s / run_s,
-            "ordering": ours["order_share"],
         }
     if not found:
         record.missing["chunking_share"] = record.missing["shuffle_share"] = "part history comes first"
@@ -229,7 +228,7 @@ def shares(record: Record, quick: bool) -> None:
     record.samples["shares"] = found
     record.figures["chunking_share"] = max(each["chunking"] for each in found.values())
     record.figures["shuffle_share"] = max(each["shuffling"] for each in found.values())
-    kinds = ("chunking", "shuffling", "ordering")
+    kinds = ("chunking", "shuffling")
     table(["share of a run", *kinds], [[key, *(f"{each[k]:.2%}" for k in kinds)] for key, each in found.items()])
 
 

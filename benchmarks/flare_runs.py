@@ -98,15 +98,6 @@ class Outcome:
         """Cells that the first rank computes in a step, the mean."""
         return self.cells / max(self.course.steps, 1)
 
-    def share(self, phase: str) -> float:
-        """Of the ranks' seconds of training, those in a phase."""
-        ledgers = [rank["seconds"] for line in self.course.lines for rank in line.get("ranks", [])]
-        return float(sum(each.get(phase, 0.0) for each in ledgers) / max(len(ledgers) * self._mean_s, 1e-9))
-
-    @property
-    def _mean_s(self) -> float:
-        return self.course.seconds / max(len(self.course.lines), 1)
-
     def told(self) -> dict[str, Any]:
         """For the record."""
         if self.failed:
@@ -120,7 +111,6 @@ class Outcome:
             "steps": self.course.steps,
             "pass_s": [line["train_s"] for line in self.course.lines],
             "rows_a_step": self.rows,
-            "order_share": self.share("order"),
             "curve": [[round(at, 3), step, mse] for at, step, mse in self.course.points],
         }
 
