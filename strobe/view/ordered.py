@@ -254,16 +254,15 @@ class Ordered:
         symmetric = not snapshot.directed and norm in ("gcn", "sum", "loops")
         own = reordered(whole, self.own, columns)
         self._own[norm] = self._sparse(own, len(self.own), symmetric=symmetric)
-        around = self.around("out" if norm == "mean_out" else "in")
-        counted = whole[0], whole[1], self._in_proportion(norm, whole)
-        places = self.order.place[snapshot.nodes]
-        if not len(around.until):
+        if len(self.own) == snapshot.num_nodes:  # nobody else has any
             nothing = np.zeros(1, np.int64), np.empty(0, np.int32), None
             self._far[norm] = Far(self._sparse(nothing, 0), self.own[:0], None)
-            plain = counted[2] is None and len(self.own) == snapshot.num_nodes  # what is sorted by cell will do
-            by_place = None if plain else Degrees(*reordered(counted, self.own, places))
-            self._degrees[norm] = by_place or Degrees(own[0], own[1], by_cell=True)
+            self._degrees[norm] = Degrees(own[0], own[1], self._in_proportion(norm, own, self.own), by_cell=True)
             return
+        around = self.around("out" if norm == "mean_out" else "in")
+        everyone = np.arange(snapshot.num_nodes)
+        counted = whole[0], whole[1], self._in_proportion(norm, whole, everyone)
+        places = self.order.place[snapshot.nodes]
         self._degrees[norm] = Degrees(*reordered(counted, self.own, places))
         row_ptr, col, weight = reordered(whole, self.own, around.column)
         rows = np.flatnonzero(np.diff(row_ptr))
@@ -274,15 +273,16 @@ class Ordered:
     def _sparse(self, matrix: Csr, num_cols: int, *, symmetric: bool = False) -> Sparse:
         return Sparse.stacked([matrix], num_cols, dtype=self.dtype, device=self.device, symmetric=symmetric)
 
-    def _in_proportion(self, norm: Norm, whole: Csr) -> FloatArray | None:
-        """Absolute weights of arcs, in proportion within each row of a normalised matrix; None where all are 1."""
-        snapshot, (row_ptr, col, weight) = self.snapshot, whole
+    def _in_proportion(self, norm: Norm, matrix: Csr, cells: IntArray) -> FloatArray | None:
+        """Absolute weights of arcs, in proportion within each row of a normalised matrix whose rows and columns are
+        some cells; None where all are 1."""
+        snapshot, (row_ptr, col, weight) = self.snapshot, matrix
         if snapshot.weight is None or weight is None:
             return None
         if norm != "gcn":
             return np.abs(weight)
-        given, loops = np.abs(snapshot.weight).astype(np.float64), np.diff(row_ptr) - np.diff(snapshot.row_ptr)
-        degree = np.bincount(expand_rows(snapshot.row_ptr), given, snapshot.num_nodes) + loops
+        given, loops = np.abs(snapshot.weight).astype(np.float64), np.diff(row_ptr) - snapshot.in_degree[cells]
+        degree = np.bincount(expand_rows(snapshot.row_ptr), given, snapshot.num_nodes)[cells] + loops
         counted: FloatArray = np.abs(weight) * np.sqrt(degree)[col]
         return counted
 
