@@ -126,8 +126,9 @@ class Arcs:
         keys, how = merged(arcs.keys, later.deleted, later.inserted.unpacked(self._n))
         if arcs.weight is None:
             return Keyed(keys, None)
-        weight = how.carried(arcs.weight, later.weight)
+        assert later.weight is not None
         assert later.reweighted is not None
+        weight = how.carried(arcs.weight, later.weight)
         weight[later.reweighted.numbers()] = later.new_weight
         return Keyed(keys, weight)
 

@@ -47,7 +47,7 @@ class Folder(Older):
     """A new folder of .npy files, one per array of a snapshot, read page by page as they are used.
 
     It is made in ``parent``, or where the system has temporary files, and removed when nobody needs it any more.
-    Every rank has its own.
+    Every rank has its own. A process that is killed leaves it behind.
     """
 
     def __init__(self, parent: str | None = None) -> None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
 from strobe.errors import InputError, OptionError
 from strobe.graph.arrays import Array, read_only
 from strobe.ops.csr import IntArray
-from strobe.store.marks import Marks, Mask
+from strobe.store.marks import Marks
 from strobe.store.sorted_keys import Moves, merged, moves
+from strobe.store.stretches import changed_bytes, changed_segments, stretches
+
+Known = tuple[int, IntArray, Array]
+"""A snapshot with its nodes and whole rows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +52,7 @@ class Segments:
         if segments < 1:
             raise OptionError(f"a row is cut into 1 segment or more, not {segments}")
         self._segments = segments
-        self._first: tuple[int, IntArray, Array] | None = None  # t, nodes, whole rows
+        self._first: Known | None = None
         self._later: list[_Later] = []
 
     @property
@@ -84,7 +87,7 @@ class Segments:
         t = self._first[0]
         if self._later:
             second = self._later[0].t
-            self._first = second, self.nodes(second), self.rows(second)
+            self._first = second, _followed(self._first[1], self._later[:1])[0], self.rows(second)
             del self._later[0]
         else:
             self._first = None
@@ -92,21 +95,26 @@ class Segments:
 
     def nodes(self, t: int) -> IntArray:
         """The nodes of snapshot t, ascending."""
-        nodes, _ = self._up_to(t)
-        return read_only(nodes)
+        start, nodes, _ = self._start(t)
+        return read_only(_followed(nodes, self._later[start : self.times.index(t)])[0])
 
-    def rows(self, t: int, nodes: IntArray | None = None) -> Array:
-        """The rows of snapshot t as they were added, to the bit: all of them, or those of some nodes."""
-        there, place = self._places(t)
-        assert self._first is not None
-        whole, later = self._first[2], self._later[: self.times.index(t)]
-        if nodes is None and not later:
+    def rows(self, t: int, nodes: IntArray | None = None, near: Known | None = None) -> Array:
+        """The rows of snapshot t as they were added, to the bit: all of them, or those of some nodes.
+
+        ``near`` spares part of the way, where an earlier snapshot is at hand.
+        """
+        start, there, whole = self._start(t, near)
+        later = self._later[start : self.times.index(t)]
+        there, steps = _followed(there, later)
+        wanted = None if nodes is None else _positions(there, nodes, t)
+        if wanted is None and not later:
             return read_only(whole)
-        if nodes is not None:
-            place = place[_positions(there, nodes, t)]
-        rows: Array = np.empty((len(place), whole.shape[1]), whole.dtype)
-        for segment, (a, b) in enumerate(self._cuts(whole)):
-            _fetch(place[:, segment], [whole[:, a:b], *(each.rows[segment] for each in later)], rows[:, a:b])
+        places = iter(_places(there.size, wanted, steps))
+        rows: Array = np.empty((there.size if wanted is None else wanted.size, whole.shape[1]), whole.dtype)
+        _put(rows, whole, next(places))
+        for each, place in zip(later, places, strict=True):
+            for (a, b), marks, changed in zip(self._cuts(whole), each.changed, each.rows, strict=True):
+                _put(rows[:, a:b], changed, marks.numbers() if place is None else place[marks.numbers()])
         return rows
 
     @property
@@ -121,10 +129,8 @@ class Segments:
             _refuse_rows(nodes, x)
             return np.full(len(nodes), x.shape[1] * x.itemsize, np.int64)
         self._refuse(self.times[-1] + 1, nodes, x)
-        how = moves(self.nodes(self.times[-1]), nodes)
-        changed = changed_segments(how, self.rows(self.times[-1]), x, self._cuts(x))
-        widths = [b - a for a, b in self._cuts(x)]
-        return np.asarray(np.array(widths, np.int64) @ changed.astype(np.int64) * x.itemsize)
+        last = self.times[-1]
+        return changed_bytes(self.nodes(last), self.rows(last), nodes, x, self._segments)
 
     def arrays(self) -> Iterator[Array]:
         """Everything that is allocated."""
@@ -137,31 +143,13 @@ class Segments:
     def nbytes(self) -> int:
         return sum(int(array.nbytes) for array in self.arrays())
 
-    def _up_to(self, t: int) -> tuple[IntArray, list[Moves]]:
-        """The nodes of snapshot t, and how they came about, from the second snapshot on."""
+    def _start(self, t: int, near: Known | None = None) -> tuple[int, IntArray, Array]:
+        """Where the way to snapshot t begins: the place of a snapshot in the window, its nodes, its rows."""
         self._refuse_unknown(t)
+        if near is not None and near[0] in self.times and near[0] <= t:
+            return self.times.index(near[0]), *near[1:]
         assert self._first is not None
-        nodes, steps = self._first[1], []
-        for later in self._later[: self.times.index(t)]:
-            nodes, how = merged(nodes, later.gone, later.arrived)
-            steps.append(how)
-        return nodes, steps
-
-    def _places(self, t: int) -> tuple[IntArray, IntArray]:
-        """The nodes of snapshot t, and where each segment was last stored, [n, S]: by segment, rows of the first
-        snapshot are numbered first, then those of each later one."""
-        nodes, steps = self._up_to(t)
-        assert self._first is not None
-        num_first, num_segments = len(self._first[1]), len(self._cuts(self._first[2]))
-        stored = np.full(num_segments, num_first)
-        place = np.repeat(np.arange(num_first)[:, None], num_segments, axis=1)
-        for how, later in zip(steps, self._later, strict=False):
-            place = place if how.nothing else how.carried(place)
-            for segment, marks in enumerate(later.changed):
-                changed = marks.numbers()
-                place[changed, segment] = stored[segment] + np.arange(changed.size)
-                stored[segment] += changed.size
-        return nodes, place
+        return 0, *self._first[1:]
 
     def _cuts(self, x: Array) -> list[tuple[int, int]]:
         return stretches(x.shape[1], self._segments)
@@ -182,33 +170,39 @@ class Segments:
             raise InputError(f"snapshot {t} is not in the window, which has {self.times}")
 
 
-def stretches(width: int, segments: int) -> list[tuple[int, int]]:
-    """Where the segments of a row begin and end: as even as they can be, none empty."""
-    segments = min(segments, width)
-    return list(pairwise(segment * width // segments for segment in range(segments + 1))) if segments else []
+def _followed(nodes: IntArray, later: list[_Later]) -> tuple[IntArray, list[Moves]]:
+    """The nodes of the last of some snapshots, and how they came about."""
+    steps = []
+    for each in later:
+        nodes, how = merged(nodes, each.gone, each.arrived)
+        steps.append(how)
+    return nodes, steps
 
 
-def changed_segments(how: Moves, before: Array, x: Array, cuts: list[tuple[int, int]]) -> Mask:
-    """Which segments of which rows must be stored, [S, n]: those of new nodes, those with other bits than before."""
-    old, new = (before, x) if how.nothing else (before[how.stay], x[~how.new])
-    changed = np.ones((len(cuts), len(x)), np.bool_)
-    for segment, (a, b) in enumerate(cuts):
-        changed[segment, ~how.new] = (_bits(old[:, a:b]) != _bits(new[:, a:b])).any(axis=1)
-    return changed
+def _places(size: int, wanted: IntArray | None, steps: list[Moves]) -> list[IntArray | None]:
+    """For each snapshot on the way where its nodes are among the wanted of the last, -1 if they are not; None where
+    they are all there, in order. What a node had before it left is not what it has when it is back."""
+    place: IntArray | None = None
+    if wanted is not None:
+        place = np.full(size, -1)
+        place[wanted] = np.arange(wanted.size)
+    places = [place]
+    for how in reversed(steps):
+        if not how.nothing:
+            place = how.places(np.arange(how.new.size) if place is None else place)
+        places.append(place)
+    return places[::-1]
 
 
-def _fetch(place: IntArray, blocks: list[Array], out: Array) -> None:
-    """Rows by their number over all blocks, each copied once."""
-    start = 0
-    for block in blocks:
-        here = np.flatnonzero((place >= start) & (place < start + len(block)))
-        out[here] = block[place[here] - start]
-        start += len(block)
-
-
-def _bits(rows: Array) -> Array:
-    """Rows as unsigned integers: NaN equals itself, and 0 is not -0."""
-    return np.ascontiguousarray(rows).view(f"u{rows.itemsize}")
+def _put(rows: Array, given: Array, place: IntArray | None) -> None:
+    """Puts rows where they belong; those with -1 nowhere."""
+    if place is None:
+        rows[:] = given
+    elif place.size and place.min() < 0:
+        there = np.flatnonzero(place >= 0)
+        rows[place[there]] = given[there]
+    else:
+        rows[place] = given
 
 
 def _own(array: Array) -> Array:

@@ -95,7 +95,9 @@ class Window:
         with self._lock:
             found = self._rebuilt(t)
             if found.x is None:
-                found.x = self._segments.rows(t)
+                known = [(at, each.nodes, each.x) for at, each in self._recent.items() if at < t and each.x is not None]
+                near = max(known, key=lambda one: one[0], default=None)
+                found.x = self._segments.rows(t, near=near)
             return read_only(found.x)
 
     @property
