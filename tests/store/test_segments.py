@@ -91,7 +91,7 @@ def test_what_is_counted_is_what_is_allocated() -> None:
         kept.add(t, nodes[there], x[there])
         x[rng.random(len(x)) < 0.3, :10] += 1
     kept.drop()
-    there = x = nodes = np.empty(0)
+    del there
     gc.collect()
     grown = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
