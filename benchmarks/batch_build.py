@@ -23,6 +23,7 @@ class Window:
     """A power-law graph as both sides have it."""
 
     def __init__(self, nodes: int, edges: int, snapshots: int) -> None:
+        from strobe.graph.storage import Storage
         from strobe.graph.synthetic import Social  # before torch: Strobe tells OpenMP how to wait
         from strobe.ops.surroundings import Blocks, Rows
 
@@ -31,6 +32,7 @@ class Window:
         torch.set_num_threads(1)
         self.graph = Social(nodes=nodes, snapshots=snapshots, edges=edges, start=1.0).write()
         stored = self.graph.storage
+        assert isinstance(stored, Storage)
         rows = Rows(stored.arc_ptr, stored.row_ptr, stored.col, stored.weight)
         self.blocks = Blocks(stored.num_nodes, stored.cell_ptr, rows, stored.node)
         arcs = [snapshot.arcs() for snapshot in self.graph]

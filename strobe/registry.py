@@ -13,7 +13,7 @@ from strobe.strategy import Strategy
 AXES: dict[str, dict[str, type[Strategy]]] = {
     axis: {choice.name: choice for choice in choices}
     for axis, choices in {
-        "store": (store.Full,),
+        "store": (store.Full, store.Delta),
         "placement": (
             placement.Hash,
             placement.Metis,

@@ -75,6 +75,7 @@ class RankOptions:
         ),
     ] = None
     plan: PlanOption = None
+    store: Annotated[str | None, _choice("store", "delta:window=4")] = None
     placement: Annotated[str | None, _choice("placement", "metis")] = None
     batching: Annotated[str | None, _choice("batching", "windows:size=8")] = None
     structure: Annotated[str | None, _choice("structure", "halo")] = None
@@ -117,7 +118,7 @@ class RankOptions:
         return None
 
     def _plan(self, earlier: Path | None) -> Plan | None:
-        axes = ("placement", "batching", "structure", "time", "schedule", "sync")
+        axes = ("store", "placement", "batching", "structure", "time", "schedule", "sync")
         varied = {axis: text for axis in axes if (text := getattr(self, axis)) is not None}
         if self.plan is None and not varied:
             return None

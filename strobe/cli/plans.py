@@ -53,8 +53,7 @@ def plans(
         return
     out.print(listing("plan", presets), "", *_matrix(presets), sep="\n", highlight=False)
     for axis, known in choices.items():
-        name = axis if axis == "store" else f"--{axis}"
-        out.print("", listing(name, known, told=QUESTIONS[axis]), sep="\n", highlight=False)
+        out.print("", listing(f"--{axis}", known, told=QUESTIONS[axis]), sep="\n", highlight=False)
     hints = "\nNext: strobe plans NAME\n      strobe compare GRAPH --plans NAME,NAME --ranks 4"
     err.print(hints, highlight=False, markup=False, soft_wrap=True)
 

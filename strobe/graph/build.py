@@ -12,10 +12,11 @@ import numpy.typing as npt
 
 from strobe.errors import InputError, OptionError
 from strobe.graph.arrays import Array, as_features, as_ids, as_labels, as_weights
-from strobe.graph.dynamic import ARRAYS, DynamicGraph, Storage, Time
+from strobe.graph.dynamic import DynamicGraph
 from strobe.graph.edge_sort import EdgeSorter
 from strobe.graph.features import Carrier, PerCell, from_recipe, given
 from strobe.graph.names import NodeNames
+from strobe.graph.storage import ARRAYS, Storage, Time
 from strobe.ops.csr import MAX_NODES, FloatArray, IntArray, Parallel, index_dtype
 
 PARALLEL: tuple[Parallel, ...] = ("keep", "count", "sum", "last")

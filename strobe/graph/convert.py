@@ -18,9 +18,10 @@ import scipy.sparse as sp
 from strobe.errors import InputError
 from strobe.graph.arrays import Array, as_array, as_features, as_ids, as_integers, as_labels, as_weights
 from strobe.graph.build import Edges, GraphBuilder
-from strobe.graph.dynamic import DynamicGraph, Time
+from strobe.graph.dynamic import DynamicGraph
 from strobe.graph.features import Carrier, Static
 from strobe.graph.snapshot import Snapshot
+from strobe.graph.storage import Time
 from strobe.ops.csr import IntArray, Parallel
 
 if TYPE_CHECKING:

@@ -23,11 +23,12 @@ from strobe.errors import FormatError, InputError, OptionError, StrobeError
 from strobe.graph.arrays import Array
 from strobe.graph.build import Edges, GraphBuilder
 from strobe.graph.column import CHUNK_BYTES, Column, map_npy, npy_header
-from strobe.graph.dynamic import ARRAYS, DynamicGraph, Storage
+from strobe.graph.dynamic import DynamicGraph
 from strobe.graph.features import Carrier, PerCell, from_recipe, given
 from strobe.graph.lock import WriteLock
 from strobe.graph.names import NodeNames
 from strobe.graph.snapshot import Snapshot
+from strobe.graph.storage import ARRAYS, Storage
 
 FORMAT, VERSION = "strobe-graph", 1
 VERIFY_UP_TO = 64 << 20

@@ -16,54 +16,8 @@ from strobe.graph.arrays import as_ids, read_only
 from strobe.graph.features import Carrier, PerCell, given, size_and_origin
 from strobe.graph.names import NodeNames
 from strobe.graph.snapshot import Snapshot
-from strobe.ops.csr import FloatArray, IntArray, index_dtype, row_pointers
-
-Time = int | str
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Storage:
-    """The arrays behind a graph and all its views, in memory or memory-mapped.
-
-    Cells are numbered t-major: those of snapshot t are ``cell_ptr[t]:cell_ptr[t + 1]``. Every snapshot has
-    its own CSR: ``row_ptr`` holds n_t + 1 offsets per snapshot that start at 0, ``col`` positions within the
-    snapshot, so that both are int32 however large the whole is. ``node`` is None where every node is
-    present in every snapshot.
-    """
-
-    num_nodes: int
-    directed: bool
-    times: tuple[Time, ...]
-    cell_ptr: IntArray  # [T + 1]
-    arc_ptr: IntArray  # [T + 1]
-    edge_count: IntArray  # [T], an undirected edge counts once
-    node: IntArray | None  # [C]
-    row_ptr: IntArray  # [C + T]
-    col: IntArray  # [A]
-    weight: FloatArray | None  # [A]
-
-    @cached_property
-    def all_nodes(self) -> IntArray:
-        nodes: IntArray = np.arange(self.num_nodes).astype(index_dtype(self.num_nodes))
-        nodes.flags.writeable = False
-        return nodes
-
-    def nodes(self, t: int) -> IntArray:
-        if self.node is None:
-            return self.all_nodes
-        return self.node[self.cell_ptr[t] : self.cell_ptr[t + 1]]
-
-    def arrays(self) -> dict[str, Any]:
-        """Stored arrays by name; the presence and the weights only where there are any."""
-        named = {name: getattr(self, name) for name in ARRAYS}
-        return {name: array for name, array in named.items() if array is not None}
-
-    @property
-    def nbytes(self) -> int:
-        return sum(int(array.nbytes) for array in self.arrays().values())
-
-
-ARRAYS = ("cell_ptr", "arc_ptr", "edge_count", "node", "row_ptr", "col", "weight")
+from strobe.graph.storage import Stored, Time
+from strobe.ops.csr import IntArray, row_pointers
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +29,7 @@ class DynamicGraph:
     same. Make one with ``from_edges`` and its relatives, ``strobe.ingest`` or ``strobe.open``.
     """
 
-    storage: Storage
+    storage: Stored
     features: Carrier | None = None
     labels: Carrier | None = None
     names: NodeNames | None = None
@@ -98,7 +52,7 @@ class DynamicGraph:
 
     @property
     def weighted(self) -> bool:
-        return self.storage.weight is not None
+        return self.storage.weighted
 
     @cached_property
     def times(self) -> tuple[Time, ...]:
@@ -236,14 +190,14 @@ class DynamicGraph:
     def _stored_snapshot(self, t: int) -> Snapshot:
         store, at = self.storage, self._window[t]
         cells = slice(int(store.cell_ptr[at]), int(store.cell_ptr[at + 1]))
-        arcs = slice(int(store.arc_ptr[at]), int(store.arc_ptr[at + 1]))
+        row_ptr, col, weight = store.rows(at)
         return Snapshot(
             t=t,
             time=store.times[at],
             nodes=store.nodes(at),
-            row_ptr=store.row_ptr[cells.start + at : cells.stop + at + 1],
-            col=store.col[arcs],
-            weight=None if store.weight is None else store.weight[arcs],
+            row_ptr=row_ptr,
+            col=col,
+            weight=weight,
             num_edges=int(store.edge_count[at]),
             directed=store.directed,
             has_all_nodes=cells.stop - cells.start == store.num_nodes,
@@ -258,9 +212,9 @@ class DynamicGraph:
             return carrier
         per_cell = isinstance(bottom, PerCell)
         rows = int(self.storage.cell_ptr[-1]) if per_cell else self.num_nodes
-        if bottom.values.shape[0] != rows:
+        if bottom.num_rows != rows:
             unit = "cells" if per_cell else "nodes"
-            raise InputError(f"{what} have {bottom.values.shape[0]:,} rows, the graph has {rows:,} {unit}")
+            raise InputError(f"{what} have {bottom.num_rows:,} rows, the graph has {rows:,} {unit}")
         return carrier
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -51,6 +51,14 @@ class Given(Carrier):
     @property
     def shape(self) -> tuple[int, ...]:
         return tuple(self.values.shape[1:])
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.values)
+
+    @property
+    def row_bytes(self) -> int:
+        return math.prod(self.shape) * int(self.values.dtype.itemsize)
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,6 +239,15 @@ def given(carrier: Carrier | None) -> Given | None:
     if isinstance(carrier, Beside):
         return next((bottom for part in carrier.parts if (bottom := given(part)) is not None), None)
     return carrier if isinstance(carrier, Given) else None
+
+
+def resting_on(carrier: Carrier, bottom: Given) -> Carrier:
+    """The same recipe over another carrier at its bottom; one that rests on no array stays as it is."""
+    if isinstance(carrier, Standardised):
+        return replace(carrier, of=resting_on(carrier.of, bottom))
+    if isinstance(carrier, Beside):
+        return Beside(tuple(resting_on(part, bottom) for part in carrier.parts))
+    return bottom if isinstance(carrier, Given) else carrier
 
 
 def size_and_origin(carrier: Carrier) -> tuple[str, str]:

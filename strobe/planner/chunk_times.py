@@ -182,7 +182,7 @@ def _fastest(ready: Ready, yardstick: Ready) -> _Measured:
         runs.append(ready.run())
         beside.append(sum(yardstick.run()))
     graph, chunk = ready.cells.graph, ready.chunk
-    sequences = len(np.unique(graph.storage.node)) if graph.storage.node is not None else graph.num_nodes
+    sequences = len(np.unique(np.concatenate([snapshot.nodes for snapshot in graph])))
     sizes = graph.num_cells, graph.num_arcs, sequences, chunk.features, chunk.hidden
     took = Seconds(min(run.structure for run in runs), min(run.time for run in runs))
     return _Measured(sizes, took, min(beside))

@@ -13,8 +13,8 @@ import numpy.typing as npt
 import torch
 
 from strobe.graph import DynamicGraph
-from strobe.graph.dynamic import Storage
 from strobe.graph.features import PerCell
+from strobe.graph.storage import Storage
 from strobe.ops.csr import IntArray
 
 Range = tuple[float, float]

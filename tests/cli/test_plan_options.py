@@ -14,6 +14,7 @@ from strobe.exchange import Halo, Relay
 from strobe.placement import BySnapshot, Metis
 from strobe.plan import Plan
 from strobe.presets import PRESETS, preset
+from strobe.store import Delta
 from strobe.sync import Average
 
 
@@ -61,6 +62,12 @@ def test_a_file_that_holds_no_plan_is_refused(text: str, words: str, tmp_path: P
 def test_a_plan_that_is_not_there_is_refused(text: str, kind: type[StrobeError], words: str) -> None:
     with pytest.raises(kind, match=words):
         read_plan(text)
+
+
+def test_a_store_is_chosen_with_its_options() -> None:
+    plan = RankOptions(store="delta:segments=8,window=4").chosen()["plan"]
+    assert plan == Plan(store=Delta(segments=8, window=4))
+    assert RankOptions(store="delta").chosen()["plan"] == Plan(store=Delta())
 
 
 def test_choices_change_one_axis_each() -> None:

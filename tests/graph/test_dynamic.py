@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from strobe.errors import InputError, OptionError
 from strobe.graph import Degrees, DynamicGraph, PerCell, Standardised, Static, from_edges
+from strobe.graph.storage import Storage
 from tests.graphs import AWKWARD, PlainGraph, assert_same, dynamic_graphs, shown_arcs
 
 time_slices = st.builds(
@@ -127,6 +128,7 @@ def test_views_copy_nothing_until_they_are_read() -> None:
     graph = AWKWARD["a node that leaves and returns"].build()
     for view in (graph[1:], graph.subset([0, 2])):
         assert view.storage is graph.storage
+    assert isinstance(graph.storage, Storage)
     assert np.shares_memory(graph[1:][0].col, graph.storage.col)
     assert np.shares_memory(graph[1:][0].row_ptr, graph.storage.row_ptr)
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from strobe.engine.sharing import around
 from strobe.errors import InputError, OptionError
 from strobe.graph import DynamicGraph
+from strobe.graph.storage import Storage
 from strobe.graph.synthetic import Social
 from strobe.ops import following
 from strobe.ops.normalise import Csr, Norm, normalise
@@ -27,6 +28,7 @@ Arc = tuple[int, float | None]
 
 def blocks_of(graph: DynamicGraph, *, both: bool = False) -> Blocks:
     stored = graph.storage
+    assert isinstance(stored, Storage)
     rows = Rows(stored.arc_ptr, stored.row_ptr, stored.col, stored.weight)
     blocks = Blocks(stored.num_nodes, stored.cell_ptr, rows, stored.node)
     return blocks.both_ways() if both else blocks
@@ -145,6 +147,7 @@ def stacked(graph: DynamicGraph, csrs: list[Csr]) -> Blocks:
     arc_ptr = np.cumsum([0, *map(len, cols)])
     weight = None if any(each is None for each in weights) else np.concatenate([np.empty(0), *weights])
     rows = Rows(arc_ptr, np.concatenate([none, *row_ptrs]), np.concatenate([none, *cols]), weight)
+    assert isinstance(graph.storage, Storage)
     return Blocks(graph.num_nodes, graph.cell_ptr, rows, graph.storage.node)
 
 

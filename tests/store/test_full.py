@@ -7,6 +7,7 @@ import pytest
 
 from strobe.graph import open_graph
 from strobe.graph.disk import save
+from strobe.graph.storage import Storage
 from strobe.registry import make
 from strobe.store import Full
 from tests.graphs import AWKWARD, assert_same
@@ -21,6 +22,8 @@ def test_a_graph_is_kept_as_it_is(name: str) -> None:
 def test_nothing_is_copied() -> None:
     graph = AWKWARD["features and labels per cell"].build()
     kept = Full().keep(graph)
+    assert isinstance(graph.storage, Storage)
+    assert isinstance(kept.storage, Storage)
     for name, array in graph.storage.arrays().items():
         assert np.shares_memory(kept.storage.arrays()[name], array) or not array.size, name
 
@@ -28,6 +31,7 @@ def test_nothing_is_copied() -> None:
 def test_a_graph_from_a_directory_stays_there(tmp_path: Path) -> None:
     save(AWKWARD["directed and weighted"].build(), tmp_path / "graph")
     kept = Full().keep(open_graph(tmp_path / "graph"))
+    assert isinstance(kept.storage, Storage)
     assert isinstance(kept.storage.col, np.memmap) or isinstance(kept.storage.col.base, np.memmap)
 
 

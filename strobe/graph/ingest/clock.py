@@ -21,7 +21,7 @@ from strobe.errors import InputError, OptionError
 if TYPE_CHECKING:
     import duckdb
 
-    from strobe.graph.dynamic import Time
+    from strobe.graph.storage import Time
 
 TimeKind = Literal["unix", "number"]
 Unit = Literal["hour", "day", "week", "month", "quarter", "year"]

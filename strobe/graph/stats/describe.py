@@ -110,7 +110,4 @@ class _Survey:
 
     @property
     def _row_bytes(self) -> int:
-        if not isinstance(self._carrier, PerCell):
-            return 0
-        values = self._carrier.values
-        return int(values[:1].nbytes) if len(values) else 0
+        return self._carrier.row_bytes if isinstance(self._carrier, PerCell) else 0

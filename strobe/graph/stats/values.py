@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from strobe.graph.dynamic import Time
 from strobe.graph.stats.degrees import DegreeLaw
 from strobe.graph.stats.sequences import SequenceStats
 from strobe.graph.stats.spread import Spread
+from strobe.graph.storage import Time
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,7 @@ import pytest
 from strobe.graph import DynamicGraph
 from strobe.graph.datasets import DATA_SETS, DataSet, load, status, where
 from strobe.graph.features import Static
+from strobe.graph.storage import Storage
 
 BESIDE = Path(__file__).parents[4] / "shared" / "data"
 ROOT = Path(os.environ.get("STROBE_DATA") or BESIDE)
@@ -174,7 +175,9 @@ def test_rust_git_has_the_months_authors_and_files_of_the_readme(loaded: dict[st
 
 @pytest.mark.parametrize("name", sorted({"bitcoin_otc", "bitcoin_alpha"} & set(HERE)))
 def test_ratings_span_the_range_of_the_readme(name: str, loaded: dict[str, DynamicGraph]) -> None:
-    weights = default(name, loaded).storage.weight
+    storage = default(name, loaded).storage
+    assert isinstance(storage, Storage)
+    weights = storage.weight
     span = re.search(r"rating (-?\d+)\.\.(\d+)", counts_line(DATA_SETS[name]) or "")
     assert span
     assert weights is not None

@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import gc
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strobe.errors import StrobeError
+from strobe.store.segments import Segments
+from strobe.store.stretches import stretches
+from tests.store.sequences import Array, Snapshot, feature_sequences, same_bits
+
+ROWS = np.arange(40, dtype=np.float32).reshape(5, 8)
+
+
+def ids(*nodes: int) -> Array:
+    return np.array(nodes, np.int32)
+
+
+@given(feature_sequences(), st.integers(1, 5), st.integers(1, 8))
+def test_rows_come_back_to_the_bit_while_the_window_slides(
+    snapshots: list[Snapshot], segments: int, window: int
+) -> None:
+    kept = Segments(segments)
+    for t, (nodes, x) in enumerate(snapshots):
+        kept.add(t, nodes, x)
+        if len(kept.times) > window:
+            assert kept.drop() == t - window
+        assert kept.times == list(range(max(0, t - window + 1), t + 1))
+        for at in kept.times:
+            assert kept.nodes(at).tolist() == snapshots[at][0].tolist()
+            assert same_bits(kept.rows(at), snapshots[at][1])
+
+
+@given(feature_sequences(), st.data())
+def test_some_nodes_rows_are_those_of_all(snapshots: list[Snapshot], data: st.DataObject) -> None:
+    kept = Segments(2)
+    for t, (nodes, x) in enumerate(snapshots):
+        kept.add(t, nodes, x)
+    t = data.draw(st.sampled_from(kept.times))
+    nodes, x = snapshots[t]
+    chosen = data.draw(st.lists(st.sampled_from(range(len(nodes))), unique=True) if len(nodes) else st.just([]))
+    assert same_bits(kept.rows(t, nodes[chosen]), x[chosen])
+
+
+@given(feature_sequences(), st.data())
+def test_from_a_snapshot_at_hand_rows_are_the_same(snapshots: list[Snapshot], data: st.DataObject) -> None:
+    kept = Segments(3)
+    for t, (nodes, x) in enumerate(snapshots):
+        kept.add(t, nodes, x)
+    near = data.draw(st.sampled_from(kept.times))
+    for t, (_, x) in enumerate(snapshots):
+        assert same_bits(kept.rows(t, near=(near, *snapshots[near])), x)
+
+
+@given(feature_sequences(), st.integers(1, 4))
+def test_a_window_that_slid_holds_what_one_that_began_there_does(snapshots: list[Snapshot], window: int) -> None:
+    slid, fresh = Segments(3), Segments(3)
+    for t, (nodes, x) in enumerate(snapshots):
+        slid.add(t, nodes, x)
+        if len(slid.times) > window:
+            slid.drop()
+    for t, (nodes, x) in list(enumerate(snapshots))[-window:]:
+        fresh.add(t, nodes, x)
+    assert [array.tobytes() for array in slid.arrays()] == [array.tobytes() for array in fresh.arrays()]
+
+
+@given(feature_sequences(), st.integers(1, 4))
+def test_bytes_are_those_of_the_arrays_each_of_which_owns_what_it_has(snapshots: list[Snapshot], window: int) -> None:
+    kept = Segments()
+    for t, (nodes, x) in enumerate(snapshots):
+        kept.add(t, nodes, x)
+        if len(kept.times) > window:
+            kept.drop()
+        assert all(array.flags.owndata for array in kept.arrays())
+        assert kept.nbytes == sum(array.nbytes for array in kept.arrays())
+
+
+def test_what_is_counted_is_what_is_allocated() -> None:
+    rng = np.random.default_rng(0)
+    nodes, x = np.arange(2_000, dtype=np.int32), rng.random((2_000, 40), np.float32)
+    gc.collect()
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    kept = Segments()
+    for t in range(6):
+        there = rng.random(len(nodes)) < 0.9
+        kept.add(t, nodes[there], x[there])
+        x[rng.random(len(x)) < 0.3, :10] += 1
+    kept.drop()
+    del there
+    gc.collect()
+    grown = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    assert kept.nbytes > 400_000
+    assert abs(grown - kept.nbytes) < 20_000, (grown, kept.nbytes)  # objects around the arrays
+
+
+def test_only_segments_that_changed_are_stored() -> None:
+    kept = Segments(4)
+    kept.add(0, ids(0, 1, 2, 3, 4), ROWS)
+    first = kept.nbytes
+    x = ROWS.copy()
+    x[2, 5] += 1
+    kept.add(1, ids(0, 1, 2, 3, 4), x)
+    assert kept.nbytes - first == 2 * 4 + 1  # two numbers of a row of eight, and bits that say of which
+    kept.add(2, ids(0, 1, 2, 3, 4), x)
+    assert kept.nbytes - first == 2 * 4 + 1
+
+
+def test_a_node_that_returns_is_stored_whole_again() -> None:
+    kept = Segments(4)
+    kept.add(0, ids(0, 1), ROWS[:2])
+    kept.add(1, ids(0), ROWS[:1])
+    assert kept.bytes_to_add(ids(0, 1), ROWS[:2]).tolist() == [0, kept.full_bytes]
+    before = kept.nbytes
+    kept.add(2, ids(0, 1), ROWS[:2])
+    assert kept.nbytes - before >= kept.full_bytes
+    assert same_bits(kept.rows(2), ROWS[:2])
+
+
+def test_bytes_to_add_tells_what_a_node_would_take() -> None:
+    kept = Segments(4)
+    assert kept.full_bytes == 0
+    assert kept.bytes_to_add(ids(3), ROWS[:1]).tolist() == [32]
+    kept.add(0, ids(1, 2, 3), ROWS[:3])
+    x = ROWS[:3].copy()
+    x[1, [0, 7]] += 1
+    assert kept.full_bytes == 32
+    assert kept.bytes_to_add(ids(1, 2, 4), x).tolist() == [0, 16, 32]
+
+
+@pytest.mark.parametrize(("width", "segments"), [(0, 4), (1, 4), (3, 4), (10, 4), (128, 4), (5, 1)])
+def test_segments_cover_a_row_evenly(width: int, segments: int) -> None:
+    cuts = stretches(width, segments)
+    assert [column for a, b in cuts for column in range(a, b)] == list(range(width))
+    assert len(cuts) == min(width, segments)
+    assert max((b - a for a, b in cuts), default=0) - min((b - a for a, b in cuts), default=0) <= 1
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    with pytest.raises(StrobeError, match="1 segment or more, not 0"):
+        Segments(0)
+    kept = Segments()
+    with pytest.raises(StrobeError, match="no snapshot to drop"):
+        kept.drop()
+    with pytest.raises(StrobeError, match="ascending"):
+        kept.add(0, ids(1, 0), ROWS[:2])
+    kept.add(3, ids(0, 1), ROWS[:2])
+    with pytest.raises(StrobeError, match="in order of time: 3 after 3"):
+        kept.add(3, ids(0, 1), ROWS[:2])
+    with pytest.raises(StrobeError, match="rows of 8 float64, those before have 8 float32"):
+        kept.add(4, ids(0, 1), ROWS[:2].astype(np.float64))
+    with pytest.raises(StrobeError, match="2 nodes need as many rows"):
+        kept.add(4, ids(0, 1), ROWS[:3])
+    with pytest.raises(StrobeError, match="snapshot 4 is not in the window"):
+        kept.rows(4)
+    with pytest.raises(StrobeError, match="node 7 is not in snapshot 3"):
+        kept.rows(3, ids(7))
