@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,7 @@ class Trainer:
         columns = 2 if graph.features is None else graph.features.shape[0]
         self.model = make_model(model, columns, hidden=4, **OPTIONS.get(model, {}))
         self.head: nn.Module | None = None
+        self._lock = Lock()
 
     def train(self, plan: Plan, num_ranks: int, **changes: Any) -> list[Run]:
         settings = {"epochs": 5, "threads": 1, "optimiser": "sgd", "lr": 0.1, "precision": "float64"} | changes
@@ -50,10 +52,11 @@ class Trainer:
 
         def made(job: Job) -> tuple[nn.Module, nn.Module]:
             model, head = make(job)
-            if self.head is None:
-                self.head = deepcopy(head)
-                for parameter in self.head.parameters():
-                    nn.init.normal_(parameter, std=0.3)  # a head that begins at 0 would teach the model nothing
+            with self._lock:
+                if self.head is None:
+                    self.head = deepcopy(head)
+                    for parameter in self.head.parameters():
+                        nn.init.normal_(parameter, std=0.3)  # a head that begins at 0 would teach the model nothing
             head.load_state_dict(self.head.state_dict())
             return model, head
 
