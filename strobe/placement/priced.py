@@ -103,21 +103,21 @@ class Priced(Arriving):
 
     def _improve(self, parts: Parts, links: Weighed, ahead: IntArray, capacity: int) -> None:
         """Cells move while it pays; then prices, rewards and what is kept go on to the next snapshot."""
-        from strobe.placement.sweeps import sweep, weights_by_rank  # numba takes its time to load
+        from strobe.placement.sweeps import sweep, together, weights_by_rank  # numba takes its time to load
 
         window, eta, rows, held = self._terms.window, self._terms.eta, parts.rows, int(ahead[0].sum())
         arrays = links.row_ptr, links.col, links.weight
         sizes = rows.of_new(window), rows.of_staying(window)
         near = weights_by_rank(*arrays, parts.owner, self._num_ranks)
-        least = self._least if math.isfinite(self._least) else _per_byte(_utility(near, parts.owner), held, parts)
+        least = self._least if math.isfinite(self._least) else _per_byte(together(near, parts.owner), held, parts)
         price = prices(ahead, capacity, least, eta)
         for _ in range(self._terms.sweeps if self._num_ranks > 1 else 0):
-            extra = rewards(_utility(near, parts.owner), price, parts.taken, len(parts.owner), eta)
+            extra = rewards(together(near, parts.owner), price, parts.taken, len(parts.owner), eta)
             pays = self._pays(extra, price, int(sizes[0][0]), int(sizes[1][0]))
             if not sweep(*arrays, parts.last, *sizes, *pays, near, parts.free, parts.taken, parts.owner):
                 break
         self._kept.add(parts.owner, parts.last)
-        utility = _utility(near, parts.owner)
+        utility = together(near, parts.owner)
         price = prices(self._kept.ahead(rows, placed=True), capacity, least, eta)
         self._rewards = rewards(utility, price, parts.taken, len(parts.owner), eta)
         if utility:
@@ -144,11 +144,6 @@ class Priced(Arriving):
             f"{int(free[0, rank]):,} of its capacity of {self._capacity:,} bytes were free for this snapshot. "
             f"Give each of the {self._num_ranks} ranks {would_do:,} bytes, take more ranks or a shorter window"
         )
-
-
-def _utility(near: IntArray, owner: IntArray) -> int:
-    """The weight of edges that are not cut: exact, since weights are whole numbers."""
-    return int(np.take_along_axis(near, owner[:, None].astype(np.int64), axis=1).sum()) // 2
 
 
 def _per_byte(utility: int, held: int, parts: Parts) -> float:

@@ -44,6 +44,15 @@ def weights_by_rank(row_ptr: IntArray, col: IntArray, weight: IntArray, owner: I
 
 
 @compiled
+def together(near: IntArray, owner: IntArray) -> int:
+    """The weight of links between cells of one rank, from the weights by rank."""
+    twice = 0
+    for cell in range(len(owner)):
+        twice += near[cell, owner[cell]]
+    return twice // 2
+
+
+@compiled
 def sweep(
     row_ptr: IntArray,
     col: IntArray,
