@@ -20,6 +20,8 @@ AXES = {
         "snapshot, sequence",
         "metis",
         "metis per snapshot",
+        "metis so far",
+        "greedy",
         "hash",
         "replicated",
         "chunks",
@@ -41,7 +43,7 @@ AXES = {
     "schedule": ["in order", "greedy, optimal", "random split", "free-running"],
     "sync": ["all-reduce", "average by steps", "average by timer"],
 }
-NOT_YET = {"online", "sampled windows"}
+NOT_YET = {"sampled windows"}
 SYSTEMS = {
     "DGC": ("#4e79a7", ["full", "chunks", "fused chunks", "stale halo", "in order", "all-reduce"]),
     "DynaHB": ("#f28e2b", ["full", "load-aware", "hybrid", "cached", "free-running", "average by timer"]),

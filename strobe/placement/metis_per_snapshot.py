@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from strobe.graph import DynamicGraph
-from strobe.placement.base import Placed, Placement
+from strobe.graph import Snapshot
+from strobe.ops.csr import IntArray
+from strobe.placement.arriving import Arriving, AsTheyArrive, reaching
 from strobe.placement.loads import loads_of_cells
 from strobe.placement.partition import partition
 from strobe.placement.staying import renamed
 from strobe.placement.union import links
-from strobe.placement.work import Work
 
 
 @dataclass(frozen=True, kw_only=True)
-class MetisPerSnapshot(Placement):
+class MetisPerSnapshot(AsTheyArrive):
     """METIS on each snapshot alone; its parts go to the ranks such that most nodes stay where they last were.
 
     Every snapshot is even and has few edges cut, but nodes change ranks between snapshots.
@@ -26,15 +25,27 @@ class MetisPerSnapshot(Placement):
 
     name: ClassVar[str] = "metis-per-snapshot"
 
-    def place(
-        self, graph: DynamicGraph, windows: Sequence[range], num_ranks: int, *, seed: int = 0, work: Work | None = None
-    ) -> Placed:
-        del windows, work
-        of_cell = np.zeros(graph.num_cells, np.int16)
-        last = np.full(graph.num_nodes, -1, np.int16)
-        for snapshot in graph if num_ranks > 1 else ():
-            part = partition(links(snapshot), loads_of_cells(snapshot), num_ranks, seed)
-            owner = renamed(part, last[snapshot.nodes], num_ranks)
-            of_cell[graph.cell_ptr[snapshot.t] : graph.cell_ptr[snapshot.t + 1]] = owner
-            last[snapshot.nodes] = owner
-        return Placed.by_cell(num_ranks, of_cell, graph)
+    def start(self, num_ranks: int, *, seed: int = 0) -> Arriving:
+        """Nobody was anywhere yet."""
+        return _Anew(num_ranks, seed)
+
+
+class _Anew(Arriving):
+    def __init__(self, num_ranks: int, seed: int) -> None:
+        self._num_ranks, self._seed = num_ranks, seed
+        self._last: IntArray = np.empty(0, np.int16)  # where each node had its latest cell, [N]
+
+    def arrive(self, snapshot: Snapshot) -> IntArray:
+        if self._num_ranks == 1:
+            return np.zeros(snapshot.num_nodes, np.int16)
+        part = partition(links(snapshot), loads_of_cells(snapshot), self._num_ranks, self._seed)
+        self._last = reaching(self._last, snapshot)
+        owners = renamed(part, self._last[snapshot.nodes], self._num_ranks).astype(np.int16)
+        self._last[snapshot.nodes] = owners
+        return owners
+
+    def remembered(self) -> dict[str, Any]:
+        return {"last": self._last.copy()}
+
+    def recall(self, found: dict[str, Any]) -> None:
+        self._last = np.array(found["last"], np.int16)

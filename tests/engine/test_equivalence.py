@@ -83,6 +83,7 @@ PLACEMENTS: dict[str, Placement] = {
     "hash": placement.Hash(),
     "load-aware": placement.LoadAware(),
     "metis-per-snapshot": placement.MetisPerSnapshot(),
+    "online": placement.Online(slack=1.5),
     "by-snapshot": placement.BySnapshot(),
     "snapshot-then-sequence": placement.SnapshotThenSequence(),
     "chunks": placement.Chunks(per_rank=4),
