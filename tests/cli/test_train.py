@@ -147,13 +147,16 @@ PROGRAM = [str(Path(sys.executable).with_name("strobe")), "train", "friends", "-
 def test_ctrl_c_ends_with_130_and_says_how_to_go_on() -> None:
     arguments = [*PROGRAM, "--epochs", "1000000", "--patience", "0"]
     running = subprocess.Popen(arguments, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    deadline = monotonic() + 60
-    while not has_checkpoint(Path("run")):
-        assert monotonic() < deadline
-        assert running.poll() is None, running.communicate()
-        sleep(0.05)
-    os.kill(running.pid, signal.SIGINT)
-    stdout, stderr = running.communicate(timeout=60)
+    try:
+        deadline = monotonic() + 60
+        while not has_checkpoint(Path("run")):
+            assert monotonic() < deadline
+            assert running.poll() is None, running.communicate()
+            sleep(0.05)
+        os.kill(running.pid, signal.SIGINT)
+        stdout, stderr = running.communicate(timeout=60)
+    finally:
+        running.kill()  # a million epochs
     assert running.returncode == 130, stderr
     assert stdout == ""
     assert "go on with: strobe train --resume --out run" in stderr
