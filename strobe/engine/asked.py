@@ -109,8 +109,8 @@ def shared(share: Share, found: dict[int, Examples], targets: Mask | None) -> As
         if around is not None:
             columns[around.positions[k]] = first[-1] + around.places[k]
         rows = tuple(columns[rows[at]] for rows in whole[k])
-        if len(rows) == 1 and (np.diff(rows[0]) < 0).any():  # kernels read rows that ascend
-            order = np.argsort(rows[0])
+        if len(rows) == 1 and (np.diff(share.own[k]) < 0).any():  # cells have an order of their own: so have examples
+            order = np.argsort(rows[0], kind="stable")
             at, rows = at[order], (rows[0][order],)
         kept.append((at, _chosen(examples, at, rows)))
     joined = join([(0, examples) for _, examples in kept], -1, share.device)
