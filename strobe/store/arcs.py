@@ -12,10 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from strobe.errors import InputError, OptionError
+from strobe.errors import InputError
 from strobe.graph.arrays import Array, read_only
 from strobe.graph.storage import Rows
 from strobe.ops.csr import FloatArray, IntArray, expand_rows, index_dtype, row_pointers, transpose
+from strobe.store.first_and_later import FirstAndLater
 from strobe.store.marks import Marks
 from strobe.store.packed_keys import PackedKeys
 from strobe.store.sorted_keys import Moves, merged, moves
@@ -46,7 +47,7 @@ class _Later:
             yield from (self.weight, self.reweighted.held, self.new_weight)
 
 
-class Arcs:
+class Arcs(FirstAndLater[tuple[int, PackedKeys, FloatArray | None], _Later]):
     """The arcs of the snapshots of a window.
 
     ``drop`` takes the oldest snapshot out: the first difference is applied to its arcs. Of parallel edges the n-th is
@@ -55,14 +56,8 @@ class Arcs:
     """
 
     def __init__(self, num_nodes: int) -> None:
+        super().__init__()
         self._n = num_nodes
-        self._first: tuple[int, PackedKeys, FloatArray | None] | None = None
-        self._later: list[_Later] = []
-
-    @property
-    def times(self) -> list[int]:
-        """Snapshots that are there, ascending."""
-        return [] if self._first is None else [self._first[0], *(later.t for later in self._later)]
 
     def add(self, t: int, arcs: Keyed, near: tuple[int, Keyed] | None = None) -> None:
         """The next snapshot; ``near`` spares the way to the last one, where its arcs are at hand."""
@@ -80,19 +75,9 @@ class Arcs:
         of_inserted = None if weight is None else weight[how.new]
         self._later.append(_Later(t, Marks.of(~how.stay), inserted, of_inserted, reweighted, new_weight))
 
-    def drop(self) -> int:
-        """Takes the oldest snapshot out; which one it was."""
-        if self._first is None:
-            raise OptionError("there is no snapshot to drop: add one first")
-        t = self._first[0]
-        if self._later:
-            second = self._later[0].t
-            keys, weight = self.keyed(second)
-            self._first = second, PackedKeys.of(keys, self._n), weight
-            del self._later[0]
-        else:
-            self._first = None
-        return t
+    def _whole(self, t: int) -> tuple[int, PackedKeys, FloatArray | None]:
+        keys, weight = self.keyed(t)
+        return t, PackedKeys.of(keys, self._n), weight
 
     def keyed(self, t: int, near: tuple[int, Keyed] | None = None) -> Keyed:
         """The arcs of snapshot t, from the first, or from a ``near`` one that is not later."""

@@ -10,6 +10,7 @@ import numpy as np
 from strobe.errors import InputError, OptionError
 from strobe.graph.arrays import Array, read_only
 from strobe.ops.csr import IntArray
+from strobe.store.first_and_later import FirstAndLater
 from strobe.store.marks import Marks
 from strobe.store.sorted_keys import Moves, merged, moves
 from strobe.store.stretches import changed_bytes, changed_segments, stretches
@@ -32,7 +33,7 @@ class _Later:
         yield from (self.gone.held, self.arrived, *(marks.held for marks in self.changed), *self.rows)
 
 
-class Segments:
+class Segments(FirstAndLater[Known, _Later]):
     """Nodes and their rows of features in the snapshots of a window, on one server.
 
     A row is cut into ``segments`` stretches (fewer where it is shorter). The first snapshot has all its rows whole. In
@@ -51,14 +52,8 @@ class Segments:
     def __init__(self, segments: int = 4) -> None:
         if segments < 1:
             raise OptionError(f"a row is cut into 1 segment or more, not {segments}")
+        super().__init__()
         self._segments = segments
-        self._first: Known | None = None
-        self._later: list[_Later] = []
-
-    @property
-    def times(self) -> list[int]:
-        """Snapshots that are there, ascending."""
-        return [] if self._first is None else [self._first[0], *(later.t for later in self._later)]
 
     def add(self, t: int, nodes: IntArray, x: Array) -> None:
         """The next snapshot: ids, ascending, and their rows, [n, F]."""
@@ -80,18 +75,8 @@ class Segments:
             )
         )
 
-    def drop(self) -> int:
-        """Takes the oldest snapshot out; which one it was."""
-        if self._first is None:
-            raise OptionError("there is no snapshot to drop: add one first")
-        t = self._first[0]
-        if self._later:
-            second = self._later[0].t
-            self._first = second, _followed(self._first[1], self._later[:1])[0], self.rows(second)
-            del self._later[0]
-        else:
-            self._first = None
-        return t
+    def _whole(self, t: int) -> Known:
+        return t, _own(self.nodes(t)), self.rows(t)
 
     def nodes(self, t: int) -> IntArray:
         """The nodes of snapshot t, ascending."""
