@@ -37,8 +37,16 @@ AXES: dict[str, dict[str, type[Strategy]]] = {
             batching.Groups,
             batching.Hybrid,
             batching.Trapezoid,
+            batching.Sampled,
         ),
-        "structure": (exchange.Nothing, exchange.Halo, exchange.Stale, exchange.Cached, exchange.Overlapped),
+        "structure": (
+            exchange.Nothing,
+            exchange.Halo,
+            exchange.Stale,
+            exchange.Cached,
+            exchange.Overlapped,
+            exchange.Fetch,
+        ),
         "time": (exchange.Stay, exchange.Relay, exchange.Shuffle, exchange.StaleTime),
         "schedule": (
             schedule.InOrder,

@@ -20,12 +20,16 @@ Fact = Literal[
     "chunks",
     "node chunks",
     "sliding windows",
+    "drawn cells",
+    "inputs on demand",
+    "gathered sequences",
 ]
 """What one choice may give and another need: every snapshot, every sequence is on one rank; every rank has all cells;
 a rank reads whatever its batch needs without asking others; every rank has batches of its own; ranks take steps at
 their own pace; between one agreement and the next ranks may have different weights; rows of
-others are as they are now; cells are grouped into chunks; nodes are, for all time; windows slide and are made anew. On
-one rank all but the last three always hold."""
+others are as they are now; cells are grouped into chunks; nodes are, for all time; windows slide and are made anew; a
+batch has targets, and cells drawn for them; a rank gets the inputs of whatever cells its batch has drawn; rows of a
+node's cells meet on one rank. On one rank all but those that name chunks, windows and drawn cells always hold."""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from strobe.strategy import Strategy
 if TYPE_CHECKING:
     from strobe.batching.decay import Decay, Tune
     from strobe.batching.drawing import Drawing
+    from strobe.batching.sampled import Sampling
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +59,16 @@ class Batching(Strategy):
     @property
     def decay(self) -> Decay | None:
         """How windows slide and what they keep of older snapshots; None: those of an epoch stay as they are."""
+        return None
+
+    @property
+    def sampling(self) -> Sampling | None:
+        """How targets of windows, and cells for them, are drawn while training goes on; None: they are not."""
+        return None
+
+    @property
+    def looks_back(self) -> int | None:
+        """In windows of how many snapshots, with fresh states, answers are judged; None: as states go on."""
         return None
 
     @property

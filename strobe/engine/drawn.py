@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from strobe.comm import Comm
     from strobe.engine.checkpoint import State
     from strobe.engine.job import Job
+    from strobe.engine.sampled import SampledSteps
     from strobe.engine.sliding import Sliding
 
 _WAITING = 16
@@ -107,7 +108,7 @@ class Drawn:
 
 
 @contextmanager
-def making(later: Drawn | Sliding | None, state: State, comm: Comm) -> Iterator[None]:
+def making(later: Drawn | Sliding | SampledSteps | None, state: State, comm: Comm) -> Iterator[None]:
     """Windows are made while what is inside happens; they go on from where a run that is resumed had come to, on as
     many ranks, else anew."""
     if later is None:

@@ -24,12 +24,13 @@ from strobe.engine.choice import ModelChoice, ModelLike, choose_model, choose_ta
 from strobe.engine.drawn import Drawn
 from strobe.engine.machine import choose_device, choose_threads, free_bytes, seed_all
 from strobe.engine.progress import Progress
+from strobe.engine.sampled import SampledSteps
 from strobe.engine.settings import Settings
 from strobe.engine.sharing import Sharing, place
 from strobe.engine.sliding import Sliding
 from strobe.engine.source import GraphLike, Saved, Source, fingerprint, open_source, reopen
 from strobe.engine.trace import reading, sparse_products
-from strobe.engine.windows import Window, cut, stream, window_of
+from strobe.engine.windows import Window, cut, looking_back, stream, window_of
 from strobe.engine.work import work_of
 from strobe.errors import OptionError
 from strobe.ops import native
@@ -114,6 +115,9 @@ class Job:
 
     def stream(self, *parts: range) -> Iterator[Window]:
         """Windows of parts one after the other, cut as in training, each let go of before the next is made."""
+        back = self.plan.batching.looks_back
+        if back is not None:
+            return chain.from_iterable(looking_back(self.sharing, times, back) for times in parts)
         cut_as = self.plan.batching.window, self.settings.recompute
         return chain.from_iterable(stream(self.sharing, times, *cut_as) for times in parts)
 
@@ -220,18 +224,19 @@ class Prepared:
     """The windows of this rank: those of each step of an epoch, and those that training is judged by.
 
     ``leading`` are windows from the beginning of time up to the end of validation, with states that go on. Where
-    batches are ``drawn``, or windows ``slide``, there are no steps yet.
+    batches are ``drawn``, windows ``slide``, or targets are ``sampled``, there are no steps yet.
     """
 
     steps: list[Step]
     leading: Iterable[Window]
     drawn: Drawn | None = None
     sliding: Sliding | None = None
+    sampled: SampledSteps | None = None
 
     @property
-    def made_later(self) -> Drawn | Sliding | None:
+    def made_later(self) -> Drawn | Sliding | SampledSteps | None:
         """Who makes windows while training goes on, if anybody does."""
-        return self.sliding if self.drawn is None else self.drawn
+        return self.drawn or self.sliding or self.sampled
 
     @property
     def num_steps(self) -> int:
@@ -255,6 +260,9 @@ def prepared(job: Job, order: Steps, watch: Progress) -> Prepared:
     split = job.problem.split
     if job.plan.batching.decay is not None:
         return Prepared([], _Streamed(job), sliding=Sliding(job))
+    if job.plan.batching.sampling is not None:
+        _ = job.sharing
+        return Prepared([], _Streamed(job), sampled=SampledSteps(job))
     if job.has_at_hand:
         _ = job.sharing
         watch.stage("keeping what this rank's nodes read", 0, None)

@@ -75,10 +75,11 @@ def embeddings(model: nn.Module, windows: Iterable[Window]) -> Iterator[tuple[in
     carry: Carry | None = None
     for window in windows:
         for segment in window:
-            view = View(segment.cells, carry)
+            view = View(segment.cells, None if segment.fresh else carry)
             z = view.split(model(view))
             carry = view.carry
-            yield from ((t, rows, segment) for t, rows in zip(segment.times, z, strict=True))
+            asked = segment.times if segment.asked is None else segment.asked
+            yield from ((t, rows, segment) for t, rows in zip(segment.times, z, strict=True) if t in asked)
 
 
 @torch.no_grad()

@@ -95,6 +95,11 @@ def sparse_products(choice: ModelChoice, graph: DynamicGraph) -> int:
     return sum(call.what == "pull" for call in watch(_made(choice, graph), graph[:1]))
 
 
+def watched_order(choice: ModelChoice, graph: DynamicGraph) -> list[str]:
+    """What a model does with one snapshot, in order: ``pull``, ``over_time``, ``recall``."""
+    return [call.what for call in watch(_made(choice, graph), graph[:1])]
+
+
 @torch.no_grad()
 def reading(choice: ModelChoice, graph: DynamicGraph) -> Reading:
     """What a model reads of a graph. Its products in one snapshot may lead one after the other; that many hops are

@@ -234,8 +234,9 @@ def train_epoch(
 
 def _steps(windows: Prepared, sync: Syncing, epoch: int) -> Iterator[Step]:
     """The windows of each step. Those that are drawn may go on until rank 0 has had enough."""
-    if windows.sliding is not None:
-        yield from windows.sliding.steps(epoch)
+    steps = windows.sliding or windows.sampled
+    if steps is not None:
+        yield from steps.steps(epoch)
         return
     if windows.drawn is None:
         yield from windows.steps

@@ -2,6 +2,7 @@
 
 from strobe.exchange.base import Exchange, StructureExchange, TimeEncoder, TimeExchange, Timing
 from strobe.exchange.cached import Cached
+from strobe.exchange.fetch import Fetch
 from strobe.exchange.halo import Halo
 from strobe.exchange.none import Nothing, Stay
 from strobe.exchange.overlapped import Overlapped
@@ -12,6 +13,7 @@ from strobe.exchange.stale import Stale, StaleTime
 __all__ = [
     "Cached",
     "Exchange",
+    "Fetch",
     "Halo",
     "Nothing",
     "Overlapped",

@@ -17,6 +17,7 @@ from strobe.exchange.delivery import Courier, Fresh, arrivals
 from strobe.ops.csr import IntArray
 from strobe.ops.picked import picked
 from strobe.ops.sequences import Sequences
+from strobe.strategy import Fact
 
 KIND = "shuffle"
 
@@ -29,6 +30,10 @@ class Shuffle(TimeExchange):
     """
 
     name: ClassVar[str] = "shuffle"
+
+    @property
+    def gives(self) -> tuple[Fact, ...]:
+        return ("gathered sequences",)
 
     def travels(self, columns: int, out_columns: int, state_columns: int) -> tuple[int, int]:
         del state_columns

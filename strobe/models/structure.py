@@ -20,8 +20,10 @@ class Structure(nn.Module, ABC):
 
     def forward(self, view: View, x: Tensor) -> Tensor:
         """New rows of the view's cells, [C, F'], from their old ones."""
-        if not self.works_in_pieces or (self.aggregates and view.cells.is_input(x)):
+        if not self.works_in_pieces:
             return view.at_once(self.convolve, x)
+        if self.aggregates and view.cells.is_input(x):
+            return view.of_inputs(self.convolve, x)
         return view.through(self.convolve, list(self.parameters()), x)
 
     @abstractmethod

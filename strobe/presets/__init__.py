@@ -12,6 +12,7 @@ from strobe.presets.bvr import bvr
 from strobe.presets.dbos import dbos
 from strobe.presets.dbov import dbov
 from strobe.presets.dgc import dgc
+from strobe.presets.distdy import distdy
 from strobe.presets.dygnex import dygnex
 from strobe.presets.dynahb import dynahb
 from strobe.presets.flare import flare
@@ -30,6 +31,7 @@ PRESETS: dict[str, Callable[..., Plan]] = {
     "dbos": dbos,
     "dbov": dbov,
     "dgc": dgc,
+    "distdy": distdy,
     "dygnex": dygnex,
     "dynahb": dynahb,
     "flare": flare,

@@ -13,8 +13,9 @@ from strobe.graph.arrays import Array, read_only
 from strobe.graph.features import given, resting_on
 from strobe.graph.storage import Rows, Stored
 from strobe.ops.csr import IntArray
-from strobe.store.base import Store
+from strobe.store.base import KeptRows, Store
 from strobe.store.older import Folder, Older, WhereTheyAre, is_mapped, whole
+from strobe.store.segments import Segments
 from strobe.store.window import Window
 
 
@@ -43,6 +44,9 @@ class Delta(Store):
             raise OptionError(f"store delta cuts a row into 1 segment or more, not {self.segments}")
         if self.window < 1:
             raise OptionError(f"store delta keeps 1 snapshot or more in memory, not {self.window}")
+
+    def rows(self) -> KeptRows:
+        return Segments(self.segments)
 
     def keep(self, graph: DynamicGraph) -> DynamicGraph:
         older, first = self._older(graph)

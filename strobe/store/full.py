@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from strobe.graph import DynamicGraph
-from strobe.store.base import Store
+from strobe.store.base import KeptRows, Store
+from strobe.store.whole_rows import WholeRows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,6 +15,9 @@ class Full(Store):
     """The graph as it is. Snapshots are slices of it; nothing is copied."""
 
     name: ClassVar[str] = "full"
+
+    def rows(self) -> KeptRows:
+        return WholeRows()
 
     def keep(self, graph: DynamicGraph) -> DynamicGraph:
         return graph

@@ -12,6 +12,7 @@ from strobe.graph.arrays import Array, read_only
 from strobe.ops.csr import IntArray
 from strobe.store.first_and_later import FirstAndLater
 from strobe.store.marks import Marks
+from strobe.store.references import References
 from strobe.store.sorted_keys import Moves, merged, moves
 from strobe.store.stretches import changed_bytes, changed_segments, stretches
 
@@ -54,6 +55,7 @@ class Segments(FirstAndLater[Known, _Later]):
             raise OptionError(f"a row is cut into 1 segment or more, not {segments}")
         super().__init__()
         self._segments = segments
+        self._found: tuple[list[int], dict[int, References]] | None = None  # of which snapshots
 
     def add(self, t: int, nodes: IntArray, x: Array) -> None:
         """The next snapshot: ids, ascending, and their rows, [n, F]."""
@@ -101,6 +103,22 @@ class Segments(FirstAndLater[Known, _Later]):
             for (a, b), marks, changed in zip(self._cuts(whole), each.changed, each.rows, strict=True):
                 _put(rows[:, a:b], changed, marks.numbers() if place is None else place[marks.numbers()])
         return rows
+
+    def pick(self, t: int, at: IntArray) -> Array:
+        """The rows of some nodes of snapshot t, by their positions in it, in any order.
+
+        It finds out once where all segments of the snapshot are stored, and knows it until snapshots come or go.
+        """
+        if self._found is None or self._found[0] != self.times:
+            self._found = self.times, {}
+        if t not in self._found[1]:
+            _, nodes, whole = self._start(t)
+            later = self._later[: self.times.index(t)]
+            found = References(whole, self._cuts(whole))
+            for each, how in zip(later, _followed(nodes, later)[1], strict=True):
+                found.follow(how, each.changed, each.rows)
+            self._found[1][t] = found
+        return self._found[1][t].pick(at)
 
     @property
     def full_bytes(self) -> int:

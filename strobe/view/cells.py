@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from strobe.comm import Alone, Comm
 from strobe.comm.rows import Route
 from strobe.errors import InputError
 from strobe.exchange import TimeEncoder, Timing
@@ -24,6 +25,9 @@ from strobe.ops.sequences import Sequences
 from strobe.ops.sparse import Sparse, spmm
 from strobe.view.pieces import Fusing
 from strobe.view.share import Handover, Reads, Share
+
+if TYPE_CHECKING:
+    from strobe.view.sampled import Level
 
 _NOTHING: Csr = np.zeros(1, np.int64), np.empty(0, np.int32), None
 
@@ -139,6 +143,16 @@ class Cells:
             for t, (share, handover) in enumerate(zip(shares, handovers, strict=True))
         )
 
+    @property
+    def comm(self) -> Comm:
+        """With whom these cells are shared."""
+        return Alone() if self.share is None else self.share.comm
+
+    def level(self, number: int) -> Level | None:
+        """The cells that the n-th of all sparse products is computed for; None: all."""
+        del number
+        return None
+
     def rows(self, t: int) -> slice:
         """Rows of snapshot t among the cells."""
         return slice(self.cell_ptr[t], self.cell_ptr[t + 1])
@@ -181,6 +195,10 @@ class Cells:
     def is_input(self, x: Tensor) -> bool:
         """Whether x is the features or an aggregate of them."""
         return id(x) in self._inputs
+
+    def key_of(self, x: Tensor) -> tuple[Norm, ...]:
+        """The norms of the products that lead from the features to an aggregate of them."""
+        return self._inputs[id(x)]
 
     def aggregated_input(self, x: Tensor, norm: Norm) -> Tensor:
         """The aggregate of an input, computed at most once. Other ranks' features come from the graph, too."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -26,6 +26,9 @@ from strobe.view.pieces import Stage
 from strobe.view.share import Reads
 from strobe.view.together import standardised_together, top_rows_together
 
+if TYPE_CHECKING:
+    from strobe.view.sampled import Level
+
 Carry = list[Any]
 """What a pass leaves for the next window, in the order it was kept: tensors, tuples and dictionaries of them."""
 
@@ -41,6 +44,8 @@ class View:
         self.cells = cells
         self._past: Sequence[Any] | None = carry
         self.carry: Carry = []
+        self.num_products = 0
+        """Sparse products so far."""
         if tokens is None and cells.share is not None:
             for courier in cells.share.couriers.values():
                 courier.pass_begins()
@@ -71,9 +76,25 @@ class View:
 
         ``stage(view, x)`` gets the rows that its view's cells read, their own first; ``weights`` are what it learns.
         """
+        level = self._next_level()
+        if level is not None:
+            return level.run(stage, x)
         if self.cells.fusing is None:
             return self.by_snapshot(stage, x)
         return self.cells.fusing.run(stage, weights, self.pull(x))
+
+    def of_inputs(self, stage: Stage, x: Tensor) -> Tensor:
+        """What a convolution gives the cells that reads nothing of others but aggregates of inputs, which are computed
+        once a run, for all cells."""
+        level = self._next_level()
+        return self.at_once(stage, x) if level is None else level.run(stage, x)
+
+    def _next_level(self) -> Level | None:
+        """The cells that the next product is computed for, where it is not all."""
+        level = self.cells.level(self.num_products)
+        if level is not None:
+            self.num_products += 1
+        return level
 
     def by_snapshot(self, stage: Stage, x: Tensor, *given: Tensor) -> Tensor:
         """What a stage gives the cells that reads each snapshot by itself: in one go or, where the plan wants rows of
@@ -103,6 +124,7 @@ class View:
 
     def pull(self, x: Tensor) -> Tensor:
         """The rows that the view's edges read: its own, then those of others."""
+        self.num_products += 1
         if x is self.cells.x:
             return self.cells.pulled_x
         delivery = self._delivery("in", x)
@@ -116,17 +138,17 @@ class View:
         """Own rows, then those of some neighbours, always fresh."""
         if around.route.silent:
             return x
-        assert self.cells.share is not None
-        arrived, token = exchange(self.cells.share.comm, around.route, x, kind=kind)
+        arrived, token = exchange(self.cells.comm, around.route, x, kind=kind)
         self._tokens.append(token)
         return torch.cat([x, arrived])
 
     def closed(self, loss: Tensor) -> Tensor:
         """The loss; its backward takes part in all that was sent and received, whether this rank used it or not."""
-        return loss if self.cells.share is None else tied(loss, self._tokens)
+        return tied(loss, self._tokens) if self._tokens or self.cells.share is not None else loss
 
     def aggregate(self, x: Tensor, norm: Norm = "gcn") -> Tensor:
         """The normalised sparse product, every snapshot at once. Aggregates of ``view.x`` are computed once a run."""
+        self.num_products += 1
         if self.cells.is_input(x):
             return self.cells.aggregated_input(x, norm)
         delivery = self._delivery("out" if norm == "mean_out" else "in", x)
