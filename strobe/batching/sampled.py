@@ -75,9 +75,7 @@ class Sampled(Batching):
 
     @property
     def sampling(self) -> Sampling:
-        return Sampling(
-            snapshots=self.history, passes=self.passes, size=self.size, fanouts=_several(self.fanouts)
-        )
+        return Sampling(snapshots=self.history, passes=self.passes, size=self.size, fanouts=_several(self.fanouts))
 
     @property
     def looks_back(self) -> int:

@@ -91,7 +91,9 @@ class Held:
         """Features of the cells that were drawn in each snapshot: own rows at once, others on their way. All ranks
         fetch."""
         held = [self._snapshots[t] for t in times]
-        numbers = np.concatenate([s.first + each.position.astype(np.int64) for s, each in zip(held, drawn, strict=True)])
+        numbers = np.concatenate(
+            [s.first + each.position.astype(np.int64) for s, each in zip(held, drawn, strict=True)]
+        )
         owner = np.concatenate([s.owner[each.position] for s, each in zip(held, drawn, strict=True)])
         rows = torch.empty(len(numbers), width, dtype=self._dtype)
         mine = np.flatnonzero(owner == self._comm.rank)

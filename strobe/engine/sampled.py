@@ -177,12 +177,12 @@ class SampledSteps:
             x = drawn.x.wait().to(job.device)
         graph = job.problem.graph[drawn.times.start : drawn.times.stop]
         cells = SampledCells(graph, x, drawn.cells, drawn.topologies, drawn.targets, self._hops, comm=job.comm)
-        question = partial(_question, drawn, cells)
-        return (Segment(drawn.times, cells, asked=range(drawn.batch.t, drawn.batch.t + 1), fresh=True, question=question),)
+        asked = range(drawn.batch.t, drawn.batch.t + 1)
+        return (Segment(drawn.times, cells, asked=asked, fresh=True, question=partial(_question, drawn, cells)),)
 
 
 def _question(drawn: _Drawn, cells: SampledCells) -> Asked:
-    """The examples whose first node's newest cell this rank has. Rows of others that pairs need stand behind its own."""
+    """The examples whose first node's newest cell this rank has. Rows of others that pairs need stand behind them."""
     batch, rank, home = drawn.batch, cells.comm.rank, drawn.targets.home
     asked = [np.searchsorted(batch.targets, rows) for rows in batch.rows]  # numbers of targets
     own = np.flatnonzero(home == rank)

@@ -49,9 +49,7 @@ class Sample:
         return share
 
 
-def sample(
-    row_ptr: IntArray, col: IntArray, nodes: IntArray, targets: IntArray, fanouts: IntArray, key: int
-) -> Sample:
+def sample(row_ptr: IntArray, col: IntArray, nodes: IntArray, targets: IntArray, fanouts: IntArray, key: int) -> Sample:
     """What some cells of a snapshot read: of each target's arcs at most ``fanouts[0]``, of each cell's that those lead
     to at most ``fanouts[1]``, …, each as likely as any other, none twice.
 
@@ -69,8 +67,8 @@ def sample(
     from strobe.ops.sampling_loops import draw  # numba takes its time to load
 
     place = _take_paper(len(row_ptr) - 1)
-    fixed = [_fixed(each) for each in (row_ptr, col, nodes)]
-    found = draw(*fixed, targets.astype(np.int32), fanouts.astype(np.int64), np.uint64(key), place)
+    whole = _fixed(row_ptr), _fixed(col), _fixed(nodes)
+    found = draw(whole, targets.astype(np.int32), fanouts.astype(np.int64), np.uint64(key), place)
     _kept.paper = place
     return Sample(*found)
 

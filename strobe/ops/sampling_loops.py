@@ -40,8 +40,9 @@ def choose(first: int, degree: int, number: int, state: Any, out: Any) -> None:
 
 
 @compiled
-def draw(row_ptr: Any, col: Any, node: Any, targets: Any, fanouts: Any, key: Any, place: Any) -> Any:
+def draw(whole: Any, targets: Any, fanouts: Any, key: Any, place: Any) -> Any:
     """The arrays of a sample; ``place`` has -1 for every cell, before and after."""
+    row_ptr, col, node = whole
     count = len(targets)
     found = targets.copy()
     for k in range(count):

@@ -8,14 +8,13 @@ import tempfile
 import weakref
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from strobe.errors import OptionError
 from strobe.graph import DynamicGraph, PerCell, Snapshot
 from strobe.graph.arrays import Array
-from strobe.graph.column import map_npy
 from strobe.graph.features import given
 from strobe.graph.storage import Storage
 from strobe.ops.csr import FloatArray, IntArray
@@ -44,7 +43,7 @@ class Older(ABC):
 
 
 class Folder(Older):
-    """A new folder of .npy files, one per array of a snapshot, read page by page as they are used.
+    """A new folder of files, one per array of a snapshot, read page by page as they are used.
 
     It is made in ``parent``, or where the system has temporary files, and removed when nobody needs it any more.
     Every rank has its own. A process that is killed leaves it behind.
@@ -53,22 +52,33 @@ class Folder(Older):
     def __init__(self, parent: str | None = None) -> None:
         self._parent = parent
         self.path: Path | None = None  # made when there is something to write
+        self._kinds: dict[Path, tuple[np.dtype[Any], tuple[int, ...]]] = {}
 
     def write(self, t: int, snapshot: Whole) -> None:
         if self.path is None:
             self.path = self._made()
         for name, array in snapshot._asdict().items():
             if array is not None:
-                np.save(self._file(t, name), array)
+                file = self._file(t, name)
+                array.tofile(file)
+                self._kinds[file] = array.dtype, array.shape
 
     def read(self, t: int) -> Whole:
-        nodes, row_ptr, col, x = (map_npy(self._file(t, name)) for name in ("nodes", "row_ptr", "col", "x"))
-        weight = self._file(t, "weight")
-        return Whole(nodes, row_ptr, col, map_npy(weight) if weight.exists() else None, x)
+        return Whole(**{name: self._mapped(self._file(t, name)) for name in Whole._fields})
+
+    def _mapped(self, file: Path) -> Any:
+        """The array of a file; None where there is none. Its kind is known, so that threads need not find it out: in
+        Python 3.11 no two of them may read headers of .npy files at a time."""
+        if file not in self._kinds:
+            return None
+        dtype, shape = self._kinds[file]
+        if 0 in shape:
+            return np.empty(shape, dtype)
+        return np.asarray(np.memmap(file, dtype, "r", shape=shape))
 
     def _file(self, t: int, name: str) -> Path:
         assert self.path is not None
-        return self.path / f"{t}.{name}.npy"
+        return self.path / f"{t}.{name}"
 
     def _made(self) -> Path:
         try:

@@ -72,8 +72,8 @@ class Topology:
         """The weights of the arcs that reach each cell, together, whatever their sign."""
         if self.weight is None:
             return np.diff(self.row_ptr).astype(np.float64)
-        rows = expand_rows(self.row_ptr)
-        return np.bincount(rows, np.abs(self.weight).astype(np.float64), len(self.nodes))
+        weights = np.abs(self.weight).astype(np.float64)
+        return np.bincount(expand_rows(self.row_ptr), weights, len(self.nodes)).astype(np.float64)
 
     @cached_property
     def _has_loop(self) -> Any:

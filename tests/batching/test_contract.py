@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strobe.batching import Batch, Batching, Full, Fused, Groups, Hybrid, Trapezoid, Vertices, Windows
+from strobe.batching import Batch, Batching, Full, Fused, Groups, Hybrid, Sampled, Trapezoid, Vertices, Windows
 from strobe.batching.drawing import Drawing, draw
 from strobe.registry import AXES, make
 from tests.graphs import PlainGraph, dynamic_graphs
@@ -29,6 +29,8 @@ CUT: list[Batching] = [
     Vertices(size=4),
     Trapezoid(),
     Trapezoid(full=1, decayed=2, keep=0.5, tune=3, most=0.9),
+    Sampled(),
+    Sampled(history=2, size=7, fanouts=(3, 0, 2), passes=2),
 ]
 """An epoch always has the same batches."""
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from strobe.errors import StrobeError
 from strobe.store.segments import Segments
 from strobe.store.stretches import stretches
+from strobe.store.whole_rows import WholeRows
 from tests.store.sequences import Array, Snapshot, feature_sequences, same_bits
 
 ROWS = np.arange(40, dtype=np.float32).reshape(5, 8)
@@ -44,6 +45,24 @@ def test_some_nodes_rows_are_those_of_all(snapshots: list[Snapshot], data: st.Da
     nodes, x = snapshots[t]
     chosen = data.draw(st.lists(st.sampled_from(range(len(nodes))), unique=True) if len(nodes) else st.just([]))
     assert same_bits(kept.rows(t, nodes[chosen]), x[chosen])
+
+
+@given(feature_sequences(), st.integers(1, 4), st.integers(1, 4), st.data())
+def test_rows_are_picked_by_position_while_the_window_slides(
+    snapshots: list[Snapshot], segments: int, window: int, data: st.DataObject
+) -> None:
+    """Asked in between, it must not remember what is no longer so."""
+    kept, whole = Segments(segments), WholeRows()
+    for t, (nodes, x) in enumerate(snapshots):
+        for each in (kept, whole):
+            each.add(t, nodes, x)
+        if len(kept.times) > window:
+            assert kept.drop() == whole.drop()
+        for at in kept.times:
+            size = len(snapshots[at][0])
+            chosen = np.array(data.draw(st.lists(st.integers(0, size - 1))) if size else [], np.int64)
+            assert same_bits(kept.pick(at, chosen), snapshots[at][1][chosen])
+            assert same_bits(whole.pick(at, chosen), snapshots[at][1][chosen])
 
 
 @given(feature_sequences(), st.data())
