@@ -30,7 +30,7 @@ from tests.engine.trainer import Trainer, assert_same
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-CONVOLVING = ("tgcn", "wd-gcn", "gat-lstm", "dysat", "sage", "evolvegcn-o")
+CONVOLVING = ("tgcn", "dysat", "sage", "evolvegcn-o")
 """Models that convolve before they go along sequences, and norm nothing over a whole snapshot."""
 
 TASKS = ("regression", "classification", "link-prediction")
