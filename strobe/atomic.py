@@ -25,11 +25,16 @@ def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
     except BaseException:
         unfinished.unlink(missing_ok=True)
         raise
-    folder = os.open(path.parent, os.O_RDONLY)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Waits until the names in a folder have reached the disk."""
+    handle = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(folder)  # the new name, too
+        os.fsync(handle)
     finally:
-        os.close(folder)
+        os.close(handle)
 
 
 def write_json(path: Path, value: dict[str, Any]) -> None:

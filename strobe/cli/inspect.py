@@ -57,7 +57,7 @@ def _described(graph: DynamicGraph) -> GraphStats:
 
 
 def _verify(folder: Path) -> None:
-    total = sum(path.stat().st_size for path in folder.glob("*.npy")) >> 20
+    total = sum(path.stat().st_size for path in folder.rglob("*.npy")) >> 20
     done, names = 0, set[str]()
     with progress_bar("checksums, MiB") as on_progress:
         for name, num_bytes in check_arrays(folder):

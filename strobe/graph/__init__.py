@@ -14,6 +14,7 @@ from strobe.graph.convert import (
 from strobe.graph.disk import DiskSink, open_graph
 from strobe.graph.dynamic import DynamicGraph
 from strobe.graph.features import Beside, Carrier, Degrees, PerCell, Signature, Standardised, Static
+from strobe.graph.growing import Growing
 from strobe.graph.names import NodeNames
 from strobe.graph.snapshot import Snapshot
 
@@ -25,6 +26,7 @@ __all__ = [
     "DynamicGraph",
     "Edges",
     "GraphBuilder",
+    "Growing",
     "NodeNames",
     "PerCell",
     "Signature",

@@ -21,6 +21,15 @@ def read_only(array: Array) -> Array:
     return view
 
 
+def is_mapped(array: Array | None) -> bool:
+    """Whether an array, or what it is a view of, is in a file and read page by page."""
+    while isinstance(array, np.ndarray):
+        if isinstance(array, np.memmap):
+            return True
+        array = array.base
+    return False
+
+
 def as_array(values: npt.ArrayLike, what: str) -> Array:
     """Anything numpy can read, in native byte order."""
     try:

@@ -16,6 +16,7 @@ from strobe.graph.dynamic import DynamicGraph
 from strobe.graph.edge_sort import EdgeSorter
 from strobe.graph.features import Carrier, PerCell, from_recipe, given
 from strobe.graph.names import NodeNames
+from strobe.graph.positions import Positions
 from strobe.graph.storage import ARRAYS, Storage, Time
 from strobe.ops.csr import MAX_NODES, FloatArray, IntArray, Parallel, index_dtype
 
@@ -72,8 +73,9 @@ class GraphBuilder:
     """Takes snapshots in order of time and gives a dynamic graph.
 
     ``parallel`` says what repeated edges of a snapshot become: kept each, counted (the count is the
-    weight), their weights summed, or the last one given. ``self_loops=False`` drops self-loops. Memory: one
-    snapshot's nodes and, however many edges it has, a few sorted runs of them.
+    weight), their weights summed, or the last one given. ``self_loops=False`` drops self-loops. ``first`` is the number
+    of the first snapshot, which it is called by where it has no time. Memory: one snapshot's nodes and, however many
+    edges it has, a few sorted runs of them.
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class GraphBuilder:
         weighted: bool = False,
         parallel: Parallel = "keep",
         self_loops: bool = True,
+        first: int = 0,
     ) -> None:
         if parallel not in PARALLEL:
             raise OptionError(f"parallel must be one of {', '.join(PARALLEL)}, not {parallel!r}")
@@ -101,10 +104,11 @@ class GraphBuilder:
         self._weighted = weighted or parallel == "count"
         self._parallel: Parallel = parallel
         self._self_loops = self_loops
+        self._first = first
         self._times: list[Time] = []
         self._cell_ptr, self._arc_ptr, self._edge_count = [0], [0], list[int]()
         self._all_present = True
-        self._places: IntArray | None = None
+        self._positions = Positions(self._num_nodes)
         self._finished = False
         self._carried: dict[str, Array | None] = {}  # one row of what snapshots carry; None where they do not
 
@@ -115,6 +119,11 @@ class GraphBuilder:
     @property
     def num_snapshots(self) -> int:
         return len(self._times)
+
+    @property
+    def num_edges(self) -> int:
+        """Edges of all snapshots so far; an undirected edge counts once in each."""
+        return sum(self._edge_count)
 
     def add(
         self,
@@ -128,7 +137,7 @@ class GraphBuilder:
         """Adds the next snapshot. ``nodes`` are the present ones in any order (None: all of them); ``x`` and
         ``y`` are rows in the order of ``nodes``; edges may come in parts. A refused one leaves no trace."""
         self._refuse_if_finished()
-        t = self.num_snapshots
+        t = self._first + self.num_snapshots
         label = _time(time, t)
         present, order = self._presence(nodes, t)
         size = self._num_nodes if present is None else int(present.size)
@@ -219,11 +228,11 @@ class GraphBuilder:
             parallel=self._parallel,
             scratch_dir=self._sink.scratch_dir,
         )
-        places = self._places_of(present)
         try:
-            for part in parts:
-                src, dst, weight = self._checked(part, t)
-                sorter.add(_positions(src, places, size, t), _positions(dst, places, size, t), weight)
+            with self._positions.among(present, size, t) as position:
+                for part in parts:
+                    src, dst, weight = self._checked(part, t)
+                    sorter.add(position(src), position(dst), weight)
             row_ptr, loops = np.zeros(size + 1, index_dtype(sorter.num_arcs)), 0
             for key, merged in sorter.blocks():
                 if key.size == 0:
@@ -239,21 +248,6 @@ class GraphBuilder:
             return np.cumsum(row_ptr, out=row_ptr), loops
         finally:
             sorter.close()
-            if places is not None:
-                places[present] = -1
-
-    def _places_of(self, present: IntArray | None) -> IntArray | None:
-        """Where each node stands among the present ones, -1 where it is absent, [N]; None where its id says it.
-
-        One table for all snapshots, wiped after each: searching millions of nodes for every end of an edge takes
-        fifty times as long as looking it up.
-        """
-        if present is None or (present.size and present[-1] == present.size - 1):
-            return None
-        if self._places is None:
-            self._places = np.full(self._num_nodes, -1, present.dtype)
-        self._places[present] = np.arange(present.size, dtype=present.dtype)
-        return self._places
 
     def _write_presence(self, present: IntArray | None) -> None:
         """The presence is stored from the first snapshot that lacks a node; earlier ones are filled in."""
@@ -272,7 +266,7 @@ class GraphBuilder:
         """The rows of a snapshot in the order of its cells, like those of the snapshots before."""
         what = f"snapshot {t}: {'features' if name == 'x' else 'labels'}"
         before = self._carried.get(name)
-        if t and (before is None) != (values is None):
+        if self.num_snapshots and (before is None) != (values is None):
             raise InputError(f"{what} must be given for every snapshot or for none")
         if values is None:
             return None
@@ -320,17 +314,6 @@ class GraphBuilder:
             allowed = f"0..{self._num_nodes - 1}" if self._num_nodes else "of which there are none"
             raise InputError(f"snapshot {t}: {what} contain {wrong}, which is not among the nodes, {allowed}")
         return array
-
-
-def _positions(ids: IntArray, places: IntArray | None, size: int, t: int) -> IntArray:
-    """Where the ids stand among the ``size`` present nodes; an absent one is refused."""
-    at = ids if places is None else places[ids]
-    missing = at >= size if places is None else at < 0
-    if bool(missing.any()):
-        raise InputError(
-            f"snapshot {t}: an edge touches node {int(ids[missing][0])}, which is not among the snapshot's nodes"
-        )
-    return at
 
 
 def _time(time: Time | None, t: int) -> Time:

@@ -12,17 +12,19 @@ import json
 import os
 import shutil
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
-from strobe.errors import FormatError, InputError, OptionError, StrobeError
+from strobe.atomic import sync_folder
+from strobe.errors import FormatError, OptionError, StrobeError
 from strobe.graph.arrays import Array
 from strobe.graph.build import Edges, GraphBuilder
 from strobe.graph.column import CHUNK_BYTES, Column, map_npy, npy_header
+from strobe.graph.description import META, SAVED, beside, is_growing, read_description, sealed
 from strobe.graph.dynamic import DynamicGraph
 from strobe.graph.features import Carrier, PerCell, from_recipe, given
 from strobe.graph.lock import WriteLock
@@ -30,11 +32,9 @@ from strobe.graph.names import NodeNames
 from strobe.graph.snapshot import Snapshot
 from strobe.graph.storage import ARRAYS, Storage
 
-FORMAT, VERSION = "strobe-graph", 1
 VERIFY_UP_TO = 64 << 20
 """Bytes up to which opening a graph also reads and checks every array."""
 
-_META = "graph.json"
 _ATTEMPTS = 10
 
 
@@ -51,16 +51,16 @@ class DiskSink:
         self._overwrite = overwrite
         self._finished = False
         self._columns: dict[str, Column] = {}
-        self._dir, self._aside = _beside(self.target, "writing"), _beside(self.target, "replaced")
-        self.scratch_dir: Path | None = _beside(self.target, "scratch")
+        self._dir, self._aside = beside(self.target, "writing"), beside(self.target, "replaced")
+        self.scratch_dir: Path | None = beside(self.target, "scratch")
         try:
             self.target.parent.mkdir(parents=True, exist_ok=True)
             self._lock = WriteLock(self.target)
             try:
                 self._clear_up()
-                _refuse_target(self.target, overwrite)
+                refuse_target(self.target, overwrite)
                 self._dir.mkdir()
-                _beside(self.target, "scratch").mkdir()
+                beside(self.target, "scratch").mkdir()
             except BaseException:
                 self._lock.release()
                 raise
@@ -97,8 +97,6 @@ class DiskSink:
         for column in self._columns.values():
             column.close()
         described = {
-            "format": FORMAT,
-            "version": VERSION,
             "num_nodes": graph.num_nodes,
             "directed": graph.directed,
             "times": list(graph.times),
@@ -107,16 +105,12 @@ class DiskSink:
             "info": dict(graph.info),
             "arrays": {name: column.describe() for name, column in sorted(self._columns.items())},
         }
-        try:
-            meta = json.loads(json.dumps(described))  # as it will be read: JSON has no tuples and no integer keys
-        except (TypeError, ValueError) as error:
-            raise InputError(f"the graph's info cannot be kept as JSON: {error}") from error
-        meta["crc32"] = _meta_crc(meta)
-        with (self._dir / _META).open("w") as file:
+        meta = sealed(described, SAVED)
+        with (self._dir / META).open("w") as file:
             json.dump(meta, file, indent=1)
             file.flush()
             os.fsync(file.fileno())
-        shutil.rmtree(_beside(self.target, "scratch"), ignore_errors=True)
+        shutil.rmtree(beside(self.target, "scratch"), ignore_errors=True)
         self._publish()
         opened = open_graph(self.target)
         self._finished = True
@@ -124,9 +118,9 @@ class DiskSink:
         return opened
 
     def _publish(self) -> None:
-        _sync_dir(self._dir)
+        sync_folder(self._dir)
         if self.target.exists():
-            _refuse_target(self.target, self._overwrite)
+            refuse_target(self.target, self._overwrite)
             self.target.rename(self._aside)
         try:
             self._dir.rename(self.target)
@@ -134,17 +128,17 @@ class DiskSink:
             if self._aside.exists():
                 self._aside.rename(self.target)
             raise
-        _sync_dir(self.target.parent)
+        sync_folder(self.target.parent)
         _remove_graph(self._aside)
 
     def _remove_own(self) -> None:
-        for folder in (self._dir, _beside(self.target, "scratch")):
+        for folder in (self._dir, beside(self.target, "scratch")):
             shutil.rmtree(folder, ignore_errors=True)
 
     def _clear_up(self) -> None:
         """After a writer of this target that was killed: a graph it had moved aside comes back."""
         self._remove_own()
-        if (self._aside / _META).is_file() and not self.target.exists():
+        if (self._aside / META).is_file() and not self.target.exists():
             self._aside.rename(self.target)
         _remove_graph(self._aside)
 
@@ -189,9 +183,13 @@ def open_graph(path: str | PathLike[str], *, verify: bool | None = None) -> Dyna
     A graph that is replaced meanwhile is opened whole, before or after; never a mixture of both.
 
     The description, the sizes and the headers of all arrays are always checked; their contents too when
-    they are at most 64 MiB together, or with ``verify=True``.
+    they are at most 64 MiB together, or with ``verify=True``. Of a graph that grows, the snapshots that are there.
     """
     folder = Path(path)
+    if is_growing(folder):
+        from strobe.graph.growing import Growing
+
+        return Growing(folder).open(verify=verify)
     for _ in range(_ATTEMPTS):
         before = _identity(folder)
         try:
@@ -206,11 +204,8 @@ def open_graph(path: str | PathLike[str], *, verify: bool | None = None) -> Dyna
 
 
 def _open(folder: Path, verify: bool | None) -> DynamicGraph:
-    meta = _read_meta(folder)
-    arrays = {name: _open_array(folder, name, entry) for name, entry in meta["arrays"].items()}
-    if verify or (verify is None and sum(array.nbytes for array in arrays.values()) <= VERIFY_UP_TO):
-        for name, done in check_arrays(folder, meta):
-            del name, done
+    meta = read_description(folder)
+    arrays = open_arrays(folder, meta, verify)
     storage = Storage(
         num_nodes=meta["num_nodes"],
         directed=meta["directed"],
@@ -226,6 +221,15 @@ def _open(folder: Path, verify: bool | None) -> DynamicGraph:
     )
 
 
+def open_arrays(folder: Path, meta: Mapping[str, Any], verify: bool | None = None) -> dict[str, Array]:
+    """The arrays of a saved graph, mapped; ``verify`` as in ``open_graph``."""
+    arrays = {name: _open_array(folder, name, entry) for name, entry in meta["arrays"].items()}
+    if verify or (verify is None and sum(array.nbytes for array in arrays.values()) <= VERIFY_UP_TO):
+        for name, done in _check(folder, meta):
+            del name, done
+    return arrays
+
+
 def _identity(folder: Path) -> tuple[int, int] | None:
     """What changes when another graph takes the place of this one; None where there is nothing."""
     try:
@@ -235,9 +239,20 @@ def _identity(folder: Path) -> tuple[int, int] | None:
     return status.st_ino, status.st_mtime_ns
 
 
-def check_arrays(folder: Path, meta: dict[str, Any] | None = None) -> Iterator[tuple[str, int]]:
+def check_arrays(folder: Path) -> Iterator[tuple[str, int]]:
     """Reads every array against its checksum; yields (name, bytes read) as it goes."""
-    for name, entry in (_read_meta(folder) if meta is None else meta)["arrays"].items():
+    if not is_growing(folder):
+        yield from _check(folder, read_description(folder))
+        return
+    from strobe.graph.growing import Growing
+
+    for part in Growing(folder).parts:
+        for name, done in _check(part.folder, part.meta):
+            yield f"{part.folder.name}/{name}", done
+
+
+def _check(folder: Path, meta: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    for name, entry in meta["arrays"].items():
         crc = 0
         with (folder / f"{name}.npy").open("rb") as file:
             file.seek(len(npy_header(np.dtype(entry["dtype"]), tuple(entry["shape"]))))
@@ -246,33 +261,9 @@ def check_arrays(folder: Path, meta: dict[str, Any] | None = None) -> Iterator[t
                 yield name, len(chunk)
         if f"{crc:08x}" != entry["crc32"]:
             raise FormatError(
-                f"{folder / name}.npy is damaged: its contents do not match the checksum in {_META}. "
+                f"{folder / name}.npy is damaged: its contents do not match the checksum in {META}. "
                 "Restore the graph from a copy, or build it again."
             )
-
-
-def _read_meta(folder: Path) -> dict[str, Any]:
-    if not folder.exists():
-        aside = _beside(folder, "replaced")
-        hint = f"; one that was being replaced is at {aside}" if aside.exists() else ""
-        raise FormatError(f"there is no graph at {folder}{hint}")
-    if not (folder / _META).is_file():
-        raise FormatError(
-            f"{folder} is not a saved graph: it has no {_META}. "
-            "To make a graph from a table use 'strobe ingest', from a known data set 'strobe data get'."
-        )
-    try:
-        meta = json.loads((folder / _META).read_text())
-        known = meta["format"] == FORMAT
-    except (ValueError, KeyError, TypeError) as error:
-        raise FormatError(f"{folder / _META} is damaged: {error}") from error
-    if not known:
-        raise FormatError(f"{folder} holds a {meta['format']!r}, not a {FORMAT!r}")
-    if meta.get("version") != VERSION:
-        raise FormatError(f"{folder} has format version {meta.get('version')}, this program reads version {VERSION}")
-    if meta.get("crc32") != _meta_crc(meta):
-        raise FormatError(f"{folder / _META} is damaged or was edited: its checksum does not match")
-    return dict(meta)
 
 
 def _open_array(folder: Path, name: str, entry: dict[str, Any]) -> Array:
@@ -286,19 +277,15 @@ def _open_array(folder: Path, name: str, entry: dict[str, Any]) -> Array:
         raise FormatError(f"{path} is damaged: {path.stat().st_size:,} bytes where {expected:,} belong")
     with path.open("rb") as file:
         if file.read(len(header)) != header:
-            raise FormatError(f"{path} is damaged: its header does not match {_META}")
+            raise FormatError(f"{path} is damaged: its header does not match {META}")
     return map_npy(path)
 
 
-def _meta_crc(meta: dict[str, Any]) -> str:
-    rest = {key: value for key, value in meta.items() if key != "crc32"}
-    return f"{zlib.crc32(json.dumps(rest, sort_keys=True).encode()):08x}"
-
-
-def _refuse_target(target: Path, overwrite: bool) -> None:
+def refuse_target(target: Path, overwrite: bool) -> None:
+    """Raises where a graph must not be written."""
     if not target.exists():
         return
-    if not (target / _META).is_file():
+    if not (target / META).is_file():
         raise OptionError(f"{target} exists and is not a graph: it is left alone. Choose another place.")
     if not overwrite:
         raise OptionError(
@@ -306,21 +293,8 @@ def _refuse_target(target: Path, overwrite: bool) -> None:
         )
 
 
-def _beside(target: Path, purpose: str) -> Path:
-    """A hidden neighbour of the target, so that renaming never crosses file systems."""
-    return target.parent / f".{target.name}.{purpose}"
-
-
 def _remove_graph(folder: Path) -> None:
     """Its description first: what a killed removal leaves is no graph."""
     with contextlib.suppress(OSError):
-        (folder / _META).unlink()
+        (folder / META).unlink()
     shutil.rmtree(folder, ignore_errors=True)
-
-
-def _sync_dir(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -15,7 +15,8 @@ import numpy as np
 
 from strobe.errors import FormatError, InputError
 from strobe.graph.arrays import Array as Array  # a carrier's rows; part of this module's surface
-from strobe.graph.arrays import as_array, read_only
+from strobe.graph.arrays import as_array, is_mapped, read_only
+from strobe.ops.csr import IntArray
 
 if TYPE_CHECKING:
     from strobe.graph.dynamic import DynamicGraph
@@ -60,6 +61,11 @@ class Given(Carrier):
     def row_bytes(self) -> int:
         return math.prod(self.shape) * int(self.values.dtype.itemsize)
 
+    @property
+    def mapped(self) -> bool:
+        """Whether the values are in a file, read page by page."""
+        return is_mapped(self.values)
+
 
 @dataclass(frozen=True, eq=False)
 class Static(Given):
@@ -83,6 +89,30 @@ class PerCell(Given):
 
     def recipe(self) -> dict[str, Any]:
         return {"kind": "per_cell"}
+
+
+@dataclass(frozen=True, eq=False)
+class BySnapshot(PerCell):
+    """Values per cell that something else gives, snapshot by snapshot; ``values`` has none of them, only their type."""
+
+    cell_ptr: IntArray
+
+    @abstractmethod
+    def at(self, t: int) -> Array:
+        """The rows of all cells of stored snapshot t."""
+
+    @property
+    def num_rows(self) -> int:
+        return int(self.cell_ptr[-1])
+
+    def rows(self, snapshot: Snapshot) -> Array:
+        if not snapshot.num_nodes:
+            return self.values
+        cells = snapshot.stored_cells
+        first = cells.start if isinstance(cells, slice) else int(cells[0])
+        t = int(np.searchsorted(self.cell_ptr, first, side="right")) - 1
+        rows = self.at(t)
+        return rows if isinstance(cells, slice) else rows[cells - self.cell_ptr[t]]
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,10 @@
-"""The names nodes had where they came from: integers or strings, sorted, searched without loading them."""
+"""The names nodes had where they came from: integers or strings, searched without loading them."""
 
 from __future__ import annotations
 
 import bisect
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -14,27 +14,35 @@ from strobe.errors import InputError, UnknownNameError
 
 Array = npt.NDArray[Any]
 
+_LOWEST = -(2**63)
+
 
 class NodeNames(Sequence["int | str"]):
-    """Names of nodes 0..N-1 in ascending order, so that finding one is a binary search.
+    """Names of nodes 0..N-1; finding one is a binary search.
 
-    Integers are one int64 array; strings are their UTF-8 bytes end to end with N + 1 offsets. Both stay
-    memory-mapped.
+    Integers are one int64 array; strings are their UTF-8 bytes end to end with N + 1 offsets. Where names do not
+    ascend (strings: by their bytes), ``order`` lists the nodes by ascending name. All stay memory-mapped.
     """
 
-    def __init__(self, *, integers: Array | None = None, ptr: Array | None = None, text: Array | None = None):
-        self._integers = integers
-        self._ptr = ptr
-        self._text = text
+    def __init__(
+        self,
+        *,
+        integers: Array | None = None,
+        ptr: Array | None = None,
+        text: Array | None = None,
+        order: Array | None = None,
+    ) -> None:
+        named = {"name_int": integers, "name_ptr": ptr, "name_text": text, "name_order": order}
+        self._arrays = {name: array for name, array in named.items() if array is not None}
 
     @classmethod
-    def of(cls, names: Iterable[int] | Iterable[str]) -> Self:
-        """From names in ascending order (strings: in order of their UTF-8 bytes)."""
+    def of(cls, names: Iterable[int] | Iterable[str], *, in_any_order: bool = False) -> Self:
+        """From names in ascending order (strings: in order of their UTF-8 bytes), or in any."""
         listed: list[Any] = list(names)
         if all(isinstance(name, int | np.integer) for name in listed):
-            _check_ascending(listed, listed)
+            order = _order(listed, listed, in_any_order)
             try:
-                return cls(integers=np.asarray(listed, np.int64))
+                return cls(integers=np.asarray(listed, np.int64), order=order)
             except OverflowError as error:
                 raise InputError("integer names must fit into 64 bits; give larger ones as strings") from error
         wrong = [name for name in listed if not isinstance(name, str)]
@@ -44,25 +52,26 @@ class NodeNames(Sequence["int | str"]):
             encoded = [name.encode() for name in listed]
         except UnicodeEncodeError as error:
             raise InputError(f"the name {error.object!r} is not valid text") from error
-        _check_ascending(encoded, listed)
+        order = _order(encoded, listed, in_any_order)
         ptr = np.zeros(len(encoded) + 1, np.int64)
         np.cumsum([len(name) for name in encoded], out=ptr[1:])
-        return cls(ptr=ptr, text=np.frombuffer(b"".join(encoded), np.uint8))
+        return cls(ptr=ptr, text=np.frombuffer(b"".join(encoded), np.uint8), order=order)
+
+    def arrays(self) -> Mapping[str, Array]:
+        """The arrays to store, by name."""
+        return self._arrays
 
     def __len__(self) -> int:
-        if self._integers is not None:
-            return int(self._integers.size)
-        assert self._ptr is not None
-        return int(self._ptr.size - 1)
+        arrays = self.arrays()
+        return int(arrays["name_int"].size if "name_int" in arrays else arrays["name_ptr"].size - 1)
 
     def __getitem__(self, node: Any) -> Any:
         if isinstance(node, slice):
             return [self[i] for i in range(*node.indices(len(self)))]
         if not -len(self) <= node < len(self):
             raise IndexError(f"node {node} of {len(self)}")
-        if self._integers is not None:
-            return int(self._integers[node])
-        return self._bytes(int(node) % len(self)).decode()
+        name = self._key(int(node) % len(self))
+        return name if isinstance(name, int) else name.decode()
 
     def __repr__(self) -> str:
         shown = ", ".join(repr(self[node]) for node in range(min(len(self), 5)))
@@ -73,41 +82,50 @@ class NodeNames(Sequence["int | str"]):
 
     def find(self, name: int | str) -> int:
         """The node that has this name. Raises UnknownNameError, with the names next to it."""
-        if self._integers is not None:
+        wanted: Any = str(name).encode()
+        if "name_int" in self.arrays():
             try:
-                at = bisect.bisect_left(self._integers, int(str(name)))
+                wanted = int(str(name))
             except ValueError:  # no integer at all
-                at = 0
-        else:
-            at = bisect.bisect_left(range(len(self)), str(name).encode(), key=self._bytes)
-        if at < len(self) and str(self[at]) == str(name):
-            return at
-        raise UnknownNameError("node", name, [str(n) for n in self[max(0, at - 3) : at + 3]])
-
-    def arrays(self) -> dict[str, Array]:
-        """The arrays to store, by name."""
-        if self._integers is not None:
-            return {"name_int": self._integers}
-        assert self._ptr is not None
-        assert self._text is not None
-        return {"name_ptr": self._ptr, "name_text": self._text}
+                wanted = _LOWEST
+        at = bisect.bisect_left(range(len(self)), wanted, key=lambda rank: self._key(self._ranked(rank)))
+        if at < len(self) and str(self[found := self._ranked(at)]) == str(name):
+            return found
+        near = range(max(0, at - 3), min(at + 3, len(self)))
+        raise UnknownNameError("node", name, [str(self[self._ranked(rank)]) for rank in near])
 
     @classmethod
-    def from_arrays(cls, arrays: dict[str, Array]) -> Self | None:
+    def from_arrays(cls, arrays: Mapping[str, Array]) -> Self | None:
         """The inverse of ``arrays``; None where a graph has no names."""
+        if "name_int" not in arrays and "name_ptr" not in arrays:
+            return None
+        return cls(
+            integers=arrays.get("name_int"),
+            ptr=arrays.get("name_ptr"),
+            text=arrays.get("name_text"),
+            order=arrays.get("name_order"),
+        )
+
+    def _key(self, node: int) -> Any:
+        """What names are compared by: an integer, or bytes."""
+        arrays = self.arrays()
         if "name_int" in arrays:
-            return cls(integers=arrays["name_int"])
-        if "name_ptr" in arrays:
-            return cls(ptr=arrays["name_ptr"], text=arrays["name_text"])
-        return None
+            return int(arrays["name_int"][node])
+        ptr = arrays["name_ptr"]
+        return arrays["name_text"][ptr[node] : ptr[node + 1]].tobytes()
 
-    def _bytes(self, node: int) -> bytes:
-        assert self._ptr is not None
-        assert self._text is not None
-        return self._text[self._ptr[node] : self._ptr[node + 1]].tobytes()
+    def _ranked(self, rank: int) -> int:
+        """The node whose name comes at this place when they ascend."""
+        order = self.arrays().get("name_order")
+        return rank if order is None else int(order[rank])
 
 
-def _check_ascending(keys: Sequence[Any], names: Sequence[Any]) -> None:
-    for (before, key), (first, second) in zip(itertools.pairwise(keys), itertools.pairwise(names), strict=True):
-        if before >= key:
-            raise InputError(f"names must ascend and be unique, but {second!r} comes after {first!r}")
+def _order(keys: Sequence[Any], names: Sequence[Any], in_any_order: bool) -> Array | None:
+    """The nodes by ascending key; None where keys ascend as they are."""
+    order = sorted(range(len(keys)), key=keys.__getitem__) if in_any_order else range(len(keys))
+    for first, second in itertools.pairwise(order):
+        if keys[first] >= keys[second]:
+            if in_any_order:
+                raise InputError(f"names must be unique, but two nodes are named {names[first]!r}")
+            raise InputError(f"names must ascend and be unique, but {names[second]!r} comes after {names[first]!r}")
+    return None if all(node == rank for rank, node in enumerate(order)) else np.array(order, np.int64)

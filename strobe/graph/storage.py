@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from strobe.graph.arrays import is_mapped
 from strobe.ops.csr import FloatArray, IntArray, index_dtype
 
 Time = int | str
@@ -37,6 +38,11 @@ class Stored(ABC):
     @abstractmethod
     def nbytes(self) -> int:
         """Bytes of the arrays it holds, mapped ones among them."""
+
+    @property
+    @abstractmethod
+    def mapped(self) -> bool:
+        """Whether all of it is in files, read page by page."""
 
     @abstractmethod
     def nodes(self, t: int) -> IntArray:
@@ -88,6 +94,10 @@ class Storage(Stored):
     @property
     def nbytes(self) -> int:
         return sum(int(array.nbytes) for array in self.arrays().values())
+
+    @property
+    def mapped(self) -> bool:
+        return all(is_mapped(array) for array in self.arrays().values())
 
 
 ARRAYS = ("cell_ptr", "arc_ptr", "edge_count", "node", "row_ptr", "col", "weight")

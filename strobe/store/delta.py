@@ -8,9 +8,9 @@ from typing import ClassVar
 import numpy as np
 
 from strobe.errors import OptionError
-from strobe.graph import Carrier, DynamicGraph, PerCell, Snapshot
+from strobe.graph import Carrier, DynamicGraph, PerCell
 from strobe.graph.arrays import Array, read_only
-from strobe.graph.features import given, resting_on
+from strobe.graph.features import BySnapshot, given, resting_on
 from strobe.graph.storage import Rows, Stored
 from strobe.ops.csr import IntArray
 from strobe.store.base import KeptRows, Store
@@ -100,6 +100,10 @@ class Differences(Stored):
         counts = (self.cell_ptr, self.arc_ptr, self.edge_count)
         return self.window.nbytes + sum(int(array.nbytes) for array in counts)
 
+    @property
+    def mapped(self) -> bool:
+        return False
+
     def nodes(self, t: int) -> IntArray:
         return self.window.nodes(t)
 
@@ -108,24 +112,17 @@ class Differences(Stored):
 
 
 @dataclass(frozen=True, eq=False)
-class Rebuilt(PerCell):
-    """Features per cell that a window rebuilds; ``values`` has none of them, only their type."""
+class Rebuilt(BySnapshot):
+    """Features per cell that a window rebuilds."""
 
     window: Window
-    cell_ptr: IntArray
 
     @property
-    def num_rows(self) -> int:
-        return int(self.cell_ptr[-1])
+    def mapped(self) -> bool:
+        return False
 
-    def rows(self, snapshot: Snapshot) -> Array:
-        if not snapshot.num_nodes:
-            return self.values
-        cells = snapshot.stored_cells
-        first = cells.start if isinstance(cells, slice) else int(cells[0])
-        t = int(np.searchsorted(self.cell_ptr, first, side="right")) - 1
-        rows = self.window.x(t)
-        return rows if isinstance(cells, slice) else rows[cells - self.cell_ptr[t]]
+    def at(self, t: int) -> Array:
+        return self.window.x(t)
 
 
 def _features(graph: DynamicGraph, window: Window) -> Carrier | None:
@@ -133,7 +130,7 @@ def _features(graph: DynamicGraph, window: Window) -> Carrier | None:
     bottom = given(graph.features)
     if graph.features is None or not isinstance(bottom, PerCell):
         return graph.features
-    return resting_on(graph.features, Rebuilt(bottom.values[:0].copy(), window, graph.cell_ptr))
+    return resting_on(graph.features, Rebuilt(bottom.values[:0].copy(), graph.cell_ptr, window))
 
 
 def _labels(graph: DynamicGraph) -> Carrier | None:

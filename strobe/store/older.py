@@ -16,7 +16,6 @@ from strobe.errors import OptionError
 from strobe.graph import DynamicGraph, PerCell, Snapshot
 from strobe.graph.arrays import Array
 from strobe.graph.features import given
-from strobe.graph.storage import Storage
 from strobe.ops.csr import FloatArray, IntArray
 
 
@@ -112,19 +111,8 @@ def whole(snapshot: Snapshot) -> Whole:
 
 def is_mapped(graph: DynamicGraph) -> bool:
     """Whether all that a window keeps of a graph is in files."""
-    if not isinstance(graph.storage, Storage):
-        return False
     bottom = given(graph.features)
-    rows = [bottom.values] if isinstance(bottom, PerCell) else []
-    return all(_is_mapped(array) for array in [*graph.storage.arrays().values(), *rows])
-
-
-def _is_mapped(array: Array | None) -> bool:
-    while isinstance(array, np.ndarray):
-        if isinstance(array, np.memmap):
-            return True
-        array = array.base
-    return False
+    return graph.storage.mapped and (not isinstance(bottom, PerCell) or bottom.mapped)
 
 
 def _remove(path: Path, process: int) -> None:

@@ -8,13 +8,9 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
-import traceback
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -24,6 +20,7 @@ from strobe.graph import DiskSink, DynamicGraph, Edges, GraphBuilder, from_edges
 from strobe.graph import build as build_module
 from strobe.graph.edge_sort import EdgeSorter
 from tests.graphs import full_graph
+from tests.killed import forked, killed_before_step
 
 
 @pytest.fixture
@@ -113,45 +110,6 @@ def test_a_graph_moved_aside_comes_back_when_the_new_one_cannot_take_its_place(
     assert _only(place)
 
 
-def _forked(work: Callable[[], object]) -> int:
-    """Starts ``work`` in a child and returns its process id; the child ends with 0, 1 or a signal."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # forking with threads about: the child only writes files
-        child = os.fork()
-    if child:
-        return child
-    status = 1
-    try:
-        work()
-        status = 0
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        os._exit(status)
-
-
-def _killed_before_step(step: int, work: Callable[[], object]) -> bool:
-    """Runs ``work`` in a child that kills itself before its n-th change to the file system; False if it got through."""
-
-    def work_and_die() -> None:
-        steps = 0
-
-        def hook(event: str, args: tuple[Any, ...]) -> None:
-            nonlocal steps
-            written = event == "open" and isinstance(args[2], int) and args[2] & (os.O_WRONLY | os.O_RDWR)
-            if written or event in ("os.rename", "os.remove", "os.rmdir", "os.mkdir"):
-                steps += 1
-                if steps > step:
-                    os.kill(os.getpid(), signal.SIGKILL)
-
-        sys.addaudithook(hook)
-        work()
-
-    _, status = os.waitpid(_forked(work_and_die), 0)
-    assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0
-    return os.WIFSIGNALED(status)
-
-
 def _first_weight(graph: DynamicGraph) -> float:
     assert graph[0].weight is not None
     return float(graph[0].weight[0])
@@ -160,7 +118,7 @@ def _first_weight(graph: DynamicGraph) -> float:
 def test_a_writer_killed_at_any_moment_leaves_a_whole_graph_or_none(place: Path) -> None:
     graph = full_graph()
     killed = 0
-    while _killed_before_step(killed, lambda: graph.save(place)):
+    while killed_before_step(killed, lambda: graph.save(place)):
         killed += 1
         if place.exists():
             assert open_graph(place) == graph
@@ -180,7 +138,7 @@ def test_a_writer_killed_while_replacing_a_graph_loses_neither_the_old_nor_half_
     old, new = full_graph(), full_graph(weight=7.0)
     old.save(place)
     killed, seen = 0, list[str]()
-    while _killed_before_step(killed, lambda: new.save(place, overwrite=True)):
+    while killed_before_step(killed, lambda: new.save(place, overwrite=True)):
         killed += 1
         try:
             seen.append({1.0: "the old", 7.0: "the new"}[_first_weight(open_graph(place))])
@@ -202,7 +160,7 @@ def test_a_writer_killed_while_replacing_a_graph_loses_neither_the_old_nor_half_
 def test_a_writer_killed_in_the_middle_of_its_bytes_leaves_a_whole_graph(delay_s: float, place: Path) -> None:
     old, new = full_graph(), _heavy(200_000)
     old.save(place)
-    child = _forked(lambda: new.save(place, overwrite=True))
+    child = forked(lambda: new.save(place, overwrite=True))
     time.sleep(delay_s)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
@@ -257,7 +215,7 @@ def test_writers_that_meet_take_turns_and_readers_never_see_a_mixture(place: Pat
                     time.sleep(0.001)
 
     failures = set()
-    children = {_forked(functools.partial(write, graph)) for graph in (one, two)}
+    children = {forked(functools.partial(write, graph)) for graph in (one, two)}
     while children:
         try:
             assert open_graph(place) in (one, two)

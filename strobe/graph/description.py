@@ -1,0 +1,72 @@
+"""What a directory says about the graph in it: graph.json, with a checksum of its own."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from strobe.errors import FormatError, InputError
+
+META = "graph.json"
+SAVED, GROWING = "strobe-graph", "strobe-growing-graph"
+VERSION = 1
+
+
+def sealed(described: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    """A description as it will be read (JSON has no tuples and no integer keys), with format and checksum."""
+    try:
+        meta: dict[str, Any] = json.loads(json.dumps({"format": kind, "version": VERSION, **described}))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"the graph's info cannot be kept as JSON: {error}") from error
+    return {**meta, "crc32": _crc(meta)}
+
+
+def read_description(folder: Path, kind: str = SAVED) -> dict[str, Any]:
+    """The description of the graph in a folder; one that is damaged, or of another kind, is refused."""
+    if not folder.exists():
+        aside = beside(folder, "replaced")
+        hint = f"; one that was being replaced is at {aside}" if aside.exists() else ""
+        raise FormatError(f"there is no graph at {folder}{hint}")
+    if not (folder / META).is_file():
+        raise FormatError(
+            f"{folder} is not a saved graph: it has no {META}. "
+            "To make a graph from a table use 'strobe ingest', from a known data set 'strobe data get'."
+        )
+    meta = _read(folder / META)
+    if meta["format"] != kind:
+        raise FormatError(f"{folder} holds a {meta['format']!r}, not a {kind!r}")
+    if meta.get("version") != VERSION:
+        raise FormatError(f"{folder} has format version {meta.get('version')}, this program reads version {VERSION}")
+    if meta.get("crc32") != _crc(meta):
+        raise FormatError(f"{folder / META} is damaged or was edited: its checksum does not match")
+    return meta
+
+
+def is_growing(folder: Path) -> bool:
+    """Whether a folder holds a graph that grows; a description that cannot be read says no."""
+    try:
+        return bool(_read(folder / META)["format"] == GROWING)
+    except (OSError, FormatError):
+        return False
+
+
+def beside(target: Path, purpose: str) -> Path:
+    """A hidden neighbour of the target, so that renaming never crosses file systems."""
+    return target.parent / f".{target.name}.{purpose}"
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        meta: dict[str, Any] = json.loads(path.read_text())
+        meta["format"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise FormatError(f"{path} is damaged: {error}") from error
+    return meta
+
+
+def _crc(meta: Mapping[str, Any]) -> str:
+    rest = {key: value for key, value in meta.items() if key != "crc32"}
+    return f"{zlib.crc32(json.dumps(rest, sort_keys=True).encode()):08x}"

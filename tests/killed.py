@@ -1,0 +1,50 @@
+"""Work that is killed at a chosen moment: before its n-th change to the file system."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+
+def forked(work: Callable[[], object]) -> int:
+    """Starts ``work`` in a child and returns its process id; the child ends with 0, 1 or a signal."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # forking with threads about: the child only writes files
+        child = os.fork()
+    if child:
+        return child
+    status = 1
+    try:
+        work()
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
+def killed_before_step(step: int, work: Callable[[], object]) -> bool:
+    """Runs ``work`` in a child that kills itself before its n-th change to the file system; False if it got through."""
+
+    def work_and_die() -> None:
+        steps = 0
+
+        def hook(event: str, args: tuple[Any, ...]) -> None:
+            nonlocal steps
+            written = event == "open" and isinstance(args[2], int) and args[2] & (os.O_WRONLY | os.O_RDWR)
+            if written or event in ("os.rename", "os.remove", "os.rmdir", "os.mkdir"):
+                steps += 1
+                if steps > step:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        sys.addaudithook(hook)
+        work()
+
+    _, status = os.waitpid(forked(work_and_die), 0)
+    assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0
+    return os.WIFSIGNALED(status)
