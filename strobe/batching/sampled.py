@@ -15,7 +15,8 @@ from strobe.strategy import Fact, Need
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
     """How batches of targets are drawn: windows of so many snapshots, each gone through so many times, so many
-    examples at a time; of the arcs that reach a cell at most so many, by its distance from the targets."""
+    examples at a time; of the arcs that reach a cell at most so many, by the sparse product that reads them, from the
+    last to the first."""
 
     snapshots: int
     passes: int
@@ -35,7 +36,8 @@ class Sampling:
 class Sampled(Batching):
     """Every training snapshot ends a window of ``history`` snapshots. ``size`` examples of it make a step: the nodes
     they ask are targets in all snapshots of the window, and of what they read a part is drawn in every step: of the
-    arcs that reach a target ``fanouts[0]``, of those that reach what those come from ``fanouts[1]``, … (0: all).
+    arcs that reach a target ``fanouts[0]``, of those that reach targets and what those arcs come from ``fanouts[1]``, …
+    (0: all).
 
     States begin anew in every window. ``passes``: how often a window is gone through before the next. Answers are
     judged in windows as long, with all that is read there.

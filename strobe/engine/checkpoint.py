@@ -35,7 +35,10 @@ KEPT = 2
 SAVE_EVERY_S = 2.0
 """Epochs shorter than this are not all saved: a run that goes on repeats the few after the last checkpoint."""
 
-_VALUES = ("epoch", "best", "best_epoch", "best_weights", "stale", "random", "exchanged", "scheduled", "drawn", "tuned")
+_VALUES = (
+    *("epoch", "best", "best_epoch", "best_weights", "stale"),
+    *("random", "exchanged", "scheduled", "drawn", "tuned", "arrived"),
+)
 _NAME = re.compile(r"epoch-(\d+)")
 _NEVER_SAVED = "the run was stopped before its first was saved"
 
@@ -65,6 +68,9 @@ class State:
     """What says which windows each rank makes next, while it is saved or until they have it back; None if none do."""
     tuned: dict[str, Any] | None = None
     """Where tuning has come to; None where nothing is tuned."""
+    arrived: dict[str, Any] | None = None
+    """How snapshots that arrived were placed, on rank 0, while it is saved or until it is taken up; None if all are
+    there from the beginning."""
 
     def captured(self) -> dict[str, Any]:
         """All of it as tensors and plain values, copied to the CPU: training may go on."""
@@ -75,7 +81,8 @@ class State:
 
     def adopt(self, found: dict[str, Any], rank: int) -> None:
         """Goes on from what was captured, on this or another number of ranks."""
-        found = dict.fromkeys(("exchanged", "scheduled", "drawn", "tuned")) | found  # older checkpoints know of none
+        unknown = ("exchanged", "scheduled", "drawn", "tuned", "arrived")  # to older checkpoints
+        found = dict.fromkeys(unknown) | found
         load_weights(self.model, self.head, found)
         self.optimiser.load_state_dict(found["optimiser"])
         for name in _VALUES:

@@ -34,7 +34,7 @@ from strobe.engine.windows import Window, cut, looking_back, stream, window_of
 from strobe.engine.work import work_of
 from strobe.errors import OptionError
 from strobe.ops import native
-from strobe.placement import Work
+from strobe.placement import Placed, Work
 from strobe.placement.work import Loads, counted
 from strobe.plan import Plan
 from strobe.presets import preset
@@ -73,6 +73,11 @@ class Job:
         if not self._decided:
             self._decided.append(self._sharing())
         return self._decided[0]
+
+    def decide(self, placed: Placed | None) -> None:
+        """Who has what, where somebody else has decided it."""
+        graph, dtype = self.problem.graph, self.settings.dtype
+        self._decided[:] = [Sharing(graph, self.plan, self.comm, placed, device=self.device, dtype=dtype)]
 
     def _sharing(self) -> Sharing:
         graph, split = self.problem.graph, self.problem.split
@@ -194,6 +199,8 @@ def choose(
         _agree(earlier, source, choice, task, settings, plan)
     watch.stage("fitting to the training snapshots", 0, None)
     known = given.problem if earlier is None else earlier["problem"]
+    if known is None and settings.fit is not None:
+        known = task.bind(source.graph[: settings.fit], seed=settings.seed).state()
     problem = task.bind(plan.store.keep(source.graph), seed=settings.seed, state=known)
     if problem.asks_pairs and (plan.batching.wants_hops or "inputs at hand" in plan.exchange.gives):
         axis, chosen = ("batching", plan.batching) if plan.batching.wants_hops else ("exchange", plan.exchange)

@@ -91,7 +91,7 @@ def _config(path: Path | None) -> bytes | None:
 
 def _run(train_here: TrainHere, given: Given, place: Place, watch: Progress, team: Team, job: Job) -> dict[str, Any]:
     def work(comm: Comm, tell: Callable[[Any], None]) -> dict[str, Any] | None:
-        run = train_here(given, place, _Telling(tell) if comm.rank == 0 else Progress(), comm)
+        run = train_here(given, place, Telling(tell) if comm.rank == 0 else Progress(), comm)
         return _told(run) if comm.rank == 0 else None
 
     watch.stage(f"starting {team.ranks} ranks", 0, None)
@@ -130,7 +130,7 @@ def as_rank_of_torchrun(train_here: TrainHere, given: Given, place: Place, watch
     return replace(run, job=run.job.alone())
 
 
-class _Telling(Progress):
+class Telling(Progress):
     """Tells another process."""
 
     def __init__(self, tell: Callable[[Any], None]) -> None:

@@ -24,7 +24,7 @@ from strobe.graph.lock import WriteLock
 
 FORMAT, VERSION = "strobe-run", 2
 CONFIG, LINES, RESULT, CURVE = "config.json", "record.jsonl", "result.json", "learning_curve.svg"
-SLOTS, STEPS, TRAPEZOID = "relay.svg", "schedule.svg", "trapezoid.svg"
+SLOTS, STEPS, TRAPEZOID, ONLINE = "relay.svg", "schedule.svg", "trapezoid.svg", "online.svg"
 _OF_VERSION_1 = "last.pt"
 
 
@@ -34,6 +34,9 @@ class Record:
     path: Path | None = None
     earlier: dict[str, Any] | None = None
     """The configuration of the run that is to be resumed."""
+
+    def announce(self, config: dict[str, Any]) -> None:
+        """Says what a run will be that cannot begin yet, so that it can be resumed."""
 
     def start(self, config: dict[str, Any], state: State) -> str | None:
         """Begins a run, or brings the state back to where it stopped. Gives a note for the user, if any."""
@@ -86,11 +89,17 @@ class RunDirectory(Record):
             self._lock.release()
             raise
 
+    def announce(self, config: dict[str, Any]) -> None:
+        self.path.mkdir(exist_ok=True)
+        self._checkpoints.clear()  # before the configuration: they are of another run
+        (self.path / LINES).unlink(missing_ok=True)
+        write_json(self.path / CONFIG, {"format": FORMAT, "version": VERSION, **config})
+
     def start(self, config: dict[str, Any], state: State) -> str | None:
         self.path.mkdir(exist_ok=True)
         if self.earlier is None:
             self._checkpoints.clear()
-            for name in (RESULT, CURVE, SLOTS, STEPS, TRAPEZOID, LINES, _OF_VERSION_1):
+            for name in (RESULT, CURVE, SLOTS, STEPS, TRAPEZOID, ONLINE, LINES, _OF_VERSION_1):
                 (self.path / name).unlink(missing_ok=True)
             for old in self.path.glob(EVENTS):
                 old.unlink()

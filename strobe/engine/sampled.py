@@ -85,8 +85,7 @@ class SampledSteps:
                 f"{job.choice.name} convolves what it has made of sequences, and cells that are drawn have no past: "
                 "take a model that convolves first, or batching windows"
             )
-        self._hops = order.count("pull")
-        self._fanouts = np.array([fanout or ALL for fanout in sampling.by_hop(self._hops)], np.int64)
+        self._fanouts = [fanout or ALL for fanout in sampling.by_hop(order.count("pull"))]
         self._ahead = isinstance(job.plan.exchange.structure, Fetch) and job.plan.exchange.structure.ahead
         self._held = Held(job)
         self._examples = KeptExamples()
@@ -176,7 +175,7 @@ class SampledSteps:
         with job.comm.ledger.phase("fetch"):
             x = drawn.x.wait().to(job.device)
         graph = job.problem.graph[drawn.times.start : drawn.times.stop]
-        cells = SampledCells(graph, x, drawn.cells, drawn.topologies, drawn.targets, self._hops, comm=job.comm)
+        cells = SampledCells(graph, x, drawn.cells, drawn.topologies, drawn.targets, comm=job.comm)
         asked = range(drawn.batch.t, drawn.batch.t + 1)
         return (Segment(drawn.times, cells, asked=asked, fresh=True, question=partial(_question, drawn, cells)),)
 

@@ -28,7 +28,8 @@ class Settings:
     snapshots whose insides are computed again in backward: memory for one segment instead of all, for one
     more forward pass, and the same gradients. ``clip`` limits the norm of the gradient of a step; 0 does not.
     ``optimiser`` is Adam or plain gradient descent. ``patience`` stops a run whose validation metric has not improved
-    for so many evaluations; 0 never does.
+    for so many evaluations; 0 never does. ``fit`` is the number of first snapshots that scales of features and of
+    targets are fitted to; None fits them to all that is trained on, which who trains while snapshots arrive cannot.
     """
 
     epochs: int = 100
@@ -41,13 +42,14 @@ class Settings:
     evaluate_every: int = 1
     patience: int = 20
     seed: int = 0
+    fit: int | None = None
     precision: Precision = "float32"
     device: str = "auto"
     threads: int | None = None
 
     def __post_init__(self) -> None:
         check_options("training", asdict(self), hints_of(Settings))
-        for name in ("epochs", "evaluate_every", "window", "recompute", "threads"):
+        for name in ("epochs", "evaluate_every", "window", "recompute", "fit", "threads"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise OptionError(f"{name} must be at least 1, not {value}")

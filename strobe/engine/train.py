@@ -128,14 +128,15 @@ def train_here(given: Given, place: Place, watch: Progress, comm: Comm) -> Run:
     return run
 
 
-def begin(job: Job, record: Record, watch: Progress, *, resumed: bool) -> State:
-    """Fresh weights and their optimiser, or those of the run that is resumed; the same on every rank."""
+def begin(job: Job, record: Record, watch: Progress, *, resumed: bool, config: dict[str, Any] | None = None) -> State:
+    """Fresh weights and their optimiser, or those of the run that is resumed; the same on every rank. ``config`` is
+    what the record says of the job, where that is more than the job says itself."""
     model, head = job.make()
     optimiser = make_optimiser([*model.parameters(), *head.parameters()], job)
     state = State(model, head, optimiser)
     if job.comm.rank:
         seed_all(job.settings.seed + job.comm.rank)  # ranks drop different numbers where a model drops any
-    note = record.start(job.to_json(), state)
+    note = record.start(job.to_json() if config is None else config, state)
     if resumed and job.comm.num_ranks > 1:
         state.adopt(job.comm.share(state.captured() if job.comm.rank == 0 else None, kind="setup"), job.comm.rank)
     if note is not None:
@@ -310,7 +311,8 @@ def _agreed_step(job: Job, state: State, sync: Syncing, *, took_part: bool) -> N
     state.optimiser.step()
     state.optimiser.zero_grad()
     sync.stepped()
-    if job.plan.schedule.agrees and (job.has_at_hand or not job.sharing.is_shared):
+    own_cells = job.has_at_hand or job.plan.batching.sampling is not None or not job.sharing.is_shared
+    if job.plan.schedule.agrees and own_cells:
         average_buffers(state.model, job.comm)
 
 

@@ -40,62 +40,46 @@ def choose(first: int, degree: int, number: int, state: Any, out: Any) -> None:
 
 
 @compiled
-def draw(whole: Any, targets: Any, fanouts: Any, key: Any, place: Any) -> Any:
-    """The arrays of a sample; ``place`` has -1 for every cell, before and after."""
+def mark(cells: Any, place: Any) -> None:
+    """Puts down where each cell is found."""
+    for k in range(len(cells)):
+        place[cells[k]] = k
+
+
+@compiled
+def clear(cells: Any, place: Any) -> None:
+    """Takes it back."""
+    for k in range(len(cells)):
+        place[cells[k]] = -1
+
+
+@compiled
+def draw(whole: Any, cells: Any, fanout: int, key: Any, place: Any) -> Any:
+    """Draws arcs of all cells found so far: those and the new ones that they lead to, and the arrays of what was
+    drawn. ``place`` says where cells are found, -1 for those that are not, and is kept up."""
     row_ptr, col, node = whole
-    count = len(targets)
-    found = targets.copy()
-    for k in range(count):
-        place[targets[k]] = k
-    starts = np.zeros(1, np.int64)
-    arcs = np.empty(0, np.int64)
-    ends = np.empty(len(fanouts) + 1, np.int64)  # cells found up to each distance
-    ends[0] = count
-    begin, filled = 0, 0
-    for hop in range(len(fanouts)):
-        end, limit = count, fanouts[hop]
-        more = np.empty(end + 1, np.int64)
-        more[: begin + 1] = starts[: begin + 1]
-        for k in range(begin, end):
-            degree = row_ptr[found[k] + 1] - row_ptr[found[k]]
-            more[k + 1] = more[k] + (degree if limit < 0 or degree < limit else limit)
-        starts = more
-        grown = np.empty(starts[end], np.int64)
-        grown[:filled] = arcs[:filled]
-        arcs = grown
-        longer = np.empty(min(len(row_ptr) - 1, count + starts[end] - filled), np.int32)
-        longer[:count] = found[:count]
-        found = longer
-        for k in range(begin, end):
-            first, number = row_ptr[found[k]], starts[k + 1] - starts[k]
-            degree = row_ptr[found[k] + 1] - first
-            drawn = arcs[starts[k] : starts[k + 1]]
-            if number == degree:
-                for j in range(number):
-                    drawn[j] = first + j
-            else:
-                state = mixed(key ^ (np.uint64(node[found[k]]) * _STEP))
-                choose(first, degree, number, state, drawn)
-            for j in range(number):
-                source = col[drawn[j]]
-                if place[source] < 0:
-                    place[source] = count
-                    found[count] = source
-                    count += 1
-        begin, filled = end, starts[end]
-        ends[hop + 1] = count
-    row_ptr_out = np.full(count + 1, filled, np.int64)
-    row_ptr_out[: begin + 1] = starts[: begin + 1]
-    columns = np.empty(filled, np.int32)
-    for j in range(filled):
-        columns[j] = place[col[arcs[j]]]
+    count = len(cells)
+    starts = np.zeros(count + 1, np.int64)
     degrees = np.empty(count, np.int64)
-    distance = np.empty(count, np.uint8)
-    hop = 0
     for k in range(count):
-        while k >= ends[hop]:
-            hop += 1
-        distance[k] = hop
-        degrees[k] = row_ptr[found[k] + 1] - row_ptr[found[k]]
-        place[found[k]] = -1
-    return found[:count], distance, row_ptr_out, columns, arcs, degrees
+        degrees[k] = row_ptr[cells[k] + 1] - row_ptr[cells[k]]
+        starts[k + 1] = starts[k] + (degrees[k] if fanout < 0 or degrees[k] < fanout else fanout)
+    arcs, columns = np.empty(starts[-1], np.int64), np.empty(starts[-1], np.int32)
+    found = np.empty(min(len(row_ptr) - 1, count + starts[-1]), np.int32)
+    found[:count] = cells
+    number = count
+    for k in range(count):
+        first, drawn = row_ptr[cells[k]], arcs[starts[k] : starts[k + 1]]
+        if len(drawn) == degrees[k]:
+            for j in range(len(drawn)):
+                drawn[j] = first + j
+        else:
+            choose(first, degrees[k], len(drawn), mixed(key ^ (np.uint64(node[cells[k]]) * _STEP)), drawn)
+        for j in range(starts[k], starts[k + 1]):
+            source = col[arcs[j]]
+            if place[source] < 0:
+                place[source] = number
+                found[number] = source
+                number += 1
+            columns[j] = place[source]
+    return found[:number].copy(), starts, columns, arcs, degrees

@@ -75,6 +75,13 @@ class Problem(ABC):
         other.split = Split(range(0), range(0), range(self.split.test.stop))
         return other
 
+    def at(self, t: int) -> Problem:
+        """The same problem at the moment when the answers of snapshot t become known: it is what is judged, and all
+        before it is known."""
+        other = copy(self)
+        other.split = Split(range(t), range(t, t + 1), range(t + 1, t + 1))
+        return other
+
     @abstractmethod
     def loss(self, answers: Tensor, examples: Examples) -> Tensor:
         """The loss summed over the examples: windows and ranks add up exactly."""

@@ -249,6 +249,10 @@ class Cells:
     def _reads(self, t: int) -> bool:
         return self.share is None or len(self.share.own[t]) > 0
 
+    def knows(self, x: Tensor, key: tuple[Norm, ...]) -> None:
+        """A tensor is the features, or an aggregate of them."""
+        self._remember(key, x)
+
     def _remember(self, key: tuple[Norm, ...], x: Tensor) -> None:
         self._inputs[id(x)] = key
         self._aggregates[key] = x

@@ -123,6 +123,9 @@ class Piece:
     def num_cells(self) -> int:
         return len(self.rows)
 
+    def level(self, number: int) -> None:
+        """Every product is computed for all of them."""
+
     @cached_property
     def read(self) -> IntArray:
         """Which of all rows of the rank, own or others', it loads."""

@@ -20,7 +20,7 @@ from strobe.graph import DynamicGraph, Snapshot
 from strobe.ops.csr import FloatArray, IntArray, expand_rows
 from strobe.ops.normalise import Csr, Norm
 from strobe.ops.picked import picked
-from strobe.ops.sampling import Sample, sample
+from strobe.ops.sampling import Drawn, Sample, sample
 from strobe.ops.sequences import Sequences
 from strobe.ops.sparse import Sparse, spmm
 from strobe.view.cells import Cells
@@ -38,7 +38,7 @@ class Topology:
             snapshot.weight,
         )
 
-    def sample(self, targets: IntArray, fanouts: IntArray, key: int) -> Sample:
+    def sample(self, targets: IntArray, fanouts: Sequence[int], key: int) -> Sample:
         """What some of its cells read, drawn by lot."""
         return sample(self.row_ptr, self.col, self.nodes, targets, fanouts, key)
 
@@ -49,23 +49,29 @@ class Topology:
         there = np.flatnonzero(self.nodes[at] == nodes) if len(self.nodes) else np.empty(0, np.int64)
         return there, at[there]
 
-    def weights(self, norm: Norm, drawn: Sample) -> tuple[FloatArray | None, FloatArray | None]:
-        """What arcs that were drawn weigh, and a loop of each cell that the norm adds (0: none; None: at all).
+    def matrix(self, norm: Norm, found: IntArray, drawn: Drawn) -> Csr:
+        """The rows of cells that arcs were drawn for, by the cells found.
 
         An arc weighs what it does in the whole snapshot, times the number of arcs that it stands for: on average a cell
         reads what it reads there.
         """
+        if norm == "mean_out":
+            raise OptionError("the model reads along edges, and cells are drawn against them: take batching windows")
+        if norm == "loops":
+            return _with_loops(drawn, None, np.ones(len(drawn.degree)))
         values = np.ones(len(drawn.arc)) if self.weight is None else self.weight[drawn.arc].astype(np.float64)
         if drawn.share is not None:
             values *= drawn.share
         if norm == "sum":
-            return (None if self.weight is None and drawn.share is None else values), None
+            plain = self.weight is None and drawn.share is None
+            return drawn.row_ptr, drawn.col, None if plain else values
         if norm == "mean":
-            return values * _inverse(self._sums[drawn.position])[drawn.reader], None
-        assert norm == "gcn"
-        missing = ~self._has_loop[drawn.position]
-        root = _inverse(np.sqrt(self._sums[drawn.position] + missing))
-        return values * root[drawn.reader] * root[drawn.col], np.where(missing, root * root, 0.0)
+            readers = found[: len(drawn.degree)]
+            return drawn.row_ptr, drawn.col, values * _inverse(self._sums[readers])[drawn.reader]
+        missing = ~self._has_loop[found]
+        root = _inverse(np.sqrt(self._sums[found] + missing))
+        loops = np.where(missing, root * root, 0.0)[: len(drawn.degree)]
+        return _with_loops(drawn, values * root[drawn.reader] * root[drawn.col], loops)
 
     @cached_property
     def _sums(self) -> FloatArray:
@@ -95,9 +101,9 @@ class Targets:
 class SampledCells(Cells):
     """The cells of a rank's targets and what was drawn for them, snapshot by snapshot, targets first in each.
 
-    Convolutions run level by level: of n products one after the other the first is computed for cells up to n - 1 arcs
-    away from targets, the last for targets alone. The time stage has targets alone, each on the rank that has its
-    newest cell. Rows of other cells are 0 from then on.
+    Of n sparse products one after the other the first is computed for all cells but those drawn last, …, the last for
+    targets alone. The time stage has targets alone, each on the rank that has its newest cell. Rows of cells that
+    something is not computed for are 0.
     """
 
     splits_snapshots = True
@@ -109,15 +115,14 @@ class SampledCells(Cells):
         drawn: Sequence[Sample],
         topologies: Sequence[Topology],
         targets: Targets,
-        hops: int,
         *,
         comm: Comm,
     ) -> None:
         super().__init__(graph, dtype=x.dtype, device=x.device)
-        self.drawn, self._topologies, self._targets, self._comm = drawn, topologies, targets, comm
-        self.hops = hops
+        self.drawn, self.topologies, self._targets, self._comm = drawn, topologies, targets, comm
         self.cell_ptr = (0, *np.cumsum([len(each.position) for each in drawn], dtype=np.int64).tolist())
         self._x = x
+        self._levels: dict[int, Level] = {}
 
     @cached_property
     def x(self) -> Tensor:
@@ -130,23 +135,18 @@ class SampledCells(Cells):
 
     @cached_property
     def num_arcs(self) -> int:
-        return sum(len(each.arc) for each in self.drawn)
-
-    @cached_property
-    def distance(self) -> IntArray:
-        """Arcs between each cell and the nearest target, [C]."""
-        return np.concatenate([np.empty(0, np.uint8), *(each.distance for each in self.drawn)])
+        return sum(each.num_arcs for each in self.drawn)
 
     @cached_property
     def target_rows(self) -> Tensor:
         """Rows of this rank's targets."""
-        return torch.from_numpy(np.flatnonzero(self.distance == 0)).to(self.device)
+        return torch.from_numpy(self.first_rows(0)).to(self.device)
 
-    def aggregated_input(self, x: Tensor, norm: Norm) -> Tensor:
-        key = (*self._inputs[id(x)], norm)
-        if key not in self._aggregates:
-            self._remember(key, spmm(self.matrix(norm), x))
-        return self._aggregates[key]
+    def first_rows(self, hop: int) -> IntArray:
+        """Rows of targets, and of cells drawn for them up to a hop."""
+        starts = self.cell_ptr[:-1]
+        found = [np.arange(start, start + each.sizes[hop]) for start, each in zip(starts, self.drawn, strict=True)]
+        return np.concatenate([np.empty(0, np.int64), *found])
 
     @property
     def sequences(self) -> Sequences:
@@ -171,75 +171,66 @@ class SampledCells(Cells):
         )
 
     def level(self, number: int) -> Level:
-        """The cells that the n-th of all products is computed for, from 0 on."""
-        if number >= self.hops:
-            raise OptionError(f"cells were drawn for {self.hops} sparse products one after the other, not for more")
+        hops = len(self.drawn[0].hops)
+        if number >= hops:
+            raise OptionError(f"cells were drawn for {hops} sparse products one after the other, not for more")
         if number not in self._levels:
-            self._levels[number] = Level(self, self.hops - 1 - number)
+            self._levels[number] = Level(self, hops - 1 - number)
         return self._levels[number]
-
-    @cached_property
-    def _levels(self) -> dict[int, Level]:
-        return {}
-
-    def _whole(self, norm: Norm) -> Sparse:
-        blocks = [self.block(t, norm) for t in range(self.num_snapshots)]
-        return Sparse.block_diagonal(blocks, dtype=self.dtype, device=self.device)
-
-    def block(self, t: int, norm: Norm) -> Csr:
-        """The matrix of a snapshot's cells. Those that are only read have nothing in their rows but loops."""
-        drawn = self.drawn[t]
-        if norm == "mean_out":
-            raise OptionError("the model reads along edges, and cells are drawn against them: take batching windows")
-        if norm == "loops":
-            return _with_loops(drawn, None, np.ones(len(drawn.position)))
-        values, loops = self._topologies[t].weights(norm, drawn)
-        if loops is None:
-            return drawn.row_ptr, drawn.col, values
-        return _with_loops(drawn, values, loops)
 
 
 class Level(Cells):
-    """Cells up to a distance from targets, as a convolution sees them: their own rows, then those only read."""
+    """Targets, and cells drawn for them up to a hop, as a convolution sees them: own rows, then those only read."""
 
     splits_snapshots = True
 
-    def __init__(self, window: SampledCells, distance: int) -> None:
+    def __init__(self, window: SampledCells, hop: int) -> None:
         super().__init__(window.graph, dtype=window.dtype, device=window.device)
-        self._window = window
-        own, read = (np.flatnonzero(window.distance <= distance), np.flatnonzero(window.distance == distance + 1))
-        self.cell_ptr = tuple(np.searchsorted(own, window.cell_ptr).tolist())
-        self.own = torch.from_numpy(own).to(window.device)
-        self.reads = torch.from_numpy(np.concatenate([own, read])).to(window.device)
-        self._number = np.full(window.num_cells, -1, np.int64)
-        self._number[own], self._number[read] = np.arange(len(own)), np.arange(len(own), len(own) + len(read))
+        self._window, self._hop = window, hop
+        own, all_read = window.first_rows(hop), window.first_rows(hop + 1)
+        self.cell_ptr = (0, *np.cumsum([each.sizes[hop] for each in window.drawn], dtype=np.int64).tolist())
+        only_read = np.setdiff1d(all_read, own, assume_unique=True)
+        reads = np.concatenate([own, only_read])
+        self._column = np.full(window.num_cells, -1, np.int64)
+        self._column[reads] = np.arange(len(reads))
+        self._own, self._read = (torch.from_numpy(rows).to(window.device) for rows in (own, reads))
 
     def run(self, stage: Stage, x: Tensor) -> Tensor:
         """What a convolution gives these cells, as rows of the window; those of others are 0."""
         from strobe.view.view import View
 
-        rows = x.index_select(0, self.reads)
-        self.x = self.pulled_x = rows if x is self._window.x else rows[:0]
-        if self._window.is_input(x):
-            self._remember(self._window.key_of(x), rows)
         view = View(self)
-        out = view.at_once(stage, rows)
+        out = view.at_once(stage, self._loaded(x))
         if view.num_products != 1:
             raise OptionError("a convolution has one sparse product where cells are drawn; this one has more")
-        return out if len(out) == len(x) else out.new_zeros(len(x), out.shape[1]).index_copy(0, self.own, out)
+        return self._spread(out)
+
+    def aggregate(self, x: Tensor, norm: Norm) -> Tensor:
+        """The product of these cells' rows, as rows of the window; an aggregate of inputs is one itself."""
+        out = self._spread(spmm(self.matrix(norm), self._loaded(x)))
+        if self._window.is_input(x):
+            self._window.knows(out, (*self._window.key_of(x), norm))
+        return out
 
     def aggregated_input(self, x: Tensor, norm: Norm) -> Tensor:
         return spmm(self.matrix(norm), x)
 
+    def _loaded(self, x: Tensor) -> Tensor:
+        rows = x.index_select(0, self._read)
+        self.x = self.pulled_x = rows if x is self._window.x else rows[:0]
+        if self._window.is_input(x):
+            self.knows(rows, self._window.key_of(x))
+        return rows
+
+    def _spread(self, rows: Tensor) -> Tensor:
+        return rows.new_zeros(self._window.num_cells, rows.shape[1]).index_copy(0, self._own, rows)
+
     def _whole(self, norm: Norm) -> Sparse:
-        matrix = self._window.matrix(norm)
-        own, row_ptr = self.own.cpu().numpy(), matrix.row_ptr.cpu().numpy()
-        degree = row_ptr[own + 1] - row_ptr[own]
-        ptr = np.concatenate(([0], np.cumsum(degree)))
-        at = torch.from_numpy(np.arange(ptr[-1]) + np.repeat(row_ptr[own] - ptr[:-1], degree)).to(self.device)
-        col = torch.from_numpy(self._number.astype(np.int32)).to(self.device)[matrix.col[at].long()]
-        weight = None if matrix.weight is None else matrix.weight[at]
-        return Sparse(torch.from_numpy(ptr).to(self.device), col, weight, len(self.reads))
+        blocks = []
+        for t, (drawn, topology) in enumerate(zip(self._window.drawn, self._window.topologies, strict=True)):
+            row_ptr, col, weight = topology.matrix(norm, drawn.position, drawn.hops[self._hop])
+            blocks.append((row_ptr, self._column[col + self._window.cell_ptr[t]], weight))
+        return Sparse.stacked(blocks, len(self._read), dtype=self.dtype, device=self.device)
 
 
 class Gathering(Timing):
@@ -256,7 +247,7 @@ class Gathering(Timing):
         return whole, state, tokens
 
 
-def _with_loops(drawn: Sample, values: FloatArray | None, loops: FloatArray) -> Csr:
+def _with_loops(drawn: Drawn, values: FloatArray | None, loops: FloatArray) -> Csr:
     """The matrix with one more entry, first in each row, that is not 0; without values its loops take the place of
     those it has."""
     col, reader = drawn.col, drawn.reader

@@ -148,6 +148,9 @@ class View:
 
     def aggregate(self, x: Tensor, norm: Norm = "gcn") -> Tensor:
         """The normalised sparse product, every snapshot at once. Aggregates of ``view.x`` are computed once a run."""
+        level = self._next_level()
+        if level is not None:
+            return level.aggregate(x, norm)
         self.num_products += 1
         if self.cells.is_input(x):
             return self.cells.aggregated_input(x, norm)

@@ -41,29 +41,32 @@ def chosen(degree: int, number: int, key: int, node: int) -> list[int]:
     return sorted(found)
 
 
-def plainly(whole: tuple[Any, Any, Any], targets: list[int], fanouts: list[int], key: int) -> dict[int, list[int]]:
-    """The arcs that are drawn for each cell that reads."""
+def plainly(
+    whole: tuple[Any, Any, Any], targets: list[int], fanouts: list[int], key: int
+) -> list[dict[int, list[int]]]:
+    """The arcs that are drawn for each cell, hop by hop."""
     row_ptr, col, nodes = whole
-    found: dict[int, list[int]] = {}
-    seen, outermost = set(targets), list(targets)
-    for fanout in fanouts:
-        following: list[int] = []
-        for cell in outermost:
+    cells, hops = list(targets), []
+    for hop, fanout in enumerate(fanouts):
+        found = {}
+        for cell in cells:
             degree = int(row_ptr[cell + 1] - row_ptr[cell])
             number = degree if fanout == ALL else min(degree, fanout)
-            found[cell] = [int(row_ptr[cell]) + k for k in chosen(degree, number, key, int(nodes[cell]))]
-            for arc in found[cell]:
-                if int(col[arc]) not in seen:
-                    seen.add(int(col[arc]))
-                    following.append(int(col[arc]))
-        outermost = following
-    return found
+            of_hop = (key + hop * 0xD1B54A32D192ED03) & _MASK
+            found[cell] = [int(row_ptr[cell]) + k for k in chosen(degree, number, of_hop, int(nodes[cell]))]
+        hops.append(found)
+        cells = list(dict.fromkeys([*cells, *(int(col[arc]) for arcs in found.values() for arc in arcs)]))
+    return hops
 
 
-def rows_of(drawn: Sample) -> dict[int, list[int]]:
-    return {
-        int(cell): drawn.arc[drawn.row_ptr[k] : drawn.row_ptr[k + 1]].tolist() for k, cell in enumerate(drawn.position)
-    }
+def rows_of(found: Sample) -> list[dict[int, list[int]]]:
+    return [
+        {
+            int(cell): drawn.arc[drawn.row_ptr[k] : drawn.row_ptr[k + 1]].tolist()
+            for k, cell in enumerate(found.position[:size])
+        }
+        for drawn, size in zip(found.hops, found.sizes, strict=False)
+    ]
 
 
 @slow_at_first
@@ -73,23 +76,17 @@ def test_it_draws_what_a_plain_loop_draws(
 ) -> None:
     size = len(whole[2])
     targets = data.draw(st.lists(st.integers(0, size - 1), unique=True))
-    drawn = sample(*whole, np.array(targets, np.int64), np.array(fanouts, np.int64), key)
-    plain = plainly(whole, targets, fanouts, key)
-    assert drawn.position[: len(targets)].tolist() == targets
-    assert len(set(drawn.position.tolist())) == len(drawn.position)
-    assert {cell: arcs for cell, arcs in rows_of(drawn).items() if arcs} == {
-        c: arcs for c, arcs in plain.items() if arcs
-    }
-    assert drawn.position[drawn.col].tolist() == whole[1][drawn.arc].tolist()
-    assert drawn.degree.tolist() == (whole[0][drawn.position + 1] - whole[0][drawn.position]).tolist()
-    near = dict.fromkeys(targets, 0)
-    for _ in fanouts:
-        for cell in list(plain):
-            for arc in plain[cell] if cell in near else []:
-                near[int(whole[1][arc])] = min(near.get(int(whole[1][arc]), 99), near[cell] + 1)
-    assert dict(zip(drawn.position.tolist(), drawn.distance.tolist(), strict=True)) == near
-    again = sample(*whole, np.array(targets[:1], np.int64), np.array(fanouts, np.int64), key)
-    assert all(rows_of(drawn)[cell] == rows_of(again)[cell] for cell in targets[:1])  # whoever draws beside it
+    found = sample(*whole, np.array(targets, np.int64), fanouts, key)
+    assert found.position[: found.sizes[0]].tolist() == targets
+    assert len(set(found.position.tolist())) == len(found.position) == found.sizes[-1]
+    assert rows_of(found) == plainly(whole, targets, fanouts, key)
+    for drawn, number in zip(found.hops, found.sizes, strict=False):
+        assert found.position[drawn.col].tolist() == whole[1][drawn.arc].tolist()
+        readers = found.position[:number]
+        assert drawn.degree.tolist() == (whole[0][readers + 1] - whole[0][readers]).tolist()
+    alone = sample(*whole, np.array(targets[:1], np.int64), fanouts, key)
+    for mine, theirs in zip(rows_of(alone), rows_of(found), strict=True):  # whoever draws beside it
+        assert mine.items() <= theirs.items()
 
 
 def test_all_arcs_are_as_likely() -> None:
@@ -98,16 +95,14 @@ def test_all_arcs_are_as_likely() -> None:
     for fanout in (1, 3, 6):
         count = np.zeros(7)
         for key in range(4000):
-            count[sample(row_ptr, col, nodes, target, np.array([fanout]), key * 7919).arc] += 1
+            count[sample(row_ptr, col, nodes, target, [fanout], key * 7919).hops[0].arc] += 1
         assert chisquare(count).pvalue > 1e-4, count
 
 
 def test_what_is_drawn_stands_for_the_rest() -> None:
     row_ptr, col = np.array([0, 4, 6, 6], np.int32), np.array([0, 1, 1, 2, 0, 2], np.int32)
-    drawn = sample(row_ptr, col, np.arange(3, dtype=np.int32), np.array([0]), np.array([2, ALL]), 5)
+    nodes = np.arange(3, dtype=np.int32)
+    drawn, rest = sample(row_ptr, col, nodes, np.array([0]), [2, ALL], 5).hops
     assert drawn.share is not None
-    by_reader = {int(cell): share for cell, share in zip(drawn.position[drawn.reader], drawn.share, strict=True)}
-    assert by_reader[0] == 2.0
-    assert by_reader.get(1, 1.0) == 1.0
-    whole = sample(row_ptr, col, np.arange(3, dtype=np.int32), np.array([0]), np.array([ALL, ALL]), 5)
-    assert whole.share is None
+    assert drawn.share.tolist() == [2.0, 2.0]
+    assert rest.share is None
