@@ -248,12 +248,15 @@ def text_table(path: Path, options: TextOptions, layout: text.Layout, span: text
     return TextFile(str(path), types, "", "line", path=path, layout=layout, encoding=options.encoding, span=span)
 
 
+def this_path(path: Path) -> str:
+    """A path as SQL reads it: none of it is a pattern."""
+    return "'" + re.sub(r"([*?\[])", r"[\1]", str(path)).replace("'", "''") + "'"
+
+
 def _parquet(con: Connection, path: Path) -> Table:
     import duckdb
 
-    # The path would else be a pattern, and its folders columns.
-    escaped = re.sub(r"([*?\[])", r"[\1]", str(path)).replace("'", "''")
-    source = f"read_parquet('{escaped}', file_row_number=true, hive_partitioning=false)"
+    source = f"read_parquet({this_path(path)}, file_row_number=true, hive_partitioning=false)"
     try:
         names = pyarrow.parquet.read_schema(path).names
         described = con.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()
