@@ -26,7 +26,7 @@ from strobe.graph.dynamic import DynamicGraph
 from strobe.graph.features import Carrier, PerCell, from_recipe, given
 from strobe.graph.lock import WriteLock
 from strobe.graph.names import NodeNames
-from strobe.graph.parts import NEW, NamesInParts, Part, Parts, RowType, carried, wider
+from strobe.graph.parts import NEW, NamesInParts, Part, Parts, RowType, carried, row_type, wider
 from strobe.graph.storage import Time
 
 _PARTS_OPEN = 8192
@@ -46,7 +46,7 @@ class Growing:
         self._lock: WriteLock | None = None
         self.parts: list[Part] = []
         self._naming: str | None = None
-        self._row_types: dict[str, RowType | None] = {"x": None, "y": None}
+        self._row_types = {name: self._promised(name) for name in ("x", "y")}
         self._arrays = lru_cache(_PARTS_OPEN)(self._open_part)
         self._refuse_gaps()
         self._find_new()
@@ -77,6 +77,7 @@ class Growing:
             "weighted": weighted,
             "features": None if features is None else features.recipe(),
             "labels": None if labels is None else labels.recipe(),
+            "shapes": {"x": _row_shape(features), "y": _row_shape(labels)},
             "info": dict(info or {}),
         }
         lock = _locked(target)
@@ -164,7 +165,7 @@ class Growing:
             builder.finish(
                 features=self._carrier("features", rows["x"]),
                 labels=self._carrier("labels", rows["y"]),
-                info={"edges": builder.num_edges, "info": dict(self.info if info is None else info)},
+                info={"edges": builder.num_edges, "info": self._remembered(info)},
             )
         self._find_new()
 
@@ -183,11 +184,19 @@ class Growing:
         storage = Parts.of(parts, self._arrays, directed=described["directed"], weighted=described["weighted"])
         return DynamicGraph(
             storage,
-            features=carried("x", described["features"], parts, self._arrays),
-            labels=carried("y", described["labels"], parts, self._arrays),
+            features=self._carried("x", described["features"], parts),
+            labels=self._carried("y", described["labels"], parts),
             names=NamesInParts(parts, self._arrays) if any(part.naming for part in parts) else None,
             info={**described["info"], **(parts[-1].info if parts else {})},
         )
+
+    def _carried(self, name: str, recipe: dict[str, Any] | None, parts: list[Part]) -> Carrier | None:
+        return carried(name, recipe, row_type(parts, name, self._promised(name)), parts, self._arrays)
+
+    def _promised(self, name: str) -> RowType | None:
+        """What is known of rows before there are any."""
+        shape = self._described["shapes"][name]
+        return None if shape is None else RowType(tuple(shape), None)
 
     def _open_part(self, t: int) -> Mapping[str, Array]:
         return open_arrays(self.parts[t].folder, self.parts[t].meta)
@@ -209,7 +218,7 @@ class Growing:
         """Rows must be like those of the snapshots before, as ``GraphBuilder`` wants them."""
         what = f"snapshot {t}: {'features' if name == 'x' else 'labels'}"
         before = self._row_types[name]
-        if self.parts and (before is None) != (rows is None):
+        if (self.parts or before is not None) and (before is None) != (rows is None):
             raise InputError(f"{what} must be given for every snapshot or for none")
         if before is None or rows is None:
             return
@@ -232,9 +241,18 @@ class Growing:
             raise InputError(f"snapshot {t}: names must be all integers or all strings, in all snapshots")
         return new
 
+    def _remembered(self, info: Mapping[str, Any] | None) -> dict[str, Any]:
+        return dict(info if info is not None else self.parts[-1].info if self.parts else {})
+
     def _carrier(self, what: str, rows: Array | None) -> Carrier | None:
         recipe = self._described[what]
         return None if recipe is None else from_recipe(recipe, None if rows is None else rows[:0])
+
+
+def _row_shape(carrier: Carrier | None) -> list[int] | None:
+    """The shape of a row that comes with the snapshots; None where none is announced."""
+    bottom = given(carrier)
+    return None if bottom is None else list(bottom.shape)
 
 
 def _folder(t: int) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from pathlib import Path
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -93,9 +93,9 @@ def wider(before: RowType | None, part: Part, name: str) -> RowType | None:
     return RowType(tuple(entry["shape"][1:]), np.result_type(*known) if known else None)
 
 
-def row_type(parts: Sequence[Part], name: str) -> RowType | None:
-    """The type that holds the rows of all parts."""
-    return reduce(lambda before, part: wider(before, part, name), parts, cast(RowType | None, None))
+def row_type(parts: Sequence[Part], name: str, before: RowType | None = None) -> RowType | None:
+    """The type that holds the rows of all parts, and of what was known before them."""
+    return reduce(lambda known, part: wider(known, part, name), parts, before)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -195,11 +195,12 @@ class NamesInParts(NodeNames):
         return joined if bool((order[1:] > order[:-1]).all()) else {**joined, "name_order": order}
 
 
-def carried(name: str, recipe: dict[str, Any] | None, parts: Sequence[Part], arrays: Arrays) -> Carrier | None:
-    """What the cells of these parts carry under a name ("x", "y"): rows they hold, or what is derived by a recipe."""
-    held = row_type(parts, name)
+def carried(
+    name: str, recipe: dict[str, Any] | None, held: RowType | None, parts: Sequence[Part], arrays: Arrays
+) -> Carrier | None:
+    """What the cells of these parts carry under a name ("x", "y"): rows that they hold, or what a recipe derives."""
     if held is None:
-        return from_recipe(recipe, None) if parts else None
+        return from_recipe(recipe, None)
     carrier = from_recipe(recipe or {"kind": "per_cell"}, held.empty())
     assert carrier is not None
     return resting_on(carrier, RowsInParts(held.empty(), _offsets(part.num_cells for part in parts), arrays, name))

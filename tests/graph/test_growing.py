@@ -158,7 +158,9 @@ def test_rows_are_of_one_type_and_of_the_widest(tmp_path: Path) -> None:
 def test_what_is_derived_from_rows_of_cells_is_derived_from_those_that_come(tmp_path: Path) -> None:
     rows = Standardised(PerCell(np.empty((0, 1), np.float32)), (1.0,), (2.0,))
     with Growing.create(tmp_path / "grown", features=Beside((rows, Signature(3)))) as growing:
-        assert growing.open().features is None
+        features = growing.open().features
+        assert features is not None
+        assert features.shape == (4,)
         growing.append(Edges([], []), x=[[3.0]], num_nodes=1)
         growing.append(Edges([], []), x=[[5.0], [1.0]], num_nodes=2)
         graph = growing.open()

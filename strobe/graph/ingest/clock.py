@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Literal
@@ -58,8 +58,19 @@ class Clock(ABC):
         """Looks at the staged events and says where the cuts are."""
 
 
+class Regular(Clock):
+    """A clock that only the first and the last time must be known for."""
+
+    def cut(self, con: duckdb.DuckDBPyConnection, kind: TimeKind) -> Cut:
+        return self.between(*_time_range(con), kind)
+
+    @abstractmethod
+    def between(self, low: float, high: float, kind: TimeKind) -> Cut:
+        """The snapshots from the one that holds ``low`` to the one that holds ``high``."""
+
+
 @dataclass(frozen=True)
-class Every(Clock):
+class Every(Regular):
     """A snapshot per stretch of time, aligned to its multiples: a day begins at midnight UTC.
 
     The length is in seconds for dates and unix times, in the table's own unit for plain numbers, for which a length
@@ -81,21 +92,22 @@ class Every(Clock):
             raise OptionError(f"{text!r} is no duration: write a number and s, m, h, d or w, such as 12h or 7d")
         return cls(float(match[1]) * _SECONDS.get(match[2], 1), in_seconds=bool(match[2]))
 
-    def cut(self, con: duckdb.DuckDBPyConnection, kind: TimeKind) -> Cut:
+    def between(self, low: float, high: float, kind: TimeKind) -> Cut:
         if kind == "number" and self.in_seconds:
             raise OptionError(
                 "these times are plain numbers, so a snapshot's length is one too, without a unit; "
                 "if they are unix times, say so (time unit s or ms)"
             )
-        low, high = _time_range(con)
         first = math.floor(low / self.length)
         count = _checked_count(math.floor(high / self.length) - first + 1, "a longer duration")
         starts = [(first + k) * self.length for k in range(count)]
-        return Cut(_names(starts, kind), _from(low, starts), (first + count) * self.length)
+        return Cut(
+            names_of(starts, kind, daily=self.length % 86400 == 0), _from(low, starts), (first + count) * self.length
+        )
 
 
 @dataclass(frozen=True)
-class Calendar(Clock):
+class Calendar(Regular):
     """A snapshot per hour, day, week (from Monday), month, quarter or year of the calendar, in UTC."""
 
     unit: Unit
@@ -104,13 +116,12 @@ class Calendar(Clock):
         if self.unit not in UNITS:
             raise OptionError(f"the calendar unit must be one of {', '.join(UNITS)}, not {self.unit!r}")
 
-    def cut(self, con: duckdb.DuckDBPyConnection, kind: TimeKind) -> Cut:
+    def between(self, low: float, high: float, kind: TimeKind) -> Cut:
         if kind != "unix":
             raise OptionError(
                 f"a snapshot per {self.unit} needs dates or unix times, these times are plain numbers: "
                 "say which unit they have (time_unit, --time-unit), or cut them in another way"
             )
-        low, high = _time_range(con)
         begins, at = list[datetime](), self._truncate(_EPOCH + timedelta(seconds=low))
         end = math.inf
         while (begin := (at - _EPOCH).total_seconds()) <= high:
@@ -171,20 +182,24 @@ class EventsEach(Clock):
         if not isinstance(self.count, int) or self.count < 1:
             raise OptionError(f"a snapshot needs a whole number of events, at least one, not {self.count!r}")
 
-    def cut(self, con: duckdb.DuckDBPyConnection, kind: TimeKind) -> Cut:
+    def number(self, con: duckdb.DuckDBPyConnection, before: int = 0) -> str:
+        """SQL of the snapshot each event belongs to, if so many events came before them."""
         columns = [name for name, *_ in con.execute("DESCRIBE events").fetchall() if name != "file"]
         order = ", ".join(["time", *(name for name in columns if name != "time")])
-        row = f"(row_number() OVER (ORDER BY {order}) - 1) // {self.count}"
+        return f"({before} + row_number() OVER (ORDER BY {order}) - 1) // {self.count}"
+
+    def cut(self, con: duckdb.DuckDBPyConnection, kind: TimeKind) -> Cut:
+        row = self.number(con)
         found = con.execute(
             f"SELECT min(time) FROM (SELECT time, {row} AS snap FROM events) GROUP BY snap ORDER BY snap"
         ).fetchall()
         _checked_count(len(found), "more events per snapshot")
         starts = [float(start) for (start,) in found]
-        return Cut(_names(starts, kind), starts, math.nextafter(_time_range(con)[1], math.inf), row)
+        return Cut(names_of(starts, kind), starts, math.nextafter(_time_range(con)[1], math.inf), row)
 
 
 @dataclass(frozen=True)
-class Into(Clock):
+class Into(Regular):
     """A given number of snapshots of equal length in time."""
 
     count: int
@@ -195,15 +210,14 @@ class Into(Clock):
                 f"the number of snapshots must be a whole one in 1..{MAX_SNAPSHOTS:,}, not {self.count!r}"
             )
 
-    def cut(self, con: duckdb.DuckDBPyConnection, kind: TimeKind) -> Cut:
-        low, high = _time_range(con)
+    def between(self, low: float, high: float, kind: TimeKind) -> Cut:
         length = (high - low) / self.count
         if length <= 0:
             if self.count > 1:
                 raise InputError(f"all events have one and the same time: they cannot make {self.count} snapshots")
-            return Cut(_names([low], kind), [low], math.nextafter(high, math.inf))
+            return Cut(names_of([low], kind), [low], math.nextafter(high, math.inf))
         starts = [low + k * length for k in range(self.count)]
-        return Cut(_names(starts, kind), starts, math.nextafter(high, math.inf))
+        return Cut(names_of(starts, kind), starts, math.nextafter(high, math.inf))
 
 
 @dataclass(frozen=True)
@@ -218,22 +232,21 @@ class ByColumn(Clock):
     needs_time = False
 
     def cut(self, con: duckdb.DuckDBPyConnection, kind: TimeKind) -> Cut:
-        found = [mark for (mark,) in con.execute("SELECT DISTINCT mark FROM events").fetchall()]
-        if self.values is None:
-            numbers = all(_is_number(mark) for mark in found)
-            values = sorted(found, key=lambda mark: (float(mark), mark)) if numbers else sorted(found)
-        else:
-            values = [str(value) for value in self.values]
-            if twice := sorted(value for value in set(values) if values.count(value) > 1):
-                raise OptionError(f"the snapshots' values name {twice[0]!r} twice")
-            if stray := sorted(set(found) - set(values)):
-                raise InputError(f"column {self.column!r} holds {stray[0]!r}, which is not among the given values")
+        found = marks_of(con)
+        values = ascending(found) if self.values is None else self.listed(found)
         _checked_count(len(values), "another column")
-        numbered = pa.table({"mark": pa.array(values, pa.string()), "snap": pa.array(range(len(values)), pa.int64())})
-        con.register("numbered", numbered)
-        con.execute("CREATE TABLE marks AS SELECT * FROM numbered")
-        names: list[Time] = [int(value) if re.fullmatch(r"0|-?[1-9]\d{0,14}", value) else value for value in values]
-        return Cut(names, sql="marks.snap", source="events JOIN marks USING (mark)")
+        number_marks(con, {value: k for k, value in enumerate(values)})
+        return Cut([time_of(value) for value in values], sql="marks.snap", source=MARKED)
+
+    def listed(self, found: Iterable[str]) -> list[str]:
+        """The values that were listed, as text; others among those found are refused."""
+        assert self.values is not None
+        values = [str(value) for value in self.values]
+        if twice := sorted(value for value in set(values) if values.count(value) > 1):
+            raise OptionError(f"the snapshots' values name {twice[0]!r} twice")
+        if stray := sorted(set(found) - set(values)):
+            raise InputError(f"column {self.column!r} holds {stray[0]!r}, which is not among the given values")
+        return values
 
 
 @dataclass(frozen=True)
@@ -245,6 +258,34 @@ class ByFile(Clock):
     def cut(self, con: duckdb.DuckDBPyConnection, kind: TimeKind) -> Cut:
         names: list[Time] = [name for (name,) in con.execute("SELECT name FROM files ORDER BY file").fetchall()]
         return Cut(names, sql="file")
+
+
+MARKED = "events JOIN marks USING (mark)"
+"""Events with the numbers of their marks as ``marks.snap``."""
+
+
+def marks_of(con: duckdb.DuckDBPyConnection) -> list[str]:
+    """The values of the column that names snapshots."""
+    return [mark for (mark,) in con.execute("SELECT DISTINCT mark FROM events").fetchall()]
+
+
+def number_marks(con: duckdb.DuckDBPyConnection, snaps: Mapping[str, int]) -> None:
+    """Makes the table ``marks`` of the snapshot each mark stands for."""
+    numbered = {"mark": pa.array(list(snaps), pa.string()), "snap": pa.array(list(snaps.values()), pa.int64())}
+    con.register("numbered", pa.table(numbered))
+    con.execute("CREATE TABLE marks AS SELECT * FROM numbered")
+
+
+def ascending(marks: Iterable[str]) -> list[str]:
+    """Marks in the order of time: numbers as numbers, if all are."""
+    listed = list(marks)
+    numbers = all(_is_number(mark) for mark in listed)
+    return sorted(listed, key=lambda mark: (float(mark), mark)) if numbers else sorted(listed)
+
+
+def time_of(mark: str) -> Time:
+    """What a snapshot is called that a mark stands for."""
+    return int(mark) if re.fullmatch(r"0|-?[1-9]\d{0,14}", mark) else mark
 
 
 def _from(low: float, starts: list[float]) -> list[float]:
@@ -271,10 +312,12 @@ def _is_number(text: str) -> bool:
         return False
 
 
-def _names(starts: list[float], kind: TimeKind) -> list[Time]:
-    """Starts for people: dates where they are dates, whole numbers where they are whole."""
+def names_of(starts: list[float], kind: TimeKind, *, daily: bool | None = None) -> list[Time]:
+    """Starts for people: dates where they are dates, without the time of day if it is always midnight (or if
+    ``daily`` says so), whole numbers where they are whole."""
     if kind == "number":
         return [int(start) if start == int(start) else repr(start) for start in starts]
     moments = [_EPOCH + timedelta(seconds=start) for start in starts]
-    daily = all((m.hour, m.minute, m.second) == (0, 0, 0) for m in moments)
+    if daily is None:
+        daily = all((m.hour, m.minute, m.second) == (0, 0, 0) for m in moments)
     return [moment.isoformat()[: 10 if daily else 19] for moment in moments]

@@ -3,41 +3,31 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
-from strobe.errors import InputError, MissingPackageError, OptionError, StrobeError
+from strobe.errors import InputError
 from strobe.graph.build import GraphBuilder, Sink
 from strobe.graph.disk import DiskSink
 from strobe.graph.dynamic import DynamicGraph
 from strobe.graph.features import Carrier, Degrees
-from strobe.graph.ingest.clock import ByColumn, ByFile, Clock
+from strobe.graph.ingest.clock import ByColumn, Clock
 from strobe.graph.ingest.columns import (
     Ids,
-    Parsed,
     TimeUnit,
-    guess_ids,
-    guess_time,
-    id_column,
-    number_column,
-    text_column,
-    time_column,
 )
 from strobe.graph.ingest.nodes import NodeTable, NodeValues
 from strobe.graph.ingest.numbering import as_given, renumbered
 from strobe.graph.ingest.options import Options, Presence
+from strobe.graph.ingest.reading import database, rejects_path, stage_events
 from strobe.graph.ingest.snapshots import Spool, add_snapshots, needed_columns, sort_events
 from strobe.graph.ingest.stage import Rejects, stage
-from strobe.graph.ingest.tables import Table, TextOptions, tables
+from strobe.graph.ingest.tables import TextOptions, tables
 from strobe.graph.progress import OnStage
 from strobe.ops.csr import Parallel
 
@@ -126,13 +116,13 @@ def ingest(
         info=info or {},
         count_pairs=count_pairs,
     )
-    bad = Rejects(_rejects_path(out, rejects) if skip_bad_rows else None)
+    bad = Rejects(rejects_path(out, rejects) if skip_bad_rows else None)
     with contextlib.ExitStack() as stack:
         sink = None if out is None else stack.enter_context(DiskSink(out, overwrite=overwrite))
         scratch = None if sink is None else sink.scratch_dir
         if scratch is None:
             scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="strobe-ingest-")))
-        con = stack.enter_context(_database(scratch, memory))
+        con = stack.enter_context(database(scratch, memory))
         job = _Job(con, options, bad, scratch, on_stage or (lambda stage, done, total: None))
         kinds = _stage_all(job, source, text or TextOptions())
         if not skip_bad_rows:
@@ -140,88 +130,18 @@ def ingest(
         return _build(job, sink, *kinds)
 
 
-@contextlib.contextmanager
-def _database(scratch: Path, memory: str) -> Iterator[Connection]:
-    """A scratch database; what goes wrong for want of room is said plainly."""
-    con = _connect(scratch, memory)
-    import duckdb
-
-    try:
-        yield con
-    except duckdb.OutOfMemoryException as error:
-        raise StrobeError(f"memory={memory} and the room in {scratch.parent} do not suffice: {error}") from error
-    except duckdb.IOException as error:
-        if "No space left" in str(error):
-            raise OSError(errno.ENOSPC, str(error)) from error
-        raise
-    finally:
-        con.close()
-
-
-def _connect(scratch: Path, memory: str) -> Connection:
-    try:
-        import duckdb
-    except ImportError as error:
-        raise MissingPackageError("duckdb", "reading tables") from error
-    try:
-        # A database in memory moves what exceeds its limit to this directory, and writes nothing else.
-        con = duckdb.connect(":memory:", config={"memory_limit": memory, "temp_directory": str(scratch)})
-    except duckdb.Error as error:
-        raise OptionError(
-            f"memory={memory!r} is not understood: write a size such as 512MB or 4GB ({error})"
-        ) from error
-    # Rows keep no order: nothing here depends on it, and it costs memory. Compressing what is read back but twice
-    # costs more than it saves.
-    for statement in (
-        f"SET threads = {os.cpu_count() or 1}",
-        "SET preserve_insertion_order = false",
-        "SET TimeZone = 'UTC'",
-        "PRAGMA force_compression = 'uncompressed'",
-    ):
-        con.execute(statement)
-    return con
-
-
 def _stage_all(job: _Job, source: Any, text: TextOptions) -> tuple[Ids, TimeUnit]:
     """Fills the tables ``events``, ``files`` and, where a node table is given, ``nodes``."""
     con, options, report = job.con, job.options, job.report
     report("reading rows", 0, None)
     found = tables(con, source, text, options.columns())
-    ids = options.ids or guess_ids([s for column in (options.src, options.dst) for s in found[0].samples(con, column)])
-    if ids == "string" and not options.renumber:
-        raise InputError(f"column {options.src!r} or {options.dst!r} holds names, which cannot stay as node numbers")
-    unit = options.time_unit or _time_unit(con, found[0], options)
-
-    def parse(table: Table) -> list[Parsed]:
-        parsed = [id_column("src", options.src, table, ids), id_column("dst", options.dst, table, ids)]
-        if options.time is not None:
-            parsed.append(time_column("time", options.time, table, unit))
-        if options.weight is not None:
-            parsed.append(number_column("weight", options.weight, table))
-        if isinstance(options.clock, ByColumn):
-            parsed.append(text_column("mark", options.clock.column, table))
-        return parsed
-
-    by_file = isinstance(options.clock, ByFile)
-    stage(con, "events", found, parse, job.rejects, partial(report, "reading rows"), numbered=by_file)
-    if by_file:
-        names = [Path(table.name).stem for table in found]
-        con.register("listed", pa.table({"file": range(len(names)), "name": names}))
-        con.execute("CREATE TABLE files AS SELECT * FROM listed")
+    ids, unit = stage_events(con, found, options, job.rejects, partial(report, "reading rows"))
     if options.nodes is not None:
         table = options.nodes
         rows = tables(con, table.source, text, table.columns())
         parse_nodes = partial(table.parse, ids=ids, unit=unit, clock=options.clock)
         stage(con, "nodes", rows, parse_nodes, job.rejects, partial(report, "reading nodes"))
     return ids, unit
-
-
-def _time_unit(con: Connection, table: Table, options: Options) -> TimeUnit:
-    if options.time is None:
-        return "number"
-    if table.type_of(options.time).startswith(("DATE", "TIMESTAMP")):
-        return "iso"
-    return guess_time([sample for sample in table.samples(con, options.time) if sample.strip()])
 
 
 def _build(job: _Job, sink: Sink | None, ids: Ids, unit: TimeUnit) -> DynamicGraph:
@@ -283,11 +203,3 @@ def _counted(con: Connection, options: Options, unit: TimeUnit) -> dict[str, Any
         [(pairs,)] = con.execute("SELECT count(*) FROM (SELECT DISTINCT src, dst FROM events)").fetchall()
         counted["distinct_pairs"] = pairs
     return counted
-
-
-def _rejects_path(out: str | PathLike[str] | None, rejects: str | PathLike[str] | None) -> Path:
-    if rejects is not None:
-        return Path(rejects)
-    if out is None:
-        raise OptionError("skip_bad_rows needs a file for the rejected rows: give rejects=…")
-    return Path(out).with_name(Path(out).name + ".rejects.csv")

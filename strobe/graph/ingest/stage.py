@@ -46,9 +46,11 @@ class BadRow:
 
 @dataclass
 class Rejects:
-    """Bad rows: counted, the first ones kept to show, all of them written where a file is given."""
+    """Bad rows: counted, the first ones kept to show, all of them written where a file is given, which is begun anew
+    unless it shall be gone on with."""
 
     path: Path | None = None
+    goes_on: bool = False
     count: int = 0
     shown: list[BadRow] = field(default_factory=list)
 
@@ -57,7 +59,8 @@ class Rejects:
             return
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self.path.unlink(missing_ok=True)  # of an earlier run
+            if not self.goes_on:
+                self.path.unlink(missing_ok=True)  # of an earlier run
         except OSError as error:
             raise OptionError(f"rejected rows cannot be written to {self.path}: {error}") from error
 
@@ -66,8 +69,8 @@ class Rejects:
         if not rows:
             return
         if self.path is not None:
-            fresh = self.count == 0
-            with self.path.open("w" if fresh else "a", newline="") as file:
+            fresh = not self.path.exists()
+            with self.path.open("a", newline="") as file:
                 writer = csv.writer(file)
                 if fresh:
                     writer.writerow(["source", "place", "column", "value", "reason"])

@@ -18,15 +18,17 @@ import pyarrow.parquet
 from strobe.errors import InputError, OptionError, UnknownNameError
 from strobe.graph.ingest import text
 from strobe.graph.ingest.ahead import ahead
+from strobe.graph.ingest.batches import BATCH_ROWS, arrow_batches, cursor_batches, npz_batch
 
 if TYPE_CHECKING:
     import duckdb
 
     Connection = duckdb.DuckDBPyConnection
 
-_BATCH_ROWS = 100_000
 _PARQUET = (".parquet", ".pq")
-_PLACE = "the line of a text file's row"
+PLACE = "the line of a text file's row"
+"""The name of a first column that says where each row stands."""
+
 _HEX = re.compile(rb"0[xX]")
 _PARSED_AT_ONCE = 1 << 20
 _ARROW = {"BIGINT": pa.int64(), "DOUBLE": pa.float64(), "VARCHAR": pa.string()}
@@ -49,6 +51,11 @@ class TextOptions:
             raise OptionError(f"there is no encoding named {self.encoding!r}") from error
         if not plain:
             raise OptionError(f"lines cannot be told apart in {self.encoding}: convert the file to utf-8 first")
+
+    def layout(self, path: Path, wanted: Iterable[str | int], span: text.Span = text.WHOLE) -> text.Layout:
+        """How a file is laid out; it has a header if columns are wanted by name."""
+        header = self.header if self.header is not None else any(isinstance(name, str) for name in wanted)
+        return text.sniff(path, delimiter=self.delimiter, header=header, encoding=self.encoding, span=span)
 
 
 @dataclass(frozen=True)
@@ -107,6 +114,7 @@ class TextFile(Table):
     path: Path = Path()
     layout: text.Layout = field(default_factory=lambda: text.Layout("", [], 0))
     encoding: str = "utf-8"
+    span: text.Span = text.WHOLE
 
     def position(self, wanted: str | int) -> int:
         if len(self.types) == 1 and wanted not in self.types:
@@ -115,7 +123,7 @@ class TextFile(Table):
 
     def samples(self, con: Connection, wanted: str | int, count: int = 1000) -> list[str]:
         at = self.position(wanted)
-        read = islice(text.rows(self.path, self.layout, self.encoding), count)
+        read = islice(text.rows(self.path, self.layout, self.encoding, self.span), count)
         return [row.fields[at] for row in read if row.fields is not None]
 
     def quickly(self, con: Connection, kinds: Mapping[str | int, str]) -> Table | None:
@@ -133,7 +141,7 @@ class TextFile(Table):
 
     def _batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """Every block of lines is parsed by all cores; one that Arrow stumbles over is tidied and tried again."""
-        for block in text.blocks(self.path, self.layout):
+        for block in text.blocks(self.path, self.layout, self.span):
             self._refuse_open_quote(block)
             try:
                 parsed = self._parsed(block, schema)
@@ -173,7 +181,7 @@ class TextFile(Table):
 
     def carefully(self, con: Connection) -> tuple[Table, list[text.Row]]:
         bad: list[text.Row] = []
-        return replace(_stage(con, self._placed(bad), self.name), unit="line"), bad
+        return replace(staged(con, self._placed(bad), self.name), unit="line"), bad
 
     def _placed(self, bad: list[text.Row]) -> Iterator[pa.RecordBatch]:
         """All columns as text, after a column with their lines; a batch without rows comes first.
@@ -181,11 +189,11 @@ class TextFile(Table):
         Arrow reads them as long as every line is a row; from the first block where it is not, Python does.
         """
         names = [f"c{at}" for at in range(len(self.types))]
-        schema = pa.schema([(_PLACE, pa.int64()), *((name, pa.string()) for name in self.types)])
+        schema = pa.schema([(PLACE, pa.int64()), *((name, pa.string()) for name in self.types)])
         yield pa.RecordBatch.from_pylist([], schema=schema)
-        line = self.layout.skip
+        line = self.span.lines + self.layout.skip
         if self.encoding.lower() in ("utf-8", "utf8"):
-            for block in text.blocks(self.path, self.layout):
+            for block in text.blocks(self.path, self.layout, self.span):
                 try:
                     self._refuse_open_quote(block)
                     parsed = self._parsed(block, pa.schema([(name, pa.string()) for name in names]))
@@ -196,9 +204,9 @@ class TextFile(Table):
                 yield from pa.Table.from_arrays([places, *parsed.columns], schema=schema).to_batches()
             else:
                 return
-        rest = replace(self.layout, skip=line)
-        good = _good(text.rows(self.path, rest, self.encoding), bad)
-        while chunk := list(islice(good, _BATCH_ROWS)):
+        rest = replace(self.layout, skip=line - self.span.lines)
+        good = _good(text.rows(self.path, rest, self.encoding, self.span), bad)
+        while chunk := list(islice(good, BATCH_ROWS)):
             columns = zip(*(row.fields for row in chunk if row.fields is not None), strict=True)
             arrays = [pa.array([row.line for row in chunk]), *(pa.array(column, pa.string()) for column in columns)]
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -223,26 +231,32 @@ def _table(con: Connection, source: Any, options: TextOptions, wanted: list[str 
         if path.suffix in _PARQUET:
             return _parquet(con, path)
         if path.suffix == ".npz":
-            return _stage(con, iter([_npz(path)]), str(path))
+            return staged(con, iter([npz_batch(path)]), str(path))
         return _text(path, options, wanted)
     if hasattr(source, "description") and hasattr(source, "fetchmany"):
-        return _stage(con, _cursor_batches(source), "the query")
-    return _stage(con, _arrow_batches(source), "the table")
+        return staged(con, cursor_batches(source), "the query")
+    return staged(con, arrow_batches(source), "the table")
 
 
 def _text(path: Path, options: TextOptions, wanted: list[str | int]) -> Table:
-    header = options.header if options.header is not None else any(isinstance(name, str) for name in wanted)
-    layout = text.sniff(path, delimiter=options.delimiter, header=header, encoding=options.encoding)
+    return text_table(path, options, options.layout(path, wanted))
+
+
+def text_table(path: Path, options: TextOptions, layout: text.Layout, span: text.Span = text.WHOLE) -> Table:
+    """The rows of a text file, or of a stretch of it, whose layout is known."""
     types = dict.fromkeys(layout.columns, "VARCHAR")
-    return TextFile(str(path), types, "", "line", path=path, layout=layout, encoding=options.encoding)
+    return TextFile(str(path), types, "", "line", path=path, layout=layout, encoding=options.encoding, span=span)
+
+
+def this_path(path: Path) -> str:
+    """A path as SQL reads it: none of it is a pattern."""
+    return "'" + re.sub(r"([*?\[])", r"[\1]", str(path)).replace("'", "''") + "'"
 
 
 def _parquet(con: Connection, path: Path) -> Table:
     import duckdb
 
-    # The path would else be a pattern, and its folders columns.
-    escaped = re.sub(r"([*?\[])", r"[\1]", str(path)).replace("'", "''")
-    source = f"read_parquet('{escaped}', file_row_number=true, hive_partitioning=false)"
+    source = f"read_parquet({this_path(path)}, file_row_number=true, hive_partitioning=false)"
     try:
         names = pyarrow.parquet.read_schema(path).names
         described = con.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()
@@ -252,65 +266,6 @@ def _parquet(con: Connection, path: Path) -> Table:
     sql = f"(SELECT {columns}, number + 1 AS place FROM {source} AS t({columns}, number))"
     kinds = [kind for _, kind, *_ in described]
     return Table(str(path), _types(str(path), names, kinds[: len(names)]), sql)
-
-
-def _npz(path: Path) -> pa.RecordBatch:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except Exception as error:  # numpy raises half a dozen kinds for a damaged archive
-        raise InputError(f"{path} cannot be read as an NPZ file: {error}") from error
-    columns = {name: array for name, array in arrays.items() if array.ndim == 1}
-    longest = max((array.size for array in columns.values()), default=0)
-    same = {name: array for name, array in columns.items() if array.size == longest and array.dtype.kind in "biufUM"}
-    if not same:
-        raise InputError(f"{path} holds no one-dimensional array of numbers, dates or text")
-    return pa.RecordBatch.from_arrays([pa.array(array) for array in same.values()], names=list(same))
-
-
-def _arrow_batches(source: Any) -> Iterator[pa.RecordBatch]:
-    if isinstance(source, Mapping):
-        try:
-            source = pa.table({name: np.asarray(values) for name, values in source.items()})
-        except (pa.ArrowException, OverflowError, ValueError) as error:
-            raise InputError(f"these arrays do not make a table: {error}") from error
-    elif hasattr(source, "__dataframe__") and not hasattr(source, "__arrow_c_stream__"):
-        source = pa.Table.from_pandas(source, preserve_index=False)
-    if not hasattr(source, "__arrow_c_stream__"):
-        raise InputError(
-            f"cannot read rows from {type(source).__name__}: give a file, an Arrow table or stream, "
-            "a data frame, a mapping of arrays, or a DB-API cursor whose query has been executed"
-        )
-    reader = pa.RecordBatchReader.from_stream(source)
-    empty = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in reader.schema], schema=reader.schema)
-    yield empty  # a table without rows has columns all the same
-    yield from reader
-
-
-def _cursor_batches(cursor: Any) -> Iterator[pa.RecordBatch]:
-    if cursor.description is None:
-        raise InputError("this cursor has no result: execute a query that selects rows first")
-    names = [column[0] for column in cursor.description]
-    cursor.arraysize = _BATCH_ROWS
-    schema: pa.Schema | None = None
-    while fetched := cursor.fetchmany(_BATCH_ROWS):
-        values = [list(column) for column in zip(*fetched, strict=True)]
-        batch = _batch(values, names, schema)
-        schema = batch.schema
-        yield batch
-    if schema is None:
-        yield pa.RecordBatch.from_arrays([pa.array([], pa.string()) for _ in names], names=names)
-
-
-def _batch(values: list[list[Any]], names: list[str], schema: pa.Schema | None) -> pa.RecordBatch:
-    """A batch of database rows; a column that mixes types is read as text, and checked as text."""
-    arrays = []
-    for k, column in enumerate(values):
-        try:
-            arrays.append(pa.array(column, type=None if schema is None else schema.field(k).type))
-        except (pa.ArrowException, OverflowError):
-            arrays.append(pa.array([None if value is None else str(value) for value in column], pa.string()))
-    return pa.RecordBatch.from_arrays(arrays, names=names)
 
 
 def _watched(batches: Iterator[pa.RecordBatch], failures: list[BaseException]) -> Iterator[pa.RecordBatch]:
@@ -329,32 +284,32 @@ def _good(read: Iterator[text.Row], bad: list[text.Row]) -> Iterator[text.Row]:
             yield row
 
 
-def _stage(con: Connection, batches: Iterator[pa.RecordBatch], name: str) -> Table:
+def staged(con: Connection, batches: Iterator[pa.RecordBatch], name: str) -> Table:
     """Rows that can be read only once, kept in the database with their places: given as first column, or counted."""
-    staged, count, types = f"rows_{uuid4().hex}", 0, dict[str, str]()
+    into, count, types = f"rows_{uuid4().hex}", 0, dict[str, str]()
     for batch in batches:
         names, columns = list(batch.schema.names), list(batch.columns)
-        if names and names[0] == _PLACE:
+        if names and names[0] == PLACE:
             places, names, columns = columns[0], names[1:], columns[1:]
         else:
             places = pa.array(np.arange(count + 1, count + len(batch) + 1))
         aliases = [f"c{at}" for at in range(len(columns))]
         con.register("incoming", pa.Table.from_arrays([places, *columns], names=["place", *aliases]))
         if not types:
-            con.execute(f"CREATE TABLE {staged} AS SELECT * FROM incoming")
-            kinds = [kind for _, kind, *_ in con.execute(f"DESCRIBE {staged}").fetchall()]
+            con.execute(f"CREATE TABLE {into} AS SELECT * FROM incoming")
+            kinds = [kind for _, kind, *_ in con.execute(f"DESCRIBE {into}").fetchall()]
             types = _types(name, names, kinds[1:])
         else:
             for alias, column, (known, kind) in zip(aliases, columns, types.items(), strict=True):
                 if pa.types.is_string(column.type) and kind != "VARCHAR":
-                    con.execute(f"ALTER TABLE {staged} ALTER {alias} TYPE VARCHAR")
+                    con.execute(f"ALTER TABLE {into} ALTER {alias} TYPE VARCHAR")
                     types[known] = "VARCHAR"
-            con.execute(f"INSERT INTO {staged} SELECT * FROM incoming")
+            con.execute(f"INSERT INTO {into} SELECT * FROM incoming")
         con.unregister("incoming")
         count += len(batch)
     if not types:
         raise InputError(f"{name} has no columns and no rows")
-    return Table(name, types, staged)
+    return Table(name, types, into)
 
 
 def _types(name: str, names: list[str], kinds: list[str]) -> dict[str, str]:

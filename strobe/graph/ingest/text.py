@@ -6,13 +6,14 @@ import csv
 import gzip
 import io
 import re
+import sys
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -52,13 +53,29 @@ class Layout:
     skip: int
 
 
-def sniff(path: Path, *, delimiter: str | None, header: bool, encoding: str) -> Layout:
+@dataclass(frozen=True)
+class Span:
+    """A stretch of a file: from which byte to which (None: to the end), after how many lines."""
+
+    start: int = 0
+    stop: int | None = None
+    lines: int = 0
+
+
+WHOLE = Span()
+
+
+class NoRowsError(InputError):
+    """A text file without a row has no layout."""
+
+
+def sniff(path: Path, *, delimiter: str | None, header: bool, encoding: str, span: Span = WHOLE) -> Layout:
     """Finds comments, delimiter and columns of a file from its first lines."""
-    raw = list(islice(_raw_lines(path), _SNIFFED_LINES))
+    raw = list(islice(_raw_lines(path, span), _SNIFFED_LINES))
     lines = [_decode(line, encoding).rstrip("\r\n").removeprefix("\ufeff") for line in raw]
     skip = next((k for k, line in enumerate(lines) if line.strip() and not line.startswith(COMMENTS)), None)
     if skip is None:
-        raise InputError(f"{path} is empty: it has no row" if not raw else f"{path} has no row among its comments")
+        raise NoRowsError(f"{path} is empty: it has no row" if not raw else f"{path} has no row among its comments")
     body = [line for line in lines[skip:] if line.strip()]
     found = _guess_delimiter(path, body) if delimiter is None else delimiter
     first = split(body[0], found)
@@ -71,9 +88,9 @@ def sniff(path: Path, *, delimiter: str | None, header: bool, encoding: str) -> 
     return Layout(found, [str(k) for k in range(len(first))], skip)
 
 
-def rows(path: Path, layout: Layout, encoding: str) -> Iterator[Row]:
+def rows(path: Path, layout: Layout, encoding: str, span: Span = WHOLE) -> Iterator[Row]:
     """Every row with its line; what cannot be split or decoded comes with a reason, and reading goes on."""
-    lines = _NumberedLines(path, encoding)
+    lines = _NumberedLines(path, encoding, span)
     for _ in range(layout.skip):
         next(lines, None)
     parsed = _split_all(lines, layout.delimiter)
@@ -98,9 +115,9 @@ def rows(path: Path, layout: Layout, encoding: str) -> Iterator[Row]:
             yield Row(start, fields)
 
 
-def blocks(path: Path, layout: Layout) -> Iterator[Block]:
+def blocks(path: Path, layout: Layout, span: Span = WHOLE) -> Iterator[Block]:
     """The file after its header in blocks of whole lines."""
-    with _readable(path), _open(path) as file:
+    with _readable(path), _open(path, span) as file:
         for _ in range(layout.skip):
             file.readline()
         buffer, held = bytearray(_BLOCK_BYTES), 0
@@ -156,10 +173,10 @@ def _split_all(lines: Iterable[str], delimiter: str) -> Iterator[list[str]]:
 class _NumberedLines:
     """Decoded lines of a file, and the number of the last one read."""
 
-    def __init__(self, path: Path, encoding: str) -> None:
-        self._lines = _raw_lines(path)
+    def __init__(self, path: Path, encoding: str, span: Span) -> None:
+        self._lines = _raw_lines(path, span)
         self._encoding = encoding
-        self.number = 0
+        self.number = span.lines
 
     def __iter__(self) -> _NumberedLines:
         return self
@@ -171,8 +188,8 @@ class _NumberedLines:
         return line.removeprefix("\ufeff") if self.number == 1 else line
 
 
-def _raw_lines(path: Path) -> Iterator[bytes]:
-    with _readable(path), _open(path) as file:
+def _raw_lines(path: Path, span: Span) -> Iterator[bytes]:
+    with _readable(path), _open(path, span) as file:
         yield from file
 
 
@@ -189,10 +206,32 @@ def _readable(path: Path) -> Iterator[None]:
         raise InputError(f"there is no file {path}") from error
 
 
-def _open(path: Path) -> BinaryIO:
+def _open(path: Path, span: Span) -> BinaryIO:
     if path.suffix == ".gz":
+        assert span == WHOLE, "what is packed is read from its beginning to its end"
         return io.BufferedReader(gzip.open(path, "rb"))
-    return path.open("rb")
+    return path.open("rb") if span == WHOLE else io.BufferedReader(_Stretch(path, span))
+
+
+class _Stretch(io.RawIOBase):
+    """The bytes of a span."""
+
+    def __init__(self, path: Path, span: Span) -> None:
+        self._file = path.open("rb", buffering=0)
+        self._file.seek(span.start)
+        self._left = sys.maxsize if span.stop is None else span.stop - span.start
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        read = self._file.readinto(memoryview(buffer)[: self._left]) or 0
+        self._left -= read
+        return read
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
 
 
 def _decode(raw: bytes, encoding: str) -> str:
