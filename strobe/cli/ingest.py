@@ -18,6 +18,7 @@ from strobe.cli.clock_options import (
     clock_from,
 )
 from strobe.cli.console import err, out, show_written, stage_bar
+from strobe.cli.ingest_options import column_of
 from strobe.errors import OptionError
 from strobe.graph.dynamic import DynamicGraph
 from strobe.graph.ingest import NodeTable, TextOptions
@@ -71,7 +72,7 @@ def ingest(
     Every bad row is reported with file, line, column and reason, and nothing is written, unless you leave them out
     with `--skip-bad-rows`. Larger tables than memory are fine.
     """
-    clock = clock_from(every, per, events, snapshots, None if by_column is None else _column(by_column), per_file)
+    clock = clock_from(every, per, events, snapshots, None if by_column is None else column_of(by_column), per_file)
     if clock is None:
         raise OptionError(
             "say how to cut time into snapshots: --per month, --every 7d, --events 10000, --snapshots 50, "
@@ -89,10 +90,10 @@ def ingest(
     with stage_bar() as on_stage:
         graph = ingest_table(
             list(sources),
-            src=_column(src),
-            dst=_column(dst),
-            time=None if time is None else _column(time),
-            weight=None if weight is None else _column(weight),
+            src=column_of(src),
+            dst=column_of(dst),
+            time=None if time is None else column_of(time),
+            weight=None if weight is None else column_of(weight),
             clock=clock,
             out=to,
             directed=not undirected,
@@ -130,10 +131,6 @@ def _summary(graph: DynamicGraph, path: Path, seconds: float, as_json: bool) -> 
     show_written(graph, path)
 
 
-def _column(text: str) -> str | int:
-    return int(text) if text.isdigit() else text
-
-
 def _node_table(
     source: Path | None, node_id: str, features: str | None, label: str | None, time: str | None, fill_missing: bool
 ) -> NodeTable | None:
@@ -143,9 +140,9 @@ def _node_table(
         return None
     return NodeTable(
         source=source,
-        id=_column(node_id),
-        features=[_column(name.strip()) for name in features.split(",")] if features else [],
-        label=None if label is None else _column(label),
-        time=None if time is None else _column(time),
+        id=column_of(node_id),
+        features=[column_of(name.strip()) for name in features.split(",")] if features else [],
+        label=None if label is None else column_of(label),
+        time=None if time is None else column_of(time),
         missing="zero" if fill_missing else "error",
     )

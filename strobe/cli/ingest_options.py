@@ -80,3 +80,8 @@ OverwriteOption = Annotated[
     bool, typer.Option("--overwrite", help="Replace an existing graph.", rich_help_panel=_FILES)
 ]
 AsJsonOption = Annotated[bool, typer.Option("--json", help="Print the result as one line of JSON.")]
+
+
+def column_of(text: str) -> str | int:
+    """A column by name, or by its position."""
+    return int(text) if text.isdigit() else text

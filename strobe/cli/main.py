@@ -11,7 +11,20 @@ import typer
 from rich.text import Text
 
 import strobe
-from strobe.cli import compare, data, evaluate, ingest, inspect, models, partition, plans, predict, simulate, train
+from strobe.cli import (
+    compare,
+    data,
+    evaluate,
+    ingest,
+    inspect,
+    models,
+    partition,
+    plans,
+    predict,
+    simulate,
+    train,
+    watch,
+)
 from strobe.cli.console import err, is_first_rank, out
 from strobe.errors import StrobeError
 
@@ -44,6 +57,7 @@ app.command("ingest")(ingest.ingest)
 app.command("inspect")(inspect.inspect)
 app.add_typer(data.app, name="data")
 app.command("train")(train.train)
+app.command("watch")(watch.watch)
 app.command("evaluate")(evaluate.evaluate)
 app.command("predict")(predict.predict)
 app.command("models")(models.models)

@@ -55,8 +55,9 @@ class Arriving(Protocol):
         """Whether nothing more will come."""
         ...
 
-    def poll(self) -> int:
-        """Builds all snapshots that are complete by now; how many there are."""
+    def poll(self, *, ended: bool = False) -> int:
+        """Builds all snapshots that are complete by now; how many there are. ``ended``: nothing more will come, and
+        the last one is complete, too."""
         ...
 
     def close(self) -> None:
@@ -70,11 +71,13 @@ Follow = Callable[[Path], Arriving]
 
 @dataclass(frozen=True, kw_only=True)
 class Watching:
-    """What a user said about a source that is watched; ``told`` is what the run remembers of it, for people."""
+    """What a user said about a source that is watched: it is looked at every ``poll_s`` seconds, or ``once``, and then
+    nothing more comes; the run ends after so many ``snapshots``. ``told`` is what the run remembers of the source."""
 
     follow: Follow
     told: Mapping[str, Any] = field(default_factory=dict)
     poll_s: float = 2.0
+    once: bool = False
     snapshots: int | None = None
 
     def __post_init__(self) -> None:
@@ -154,7 +157,7 @@ def watch_here(watching: Watching, given: Given, place: Place, progress: Progres
         plan.check(comm.num_ranks)
         given = replace(_with_earlier(given, earlier), plan=plan, settings=settings, changes={})
         if comm.rank == 0 and earlier is None:
-            _begin_anew(path, record, watching, given)
+            _begin_anew(path, record, watching, given, comm.num_ranks)
         source = stack.enter_context(_following(watching, path / GRAPH)) if comm.rank == 0 else None
         comm.share(None, kind="setup")  # the graph is there
         online = Online(watching, given, earlier, path, record, progress, comm)
@@ -318,7 +321,9 @@ class Online:
         part = range(t, t + 1)
         found: Metrics = score(self._state.model, self._state.head, self._job, self._job.stream(part), part)
         baselines = self._job.problem.baselines("validation") if self._comm.rank == 0 else {}
-        return {"validation": found, "baselines": baselines}
+        problem = self._job.problem
+        told = {"metric": problem.metric, "higher_is_better": problem.higher_is_better}
+        return {**told, "validation": found, "baselines": baselines}
 
     def _trained(self, t: int) -> tuple[int, float]:
         """The steps that were taken, and the mean loss of all examples, each before the step it led to."""
@@ -354,9 +359,10 @@ def _arriving(
 ) -> Iterator[DynamicGraph]:
     """The graph as it is whenever one more snapshot has arrived. Rank 0 looks, all are told."""
     growing: Growing | None = None
-    resumed = False
+    resumed, before = False, -1
     while True:
-        there, ended = comm.share(None if source is None else (source.poll(), source.ended), kind="arrivals")
+        looked = None if source is None else (source.poll(ended=watching.once), source.ended)
+        there, ended = comm.share(looked, kind="arrivals")
         if growing is None and there:
             growing = Growing(path)
         if growing is not None and not resumed:
@@ -366,9 +372,11 @@ def _arriving(
             yield growing.open(online.arrived + 1)
         if ended:
             return
-        progress.stage(_waiting(growing), online.learnt, watching.snapshots)
-        if comm.rank == 0:
-            _rest(watching.poll_s)
+        if there == before:  # one that has had something may have more
+            progress.stage(_waiting(growing), online.learnt, watching.snapshots)
+            if comm.rank == 0:
+                _rest(watching.poll_s)
+        before = there
 
 
 def _rest(seconds: float) -> None:
@@ -418,7 +426,7 @@ def _with_earlier(given: Given, earlier: dict[str, Any] | None) -> Given:
     return replace(given, model=given.model or model["name"], model_options=options, task=known)
 
 
-def _begin_anew(path: Path, record: Record, watching: Watching, given: Given) -> None:
+def _begin_anew(path: Path, record: Record, watching: Watching, given: Given, ranks: int) -> None:
     """Removes what an earlier run left, and says what this one is, before the first snapshot."""
     rmtree(path / GRAPH, ignore_errors=True)
     assert isinstance(given.plan, Plan)
@@ -434,6 +442,7 @@ def _begin_anew(path: Path, record: Record, watching: Watching, given: Given) ->
             "problem": None,
             "settings": given.settings.to_json(),
             "plan": given.plan.to_json(),
+            "ranks": ranks,
             "watch": dict(watching.told),
         }
     )
