@@ -17,7 +17,7 @@ from strobe.engine.job import Job
 from strobe.engine.passes import answers
 from strobe.engine.source import GraphLike
 from strobe.engine.windows import Window
-from strobe.errors import UnknownNameError
+from strobe.errors import OptionError, UnknownNameError
 from strobe.ops.csr import IntArray
 from strobe.tasks.base import Examples, Metrics, Problem
 from strobe.tasks.split import PARTS
@@ -109,6 +109,11 @@ def evaluate(
     if part not in (*PARTS, ALL):
         raise UnknownNameError("part", part, (*PARTS, ALL))
     opened = run if isinstance(run, Run) and graph is None else open_run(run, graph=graph, model=model)
+    if opened.online:
+        raise OptionError(
+            "this run judged each snapshot before it learnt from it, and no part of its graph is left to score: what "
+            "it scored then is in its result.json. Give another graph (graph, --graph)"
+        )
     problem = opened.job.problem
     if part == ALL:
         problem = problem.all_test()

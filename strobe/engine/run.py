@@ -33,7 +33,8 @@ class Run:
     """What training gives back. ``validation`` and ``test`` are metrics at the best epoch, with the best weights.
 
     ``baselines`` has, by part and name, what answers that need no learning score; ``ranks`` the ledger of every rank
-    over all epochs, where there were several; ``window`` what a step computes of its window, where windows decay.
+    over all epochs, where there were several; ``window`` what a step computes of its window, where windows decay;
+    ``online`` that it learnt from every snapshot of its graph while they arrived.
     """
 
     job: Job
@@ -48,6 +49,7 @@ class Run:
     memory: dict[str, int] | None = None
     ranks: list[dict[str, Any]] = field(default_factory=list)
     window: dict[str, Any] | None = None
+    online: bool = False
     path: Path | None = None
 
     @property
@@ -130,7 +132,7 @@ def open_run(
     made, head = job.make()
     weights = read(path / BEST if (path / BEST).exists() else path / LAST)
     load_weights(made, head, weights)
-    return _assembled(path, job, made, head, weights)
+    return replace(_assembled(path, job, made, head, weights), online="watch" in config and graph is None)
 
 
 def _assembled(path: Path, job: Job, model: nn.Module, head: nn.Module, weights: dict[str, Any]) -> Run:
