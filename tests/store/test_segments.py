@@ -122,6 +122,31 @@ def test_a_node_that_returns_is_stored_whole_again() -> None:
     assert same_bits(kept.rows(2), ROWS[:2])
 
 
+def test_segments_that_are_all_zeros_are_not_stored() -> None:
+    kept = Segments(4)
+    x = np.zeros((16, 8), np.float32)
+    x[:, 5] = 1  # the third of four segments, of two numbers each
+    nodes = np.arange(16, dtype=np.int32)
+    assert kept.bytes_to_add(nodes, x).tolist() == [8] * 16
+    kept.add(0, nodes, x)
+    assert kept.nbytes == nodes.nbytes + 16 * 8 + 2  # and a bit for each that is there
+    kept.add(1, nodes[:8], x[:8])
+    before = kept.nbytes
+    assert kept.bytes_to_add(nodes, x).tolist() == [0] * 8 + [8] * 8
+    kept.add(2, nodes, x)
+    assert kept.nbytes == before + 8 * 8 + 8 * 4 + 2  # rows and ids of those who return
+    kept.drop()
+    kept.add(3, nodes, np.zeros_like(x))
+    assert [same_bits(kept.rows(t), rows) for t, rows in ((2, x), (3, np.zeros_like(x)))] == [True, True]
+
+
+def test_minus_zero_is_not_zero() -> None:
+    kept = Segments(2)
+    x = np.array([[-0.0, 0.0, 0.0, 0.0]] * 16, np.float32)
+    kept.add(0, np.arange(16, dtype=np.int32), x)
+    assert same_bits(kept.rows(0), x)
+
+
 def test_bytes_to_add_tells_what_a_node_would_take() -> None:
     kept = Segments(4)
     assert kept.full_bytes == 0
