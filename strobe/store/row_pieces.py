@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from strobe.graph.arrays import Array
+from strobe.graph.arrays import Array, read_only
 from strobe.ops.csr import IntArray
 from strobe.store.marks import Marks, Mask
-from strobe.store.stretches import Cuts, nonzero_segments, segment_bytes
+from strobe.store.stretches import Cuts, bits, nonzero_segments, segment_bytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,8 +28,8 @@ class Pieces:
 
     def put(self, rows: Array, cuts: Cuts, place: IntArray | None = None) -> None:
         """Puts them where they belong in ``rows``: ``place`` has where each row is, -1 nowhere; None as they are."""
-        for (a, b), marks, given in zip(cuts, self.marks, self.rows, strict=True):
-            put(rows[:, a:b], given, marks.numbers() if place is None else place[marks.numbers()])
+        for (a, _), marks, given in zip(cuts, self.marks, self.rows, strict=True):
+            put(rows, given, marks.numbers() if place is None else place[marks.numbers()], a)
 
     def arrays(self) -> Iterator[Array]:
         """Everything that is allocated."""
@@ -74,12 +74,11 @@ class PackedRows:
             yield from self.held.arrays()
 
 
-def put(rows: Array, given: Array, place: IntArray | None) -> None:
-    """Puts rows where they belong; those with -1 nowhere."""
+def put(rows: Array, given: Array, place: IntArray | None, begin: int = 0) -> None:
+    """Puts rows where they belong, from column ``begin`` on; those with -1 nowhere, None: as they are."""
+    from strobe.store.loops import scatter  # numba takes its time to load
+
     if place is None:
         rows[:] = given
-    elif place.size and place.min() < 0:
-        there = np.flatnonzero(place >= 0)
-        rows[place[there]] = given[there]
     else:
-        rows[place] = given
+        scatter(rows.view(f"u{rows.itemsize}"), bits(given), read_only(place.astype(np.int64, copy=False)), begin)

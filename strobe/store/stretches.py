@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from strobe.graph.arrays import Array
+from strobe.graph.arrays import Array, read_only
 from strobe.ops.csr import IntArray
 from strobe.store.marks import Mask
 from strobe.store.sorted_keys import Moves, moves
@@ -24,18 +24,17 @@ def stretches(width: int, segments: int) -> Cuts:
 def changed_segments(how: Moves, before: Array, x: Array, cuts: Cuts) -> Mask:
     """Which segments of which rows must be stored, [S, n]: those with other bits than before. What new nodes had before
     is all zeros."""
+    from strobe.store.loops import differing  # numba takes its time to load
+
     changed = np.zeros((len(cuts), len(x)), np.bool_)
-    if cuts:
-        old, new = (before, x) if how.nothing else (before[how.stay], x[~how.new])
-        changed[:, np.flatnonzero(~how.new)] = _any_in(_bits(old) != _bits(new), cuts)
-        if how.new.any():
-            changed[:, np.flatnonzero(how.new)] = nonzero_segments(x[how.new], cuts)
+    ends = np.array([b for _, b in cuts], np.int64)
+    differing(bits(before), bits(x), how.stay, how.new, ends, changed)
     return changed
 
 
 def nonzero_segments(x: Array, cuts: Cuts) -> Mask:
     """Which segments of which rows are not all zeros, to the bit, [S, n]."""
-    return _any_in(_bits(x) != 0, cuts)
+    return changed_segments(Moves.all_new(len(x)), x[:0], x, cuts)
 
 
 def changed_bytes(nodes_before: IntArray, before: Array, nodes: IntArray, x: Array, segments: int = 4) -> IntArray:
@@ -52,13 +51,6 @@ def segment_bytes(chosen: Mask, cuts: Cuts, itemsize: int) -> IntArray:
     return np.asarray(widths @ chosen.astype(np.int64) * itemsize)
 
 
-def _any_in(other: Mask, cuts: Cuts) -> Mask:
-    """By segment, whether any column of it is marked, [S, n]."""
-    if not cuts:
-        return np.zeros((0, len(other)), np.bool_)
-    return np.asarray(np.logical_or.reduceat(other, [a for a, _ in cuts], axis=1).T)
-
-
-def _bits(rows: Array) -> Array:
-    """Rows as unsigned integers: NaN equals itself, and 0 is not -0."""
-    return np.ascontiguousarray(rows).view(f"u{rows.itemsize}")
+def bits(rows: Array) -> Array:
+    """Rows as unsigned integers, in order and read-only: NaN equals itself, and 0 is not -0."""
+    return read_only(np.ascontiguousarray(rows).view(f"u{rows.itemsize}"))

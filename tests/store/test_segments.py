@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from strobe.errors import StrobeError
 from strobe.store.segments import Segments
 from strobe.store.stretches import stretches
-from tests.store.sequences import Array, Snapshot, feature_sequences, same_bits
+from tests.store.sequences import Array, Snapshot, feature_sequences, same_bits, slow_at_first
 
 ROWS = np.arange(40, dtype=np.float32).reshape(5, 8)
 
@@ -20,6 +20,7 @@ def ids(*nodes: int) -> Array:
     return np.array(nodes, np.int32)
 
 
+@slow_at_first
 @given(feature_sequences(), st.integers(1, 5), st.integers(1, 8))
 def test_rows_come_back_to_the_bit_while_the_window_slides(
     snapshots: list[Snapshot], segments: int, window: int
@@ -35,6 +36,7 @@ def test_rows_come_back_to_the_bit_while_the_window_slides(
             assert same_bits(kept.rows(at), snapshots[at][1])
 
 
+@slow_at_first
 @given(feature_sequences(), st.data())
 def test_some_nodes_rows_are_those_of_all(snapshots: list[Snapshot], data: st.DataObject) -> None:
     kept = Segments(2)
@@ -46,6 +48,7 @@ def test_some_nodes_rows_are_those_of_all(snapshots: list[Snapshot], data: st.Da
     assert same_bits(kept.rows(t, nodes[chosen]), x[chosen])
 
 
+@slow_at_first
 @given(feature_sequences(), st.data())
 def test_from_a_snapshot_at_hand_rows_are_the_same(snapshots: list[Snapshot], data: st.DataObject) -> None:
     kept = Segments(3)
@@ -56,6 +59,7 @@ def test_from_a_snapshot_at_hand_rows_are_the_same(snapshots: list[Snapshot], da
         assert same_bits(kept.rows(t, near=(near, *snapshots[near])), x)
 
 
+@slow_at_first
 @given(feature_sequences(), st.integers(1, 4))
 def test_a_window_that_slid_holds_what_one_that_began_there_does(snapshots: list[Snapshot], window: int) -> None:
     slid, fresh = Segments(3), Segments(3)
@@ -68,6 +72,7 @@ def test_a_window_that_slid_holds_what_one_that_began_there_does(snapshots: list
     assert [array.tobytes() for array in slid.arrays()] == [array.tobytes() for array in fresh.arrays()]
 
 
+@slow_at_first
 @given(feature_sequences(), st.integers(1, 4))
 def test_bytes_are_those_of_the_arrays_each_of_which_owns_what_it_has(snapshots: list[Snapshot], window: int) -> None:
     kept = Segments()
@@ -79,19 +84,25 @@ def test_bytes_are_those_of_the_arrays_each_of_which_owns_what_it_has(snapshots:
         assert kept.nbytes == sum(array.nbytes for array in kept.arrays())
 
 
-def test_what_is_counted_is_what_is_allocated() -> None:
+def in_a_window() -> Segments:
+    """Rows of which some change and some are away, after the window has slid."""
     rng = np.random.default_rng(0)
     nodes, x = np.arange(2_000, dtype=np.int32), rng.random((2_000, 40), np.float32)
-    gc.collect()
-    tracemalloc.start()
-    before, _ = tracemalloc.get_traced_memory()
     kept = Segments()
     for t in range(6):
         there = rng.random(len(nodes)) < 0.9
         kept.add(t, nodes[there], x[there])
         x[rng.random(len(x)) < 0.3, :10] += 1
     kept.drop()
-    del there
+    return kept
+
+
+def test_what_is_counted_is_what_is_allocated() -> None:
+    in_a_window()  # the first call compiles
+    gc.collect()
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    kept = in_a_window()
     gc.collect()
     grown = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
