@@ -45,7 +45,7 @@ PLACEMENTS: dict[str, Callable[[], Placement]] = {
     "hash": Hash,
 }
 
-PAPER = {
+PAPER: dict[str, dict[str, float | None]] = {
     "uni500k": {"metis": 105.11, "hash": 78.51, "greedy": 79.88, "metis-per-snapshot": 119.93, "online": 83.78},
     "ex500k": {"metis": 99.35, "hash": 75.05, "greedy": None, "metis-per-snapshot": 118.11, "online": 80.99},
 }

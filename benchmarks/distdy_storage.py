@@ -2,13 +2,14 @@
 
 A window of w snapshots slides over a graph. *In full* is what a trainer reads: ids of nodes unless all are there, rows
 of features, and arcs by destination, of which an undirected edge is two. *As differences* is all that
-``strobe.store`` allocates. Both at their peak. Beside that: with only features, or only edges, as differences; and what
-differences spare beside snapshots that are each kept alone in the same packing, where an edge is one arc, too, and
-segments of zeros are left out.
+``strobe.store`` allocates. Both at their peak. Beside that: the share of the median window; with only features, or only
+edges, as differences; and what differences spare beside snapshots that are each kept alone in the same packing, where
+an edge is one arc, too, and segments of zeros are left out.
 """
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -33,7 +34,7 @@ SIZES = ("10k-s", "10k-m", "10k-d", "100k-s", "100k-m", "100k-d")
 SWEPT = "100k-s"
 
 
-SAVED = ("saved", "saved_features_only", "saved_edges_only", "saved_beside_alone")
+SAVED = ("saved", "saved_median", "saved_features_only", "saved_edges_only", "saved_beside_alone")
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +77,8 @@ def _stored(graph: DynamicGraph, width: int, made: Callable[[Snapshot], Array]) 
 
 @dataclass(frozen=True)
 class Peak:
-    """Peaks of windows, in bytes: in full, as differences, with one of both only, and each snapshot alone."""
+    """Peaks of windows, in bytes: in full, as differences, with one of both only, and each snapshot alone. And the
+    share that is spared in the median window."""
 
     window: int
     segments: int
@@ -85,6 +87,7 @@ class Peak:
     features_only: int
     edges_only: int
     alone: int
+    saved_median: float
 
     @classmethod
     def of(cls, graph: DynamicGraph, window: int = WINDOW, segments: int = SEGMENTS) -> Peak:
@@ -98,6 +101,7 @@ class Peak:
             delta=max(each.delta for each in found),
             features_only=max(each.features_delta + each.arcs_full for each in found),
             edges_only=max(each.features_full + each.arcs_delta for each in found),
+            saved_median=statistics.median(each.saved for each in found),
             alone=int(np.convolve(single, np.ones(window, np.int64), "valid").max()),
         )
 
@@ -121,7 +125,7 @@ def storage(record: Record, quick: bool, scale: float) -> None:
             [name, each["window"], each["segments"], *(f"{each[column]:.1%}" for column in SAVED)]
             for name, each in found.items()
         ]
-        table([kind, "window", "segments", "saved", "features only", "edges only", "beside alone"], rows)
+        table([kind, "window", "segments", "saved", "median", "features only", "edges only", "beside alone"], rows)
     _figures(record, samples)
 
 
