@@ -30,23 +30,33 @@ def differing(before: Array, now: Array, stay: Mask, new: Mask, ends: IntArray, 
     """
     old = -1
     for row in range(len(now)):
+        mine = now[row]
         if not new[row]:
             old += 1
             while not stay[old]:
                 old += 1
         begin = 0
         for segment in range(len(ends)):
-            for column in range(begin, ends[segment]):
-                if now[row, column] != (0 if new[row] else before[old, column]):
-                    changed[segment, row] = True
-                    break
+            if new[row]:
+                for column in range(begin, ends[segment]):
+                    if mine[column] != 0:
+                        changed[segment, row] = True
+                        break
+            else:
+                last = before[old]
+                for column in range(begin, ends[segment]):
+                    if mine[column] != last[column]:
+                        changed[segment, row] = True
+                        break
             begin = ends[segment]
 
 
 @compiled
 def scatter(rows: Array, given: Array, place: IntArray, begin: int) -> None:
     """Puts given rows where they belong, from column ``begin`` on; those with -1 nowhere."""
+    end = begin + given.shape[1]
     for row in range(len(given)):
         if place[row] >= 0:
-            for column in range(given.shape[1]):
-                rows[place[row], begin + column] = given[row, column]
+            target, source = rows[place[row], begin:end], given[row]  # of slices numbers are moved several at a time
+            for column in range(len(source)):
+                target[column] = source[column]
