@@ -93,14 +93,14 @@ def partition(record: dict[str, Any]) -> list[str]:
             said = "out of memory" if paper is None else f"{paper:.1f}" if paper else "–"
             rows.append(
                 f"| {graph} | {name} | {each['place_s']:.2f} | {each['store_s']:.1f} | {each['seconds']:.1f} | {said} "
-                f"| {each['cut']:.1%} | {each['moved']:.1%} | {each['balance']:.2f} | {each['store_balance']:.2f} "
+                f"| {each['cut']:.1%} | {each['fetched']:.1%} | {each['moved']:.1%} | {each['balance']:.2f} | {each['store_balance']:.2f} "
                 f"| {each['store_bytes'] / 2**20:,.0f} | {each['anonymous_peak'] / 2**30:.2f} |"
             )
     head = (
-        "| graph | placement | place, s | store, s | both, s | paper, s | arcs cut | nodes that move | load max/mean "
+        "| graph | placement | place, s | store, s | both, s | paper, s | arcs cut | as sampled | nodes that move | load max/mean "
         "| stores max/mean | fullest store, MiB | peak, GiB |"
     )
-    return [head, "|---" * 12 + "|", *rows] if rows else NOT_YET
+    return [head, "|---" * 13 + "|", *rows] if rows else NOT_YET
 
 
 def rebuild(record: dict[str, Any]) -> list[str]:
