@@ -12,10 +12,11 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks import dgc as dgc_benchmark
+from benchmarks import distdy as distdy_benchmark
+from benchmarks import distdy_tables, flare_tables
 from benchmarks import dygnex as dygnex_benchmark
 from benchmarks import dynahb as dynahb_benchmark
 from benchmarks import flare as flare_benchmark
-from benchmarks import flare_tables
 from benchmarks.quality import START, best_baseline, gain
 from benchmarks.record import RESULTS
 from strobe.graph.datasets import DATA_SETS
@@ -26,6 +27,7 @@ DOCUMENTS = (
     *(f"docs/{name}.md" for name in ("data", "tasks", "training", "measuring", "results", "clusters", "architecture")),
     *(f"docs/axes/{axis}.md" for axis in ("store", "placement", "batching", "exchange", "schedule", "sync")),
     "docs/presets/dgc.md",
+    "docs/presets/distdy.md",
     "docs/presets/dygnex.md",
     "docs/presets/dynahb.md",
     "docs/presets/flare.md",
@@ -516,6 +518,11 @@ def flare() -> list[str]:
     return _beside_paper("flare", flare_tables.FIGURES, flare_benchmark.PAPER)
 
 
+def distdy() -> list[str]:
+    """The figures of benchmarks/distdy.py."""
+    return _beside_paper("distdy", distdy_tables.FIGURES, distdy_benchmark.PAPER)
+
+
 TABLES: dict[str, Callable[[], list[str]]] = {
     "quality": quality,
     "peers": peers,
@@ -547,6 +554,14 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "flare_errors": lambda: flare_tables.errors(_record("flare")),
     "flare_savings": lambda: flare_tables.savings(_record("flare")),
     "flare_peers": lambda: flare_tables.peers(_record("flare")),
+    "distdy": distdy,
+    "distdy_real": lambda: distdy_tables.real(_record("distdy")),
+    "distdy_synthetic": lambda: distdy_tables.synthetic(_record("distdy")),
+    "distdy_changes": lambda: distdy_tables.changes(_record("distdy")),
+    "distdy_settings": lambda: distdy_tables.settings(_record("distdy")),
+    "distdy_partition": lambda: distdy_tables.partition(_record("distdy")),
+    "distdy_rebuild": lambda: distdy_tables.rebuild(_record("distdy")),
+    "distdy_epochs": lambda: distdy_tables.epochs(_record("distdy")),
     "ingest": ingest,
     "datasets": datasets,
 }

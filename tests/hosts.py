@@ -1,4 +1,5 @@
 """Two hosts on one machine: each has its own network, processes, name and disk; one link of a chosen rate joins them.
+Or a few, each with a link to a switch.
 
 A host is a set of Linux namespaces. Its first process ends when ours does, however that happens, and takes with it
 every process of the host, its network and its disk: a crash leaves nothing behind.
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ADDRESSES = {"first": "10.231.77.1", "second": "10.231.77.2"}
+MORE_ADDRESSES = {**ADDRESSES, "third": "10.231.77.3", "fourth": "10.231.77.4"}
 PORT = 29500
 LINK = "wire0"
 _TOOLS = ("ip", "tc", "unshare", "nsenter", "mount")
@@ -41,7 +43,7 @@ class NoHostsError(Exception):
 
 @dataclass(frozen=True)
 class Host:
-    """One of the two. Only what is started through it runs on it."""
+    """One of them. Only what is started through it runs on it."""
 
     name: str
     address: str
@@ -107,7 +109,7 @@ class Host:
         return ["nsenter", "--target", str(self.pid), "--net", "--uts", "--mount", pids, "--"]
 
 
-Hosts = tuple[Host, Host]
+Hosts = tuple[Host, ...]
 
 
 @contextmanager
@@ -118,23 +120,53 @@ def two_hosts(disk: Path, rate: str | None = None, *, names_are_local: bool = Fa
     directions of the link, in the words of tc: 1gbit, 100mbit. The hosts know each other by name; or each knows only
     its own, by an address that others cannot reach (``names_are_local``), as Debian sets machines up.
     """
+    _refuse_without_tools()
+    disk.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as left_behind:
+        first, second = (
+            left_behind.enter_context(_host(name, address, disk, {name: "127.0.1.1"} if names_are_local else ADDRESSES))
+            for name, address in ADDRESSES.items()
+        )
+        with _allowed():
+            _link(first, second, LINK)
+            for host in (first, second):
+                _wire(host, rate)
+        yield first, second
+
+
+@contextmanager
+def switched_hosts(disk: Path, number: int, rate: str | None = None) -> Iterator[Hosts]:
+    """Up to four hosts, each with a link to a switch between them, of a rate in both directions; else as two are."""
+    known = dict(list(MORE_ADDRESSES.items())[:number])
+    if len(known) < number:
+        raise NoHostsError(f"there are names for {len(known)} hosts, not for {number}")
+    _refuse_without_tools()
+    disk.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as left_behind:
+        switch = left_behind.enter_context(_host("switch", "", disk, {}))
+        hosts = tuple(left_behind.enter_context(_host(name, address, disk, known)) for name, address in known.items())
+        with _allowed():
+            switch.run("ip", "link", "add", "bridge0", "type", "bridge")
+            switch.run("ip", "link", "set", "bridge0", "up")
+            for host in hosts:
+                port = f"to-{host.name}"
+                _link(switch, host, port)
+                switch.run("ip", "link", "set", port, "master", "bridge0", "up")
+                _limit(switch, port, rate)
+                _wire(host, rate)
+        yield hosts
+
+
+def _refuse_without_tools() -> None:
     missing = [tool for tool in _TOOLS if shutil.which(tool) is None]
     if missing:
         raise NoHostsError(f"{', '.join(missing)} not installed")
     if os.geteuid():
         raise NoHostsError("only root may make network namespaces")
-    disk.mkdir(parents=True, exist_ok=True)
-    with ExitStack() as left_behind:
-        first, second = (
-            left_behind.enter_context(_host(name, disk, {name: "127.0.1.1"} if names_are_local else ADDRESSES))
-            for name in ADDRESSES
-        )
-        _join(first, second, rate)
-        yield first, second
 
 
 @contextmanager
-def _host(name: str, disk: Path, known: Mapping[str, str]) -> Iterator[Host]:
+def _host(name: str, address: str, disk: Path, known: Mapping[str, str]) -> Iterator[Host]:
     namespaces = ["unshare", "--net", "--uts", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
     names = "".join(f"{address} {name}\n" for name, address in known.items())
     command = [*namespaces, "sh", "-c", _FIRST_PROCESS, name, str(disk), names]
@@ -146,7 +178,7 @@ def _host(name: str, disk: Path, known: Mapping[str, str]) -> Iterator[Host]:
         try:
             if process.stdout.readline() != b"ready\n":
                 raise NoHostsError(f"namespaces are not allowed here: {process.stderr.read().decode().strip()}")
-            yield Host(name, ADDRESSES[name], process.pid)
+            yield Host(name, address, process.pid)
         finally:
             process.stdin.close()
             try:
@@ -155,21 +187,32 @@ def _host(name: str, disk: Path, known: Mapping[str, str]) -> Iterator[Host]:
                 process.kill()
 
 
-def _join(first: Host, second: Host, rate: str | None) -> None:
-    """The two ends are made inside the hosts: this machine's own network never sees them."""
-    into_first = ["nsenter", "--target", str(first.pid), "--net", "--"]
+@contextmanager
+def _allowed() -> Iterator[None]:
     try:
-        pair = ["ip", "link", "add", LINK, "type", "veth", "peer", "name", LINK, "netns", str(second.pid)]
-        _output([*into_first, *pair])
-        for host in (first, second):
-            host.run("ip", "address", "add", f"{host.address}/24", "dev", LINK)
-            host.run("ip", "link", "set", LINK, "up")
-            if rate is not None:
-                # A burst holds whole packets as the kernel hands them over, of up to 64 KiB.
-                limit = ["tbf", "rate", rate, "burst", "128kb", "latency", "100ms"]
-                host.run("tc", "qdisc", "add", "dev", LINK, "root", *limit)
+        yield
     except subprocess.CalledProcessError as error:
         raise NoHostsError(f"a link of limited rate is not allowed here: {error.stderr.strip()}") from error
+
+
+def _link(host: Host, other: Host, name: str) -> None:
+    """The two ends are made inside the hosts: this machine's own network never sees them. The other end is LINK."""
+    into_first = ["nsenter", "--target", str(host.pid), "--net", "--"]
+    _output([*into_first, "ip", "link", "add", name, "type", "veth", "peer", "name", LINK, "netns", str(other.pid)])
+
+
+def _wire(host: Host, rate: str | None) -> None:
+    """A host's own end: its address, and how fast it sends."""
+    host.run("ip", "address", "add", f"{host.address}/24", "dev", LINK)
+    host.run("ip", "link", "set", LINK, "up")
+    _limit(host, LINK, rate)
+
+
+def _limit(host: Host, link: str, rate: str | None) -> None:
+    if rate is not None:
+        # A burst holds whole packets as the kernel hands them over, of up to 64 KiB.
+        limit = ["tbf", "rate", rate, "burst", "128kb", "latency", "100ms"]
+        host.run("tc", "qdisc", "add", "dev", link, "root", *limit)
 
 
 def _output(command: Sequence[str]) -> str:
@@ -178,7 +221,7 @@ def _output(command: Sequence[str]) -> str:
 
 @dataclass
 class Job:
-    """The same program on both hosts, and what it says there."""
+    """The same program on all hosts, and what it says there."""
 
     hosts: Hosts
     programs: list[subprocess.Popen[bytes]]

@@ -42,17 +42,19 @@ def weighed(snapshot: Snapshot) -> Weighed:
     A cell with d arcs draws each with the same chance, and an arc brings its row there: so an arc weighs 1 / d, d of
     where it ends. An undirected edge is two arcs, parallel ones add up, self-loops are never cut and weigh nothing.
     """
-    one = ROW // np.maximum(snapshot.in_degree.astype(np.int64), 1)
+    one = (ROW // np.maximum(snapshot.in_degree, 1)).astype(np.int32)
     source, destination = snapshot.arcs()
     if snapshot.directed:
         return _both_ways(source, destination, one)
-    weight = (one[destination] + one[source]) * (source != destination)
+    weight = np.repeat(one, snapshot.in_degree)
+    weight += one[source]
+    weight *= source != destination
     return _fixed(snapshot.row_ptr, source, weight)
 
 
 def _both_ways(source: IntArray, destination: IntArray, one: IntArray) -> Weighed:
     """Every arc in the rows of both of its ends."""
-    weight = one[destination] * (source != destination)
+    weight = one[destination].astype(np.int64) * (source != destination)  # of parallel ones there may be many
     ends = np.concatenate((destination, source)), np.concatenate((source, destination))
     links = sp.coo_array((np.concatenate((weight, weight)), ends), shape=(one.size, one.size)).tocsr()
     return _fixed(links.indptr, links.indices, links.data)
@@ -60,5 +62,5 @@ def _both_ways(source: IntArray, destination: IntArray, one: IntArray) -> Weighe
 
 def _fixed(row_ptr: IntArray, col: IntArray, weight: IntArray) -> Weighed:
     """Of one type each and read-only: loops are compiled once."""
-    arrays = row_ptr.astype(np.int64), col.astype(np.int32, copy=False), weight.astype(np.int32)
+    arrays = row_ptr.astype(np.int64), col.astype(np.int32, copy=False), weight.astype(np.int32, copy=False)
     return Weighed(*(read_only(array) for array in arrays))

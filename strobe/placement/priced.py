@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -111,7 +112,7 @@ class Priced(Arriving):
         near = weights_by_rank(*arrays, parts.owner, self._num_ranks)
         least = self._least if math.isfinite(self._least) else _per_byte(together(near, parts.owner), held, parts)
         price = prices(ahead, capacity, least, eta)
-        for _ in range(self._terms.sweeps if self._num_ranks > 1 else 0):
+        for _ in _until_it_repeats(self._terms.sweeps if self._num_ranks > 1 else 0, parts.owner):
             extra = rewards(together(near, parts.owner), price, parts.taken, len(parts.owner), eta)
             pays = self._pays(extra, price, int(sizes[0][0]), int(sizes[1][0]))
             if not sweep(*arrays, parts.last, *sizes, *pays, near, parts.free, parts.taken, parts.owner):
@@ -144,6 +145,19 @@ class Priced(Arriving):
             f"{int(free[0, rank]):,} of its capacity of {self._capacity:,} bytes were free for this snapshot. "
             f"Give each of the {self._num_ranks} ranks {would_do:,} bytes, take more ranks or a shorter window"
         )
+
+
+def _until_it_repeats(sweeps: int, owner: IntArray) -> Iterator[None]:
+    """As many sweeps as there should be. Owners decide how the next one goes: once they are as they were some sweeps
+    ago, whole rounds of the circle that they go in are left out, for they change nothing (Brent 1980)."""
+    seen, ago, next_look = owner.copy(), 0, 1
+    while sweeps:
+        yield
+        sweeps, ago = sweeps - 1, ago + 1
+        if np.array_equal(owner, seen):
+            sweeps, ago = sweeps % ago, 0
+        elif ago == next_look:
+            seen, ago, next_look = owner.copy(), 0, 2 * next_look
 
 
 def _per_byte(utility: int, held: int, parts: Parts) -> float:

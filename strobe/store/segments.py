@@ -13,8 +13,16 @@ from strobe.ops.csr import IntArray
 from strobe.store.first_and_later import FirstAndLater
 from strobe.store.marks import Marks
 from strobe.store.references import References
+from strobe.store.row_pieces import PackedRows, Pieces, put
 from strobe.store.sorted_keys import Moves, merged, moves
-from strobe.store.stretches import changed_bytes, changed_segments, stretches
+from strobe.store.stretches import (
+    Cuts,
+    changed_bytes,
+    changed_segments,
+    nonzero_segments,
+    segment_bytes,
+    stretches,
+)
 
 Known = tuple[int, IntArray, Array]
 """A snapshot with its nodes and whole rows."""
@@ -27,20 +35,20 @@ class _Later:
     t: int
     gone: Marks  # nodes of before that left
     arrived: IntArray  # ids
-    changed: tuple[Marks, ...]  # by segment, over the nodes of now; all segments of nodes that arrived
-    rows: tuple[Array, ...]  # by segment, those that changed, [changed, width]
+    changed: Pieces  # over the nodes of now; of nodes that arrived, all but zeros
 
     def arrays(self) -> Iterator[Array]:
-        yield from (self.gone.held, self.arrived, *(marks.held for marks in self.changed), *self.rows)
+        yield from (self.gone.held, self.arrived, *self.changed.arrays())
 
 
-class Segments(FirstAndLater[Known, _Later]):
+class Segments(FirstAndLater[tuple[int, IntArray, PackedRows], _Later]):
     """Nodes and their rows of features in the snapshots of a window, on one server.
 
     A row is cut into ``segments`` stretches (fewer where it is shorter). The first snapshot has all its rows whole. In
     a later one a node that was not in the snapshot before is stored whole; of others only the segments whose bits are
     not those of before. A segment that did not change is *where it was last stored*: that place is not kept but found
-    again, from one bit per node and segment, when rows are asked for.
+    again, from one bit per node and segment, when rows are asked for. Nor are segments of whole rows kept that are all
+    zeros.
 
     ``drop`` takes the oldest snapshot out: segments that the second still refers to are put together with those it
     stored itself to whole rows, the new first ones; whatever nobody refers to any more is freed with the old ones.
@@ -61,29 +69,25 @@ class Segments(FirstAndLater[Known, _Later]):
         """The next snapshot: ids, ascending, and their rows, [n, F]."""
         if self._first is None:
             _refuse_rows(nodes, x)
-            self._first = t, _own(nodes), _own(x)
+            self._first = t, _own(nodes), PackedRows.of(x, self._cuts(x))
             return
         self._refuse(t, nodes, x)
         nodes_before, before = self.nodes(self.times[-1]), self.rows(self.times[-1])
         how = moves(nodes_before, nodes)
-        changed = changed_segments(how, before, x, self._cuts(x))
-        self._later.append(
-            _Later(
-                t,
-                Marks.of(~how.stay),
-                nodes[how.new].astype(nodes_before.dtype, copy=False),
-                tuple(Marks.of(column) for column in changed),
-                tuple(x[:, a:b][each] for each, (a, b) in zip(changed, self._cuts(x), strict=True)),
-            )
-        )
+        cuts = self._cuts(x)
+        changed = Pieces.of(x, changed_segments(how, before, x, cuts), cuts)
+        arrived = nodes[how.new].astype(nodes_before.dtype, copy=False)
+        self._later.append(_Later(t, Marks.of(~how.stay), arrived, changed))
 
-    def _whole(self, t: int) -> Known:
-        return t, _own(self.nodes(t)), self.rows(t)
+    def _whole(self, t: int) -> tuple[int, IntArray, PackedRows]:
+        rows = self.rows(t)
+        return t, _own(self.nodes(t)), PackedRows.of(rows, self._cuts(rows), copy=False)
 
     def nodes(self, t: int) -> IntArray:
         """The nodes of snapshot t, ascending."""
-        start, nodes, _ = self._start(t)
-        return read_only(_followed(nodes, self._later[start : self.times.index(t)])[0])
+        self._refuse_unknown(t)
+        assert self._first is not None
+        return read_only(_followed(self._first[1], self._later[: self.times.index(t)])[0])
 
     def rows(self, t: int, nodes: IntArray | None = None, near: Known | None = None) -> Array:
         """The rows of snapshot t as they were added, to the bit: all of them, or those of some nodes.
@@ -97,11 +101,10 @@ class Segments(FirstAndLater[Known, _Later]):
         if wanted is None and not later:
             return read_only(whole)
         places = iter(_places(there.size, wanted, steps))
-        rows: Array = np.empty((there.size if wanted is None else wanted.size, whole.shape[1]), whole.dtype)
-        _put(rows, whole, next(places))
+        rows: Array = np.zeros((there.size if wanted is None else wanted.size, whole.shape[1]), whole.dtype)
+        put(rows, whole, next(places))
         for each, place in zip(later, places, strict=True):
-            for (a, b), marks, changed in zip(self._cuts(whole), each.changed, each.rows, strict=True):
-                _put(rows[:, a:b], changed, marks.numbers() if place is None else place[marks.numbers()])
+            each.changed.put(rows, self._cuts(whole), place)
         return rows
 
     def pick(self, t: int, at: IntArray) -> Array:
@@ -112,25 +115,27 @@ class Segments(FirstAndLater[Known, _Later]):
         if self._found is None or self._found[0] != self.times:
             self._found = self.times, {}
         if t not in self._found[1]:
-            _, nodes, whole = self._start(t)
+            self._refuse_unknown(t)
+            assert self._first is not None
+            _, nodes, whole = self._first
             later = self._later[: self.times.index(t)]
-            found = References(whole, self._cuts(whole))
+            found = References(whole)
             for each, how in zip(later, _followed(nodes, later)[1], strict=True):
-                found.follow(how, each.changed, each.rows)
+                found.follow(how, each.changed)
             self._found[1][t] = found
         return self._found[1][t].pick(at)
 
     @property
     def full_bytes(self) -> int:
         """Bytes of a node that is stored whole; 0 before the first snapshot."""
-        return 0 if self._first is None else int(self._first[2].shape[1] * self._first[2].itemsize)
+        return 0 if self._first is None else int(self._first[2].width * self._first[2].kind.itemsize)
 
     def bytes_to_add(self, nodes: IntArray, x: Array) -> IntArray:
         """Bytes that each of these nodes would take in the next snapshot, [n]: whole, or only what changed since the
         last. Without the S bits a node, and the ids of those that arrive."""
         if self._first is None:
             _refuse_rows(nodes, x)
-            return np.full(len(nodes), x.shape[1] * x.itemsize, np.int64)
+            return segment_bytes(nonzero_segments(x, self._cuts(x)), self._cuts(x), x.itemsize)
         self._refuse(self.times[-1] + 1, nodes, x)
         last = self.times[-1]
         return changed_bytes(self.nodes(last), self.rows(last), nodes, x, self._segments)
@@ -138,7 +143,8 @@ class Segments(FirstAndLater[Known, _Later]):
     def arrays(self) -> Iterator[Array]:
         """Everything that is allocated."""
         if self._first is not None:
-            yield from self._first[1:]
+            yield self._first[1]
+            yield from self._first[2].arrays()
         for later in self._later:
             yield from later.arrays()
 
@@ -152,9 +158,9 @@ class Segments(FirstAndLater[Known, _Later]):
         if near is not None and near[0] in self.times and near[0] <= t:
             return self.times.index(near[0]), *near[1:]
         assert self._first is not None
-        return 0, *self._first[1:]
+        return 0, self._first[1], self._first[2].unpacked()
 
-    def _cuts(self, x: Array) -> list[tuple[int, int]]:
+    def _cuts(self, x: Array) -> Cuts:
         return stretches(x.shape[1], self._segments)
 
     def _refuse(self, t: int, nodes: IntArray, x: Array) -> None:
@@ -163,9 +169,9 @@ class Segments(FirstAndLater[Known, _Later]):
         if t <= self.times[-1]:
             raise InputError(f"snapshots come in order of time: {t} after {self.times[-1]}")
         whole = self._first[2]
-        if x.shape[1] != whole.shape[1] or x.dtype != whole.dtype:
+        if x.shape[1] != whole.width or x.dtype != whole.kind:
             raise InputError(
-                f"snapshot {t} has rows of {x.shape[1]} {x.dtype}, those before have {whole.shape[1]} {whole.dtype}"
+                f"snapshot {t} has rows of {x.shape[1]} {x.dtype}, those before have {whole.width} {whole.kind}"
             )
 
     def _refuse_unknown(self, t: int) -> None:
@@ -195,17 +201,6 @@ def _places(size: int, wanted: IntArray | None, steps: list[Moves]) -> list[IntA
             place = how.places(np.arange(how.new.size) if place is None else place)
         places.append(place)
     return places[::-1]
-
-
-def _put(rows: Array, given: Array, place: IntArray | None) -> None:
-    """Puts rows where they belong; those with -1 nowhere."""
-    if place is None:
-        rows[:] = given
-    elif place.size and place.min() < 0:
-        there = np.flatnonzero(place >= 0)
-        rows[place[there]] = given[there]
-    else:
-        rows[place] = given
 
 
 def _own(array: Array) -> Array:

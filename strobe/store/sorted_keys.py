@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from strobe.graph.arrays import Array
+from strobe.graph.arrays import Array, read_only
 from strobe.ops.csr import IntArray
 from strobe.store.marks import Marks, Mask
 
@@ -20,6 +20,11 @@ class Moves:
 
     stay: Mask  # over before
     new: Mask  # over now
+
+    @classmethod
+    def all_new(cls, size: int) -> Moves:
+        """Nothing was there before."""
+        return cls(np.zeros(0, np.bool_), np.ones(size, np.bool_))
 
     @property
     def nothing(self) -> bool:
@@ -41,13 +46,12 @@ class Moves:
 
 
 def moves(before: IntArray, now: IntArray) -> Moves:
-    """What stays and what is new: a binary search for each number, in order."""
-    at = np.searchsorted(before, now) + _nth_of_equal(now)
-    found = at < before.size
-    found[found] = before[at[found]] == now[found]
-    stay = np.zeros(before.size, np.bool_)
-    stay[at[found]] = True
-    return Moves(stay, ~found)
+    """What stays and what is new."""
+    from strobe.store.loops import match  # numba takes its time to load
+
+    stay, new = np.zeros(before.size, np.bool_), np.ones(now.size, np.bool_)
+    match(read_only(before), read_only(now.astype(before.dtype, copy=False)), stay, new)
+    return Moves(stay, new)
 
 
 def merged(before: IntArray, gone: Marks, arrived: IntArray) -> tuple[IntArray, Moves]:
@@ -60,14 +64,3 @@ def merged(before: IntArray, gone: Marks, arrived: IntArray) -> tuple[IntArray, 
     now = np.empty(new.size, before.dtype)
     now[at], now[np.flatnonzero(~new)] = arrived, stayed
     return now, Moves(stay, new)
-
-
-def _nth_of_equal(keys: IntArray) -> IntArray:
-    """How many equal numbers stand before each."""
-    again = keys[1:] == keys[:-1]
-    if not again.any():
-        return np.zeros(1, np.int64)
-    position = np.arange(keys.size)
-    first = np.concatenate(([0], np.where(again, 0, position[1:])))
-    nth: IntArray = position - np.maximum.accumulate(first)
-    return nth

@@ -20,7 +20,7 @@ import strobe
 from strobe.engine.record import CONFIG, LINES
 from strobe.graph.synthetic import Social
 from tests.engine.runs import small_graph
-from tests.hosts import Host, Hosts, Job, NoHostsError, start_ranks, start_torchrun, two_hosts
+from tests.hosts import Host, Hosts, Job, NoHostsError, start_ranks, start_torchrun, switched_hosts, two_hosts
 
 MakeHosts = Callable[[str], Hosts]
 STARTED_S = 90.0
@@ -190,3 +190,22 @@ def test_hosts_end_with_whoever_made_them(hosts_at: MakeHosts, disk: Path) -> No
     while any(Path(f"/proc/{number}").exists() for number in numbers):
         assert monotonic() < until
         sleep(0.02)
+
+
+HEAR = "import socket; s = socket.create_server(('', 29400)); print('ready', flush=True); print(s.accept()[1][0])"
+CALL = "import socket, sys; socket.create_connection((sys.argv[1], 29400), timeout=10)"
+
+
+def test_hosts_at_a_switch_hear_each_other(disk: Path, tmp_path: Path) -> None:
+    try:
+        with switched_hosts(disk, 3, "1gbit") as (first, _, third):
+            heard = first.start([sys.executable, "-c", HEAR], tmp_path / "log")
+            until = monotonic() + STARTED_S
+            while "ready" not in (tmp_path / "log").read_text():
+                assert monotonic() < until
+                sleep(0.02)
+            third.run(sys.executable, "-c", CALL, "first")
+            assert heard.wait(10) == 0
+    except NoHostsError as error:
+        pytest.skip(f"no hosts: {error}")
+    assert (tmp_path / "log").read_text().split() == ["ready", third.address]

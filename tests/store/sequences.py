@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from hypothesis import settings
 from hypothesis import strategies as st
 
 Array = npt.NDArray[Any]
 Snapshot = tuple[Array, Array]
+slow_at_first = settings(deadline=None)  # the first call compiles
 VALUES = [0.0, -0.0, 1.5, float("nan"), float("inf")]
 
 

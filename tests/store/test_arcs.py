@@ -11,7 +11,7 @@ from strobe.graph.storage import Rows
 from strobe.store.arcs import Arcs, Keyed, as_rows, keyed
 from strobe.store.packed_keys import PackedKeys
 from tests.graphs import AWKWARD, PlainGraph, dynamic_graphs
-from tests.store.sequences import same_bits
+from tests.store.sequences import same_bits, slow_at_first
 
 
 def added(graph: DynamicGraph, window: int = 100) -> Arcs:
@@ -39,6 +39,7 @@ def rebuilt(graph: DynamicGraph, arcs: Keyed, t: int) -> Rows:
     return as_rows(arcs, graph[t].nodes, graph.num_nodes, directed=graph.directed)
 
 
+@slow_at_first
 @given(dynamic_graphs(max_snapshots=6, max_edges=14, carried=False), st.integers(1, 6))
 def test_arcs_come_back_to_the_bit_while_the_window_slides(plain: PlainGraph, window: int) -> None:
     graph = plain.build()
@@ -50,6 +51,7 @@ def test_arcs_come_back_to_the_bit_while_the_window_slides(plain: PlainGraph, wi
     assert all(array.flags.owndata for array in arcs.arrays())
 
 
+@slow_at_first
 @given(dynamic_graphs(min_snapshots=1, max_snapshots=5, max_edges=14, carried=False), st.data())
 def test_from_a_snapshot_at_hand_arcs_are_the_same(plain: PlainGraph, data: st.DataObject) -> None:
     graph = plain.build()
@@ -90,6 +92,7 @@ def test_a_new_weight_takes_a_weight_and_a_number() -> None:
     assert same_bits(found, weight)
 
 
+@slow_at_first
 @given(st.lists(st.integers(0, 24), max_size=60))
 def test_packed_keys_come_back_in_no_more_bytes(keys: list[int]) -> None:
     given_keys = np.sort(np.array(keys, np.int64))

@@ -20,6 +20,7 @@ from strobe.store.delta import Differences
 from strobe.store.older import WhereTheyAre
 from strobe.store.window import RECENT, Window
 from tests.graphs import AWKWARD, PlainGraph, assert_same, dynamic_graphs, full_graph
+from tests.store.sequences import slow_at_first
 
 stores = st.builds(Delta, segments=st.integers(1, 3), window=st.integers(1, 6))
 
@@ -43,6 +44,7 @@ def test_awkward_graphs_are_the_same(name: str, window: int) -> None:
     assert fingerprint(kept) == fingerprint(graph)
 
 
+@slow_at_first
 @given(dynamic_graphs(max_snapshots=6), stores, st.data())
 def test_any_graph_is_the_same_in_any_order_of_asking(plain: PlainGraph, store: Delta, data: st.DataObject) -> None:
     kept = store.keep(plain.build())
@@ -51,6 +53,7 @@ def test_any_graph_is_the_same_in_any_order_of_asking(plain: PlainGraph, store: 
     assert all(kept[t] == plain.build()[t] for t in order)
 
 
+@slow_at_first
 @given(dynamic_graphs(max_snapshots=6), stores, st.slices(6), st.sets(st.integers(0, 5)))
 def test_views_are_kept_and_kept_graphs_have_views(
     plain: PlainGraph, store: Delta, some: slice, chosen: set[int]
@@ -62,6 +65,7 @@ def test_views_are_kept_and_kept_graphs_have_views(
     assert_same(store.keep(plain.build()[forward].subset(nodes)), shown)
 
 
+@slow_at_first
 @given(dynamic_graphs(max_snapshots=5), stores)
 def test_all_that_is_in_memory_is_counted(plain: PlainGraph, store: Delta) -> None:
     window = window_of(store.keep(plain.build()))

@@ -8,10 +8,12 @@ from hypothesis import strategies as st
 
 from strobe.store.marks import Marks
 from strobe.store.sorted_keys import merged, moves
+from tests.store.sequences import slow_at_first
 
 keys = st.lists(st.integers(0, 8), max_size=12).map(sorted)
 
 
+@slow_at_first
 @given(keys, keys)
 def test_what_stays_and_what_is_new_make_the_numbers_of_now(before: list[int], now: list[int]) -> None:
     old, new = np.array(before, np.int64), np.array(now, np.int64)
@@ -24,6 +26,7 @@ def test_what_stays_and_what_is_new_make_the_numbers_of_now(before: list[int], n
     assert how.nothing == (before == now)
 
 
+@slow_at_first
 @given(keys, keys)
 def test_what_goes_with_numbers_stays_with_them(before: list[int], now: list[int]) -> None:
     old, new = np.array(before, np.int64), np.array(now, np.int64)
@@ -33,6 +36,7 @@ def test_what_goes_with_numbers_stays_with_them(before: list[int], now: list[int
     assert [now[at] for at in places if at >= 0] == old[how.stay].tolist()
 
 
+@slow_at_first
 @given(st.lists(st.booleans(), max_size=100))
 def test_marks_come_back_in_few_bytes(marked: list[bool]) -> None:
     mask = np.array(marked, np.bool_)

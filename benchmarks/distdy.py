@@ -1,0 +1,135 @@
+"""Snapshots as differences, placed as they arrive: what do they spare, and what do they cost?
+
+- ``storage``: bytes of a window as differences beside full snapshots (benchmarks/distdy_storage.py). Shares from 0 to 1
+  that are spared: ``storage_saved_uci`` and others have one-hot rows, as DySAT gives graphs without features;
+  ``..._degrees`` have in-degree and out-degree.
+- ``partition``: seconds to place and store 20 snapshots of 500,000 nodes and 2.5 million edges on 4 ranks, beside
+  METIS, hash and greedy (benchmarks/distdy_partition.py). ``partition_vs_metis``: online's seconds for 1 of METIS on
+  the union.
+- ``rebuild``: seconds to rebuild a snapshot for 1 of reading it in full from disk (benchmarks/distdy_rebuild.py).
+- ``epochs``: GraphSAGE on sampled neighbours on hosts with links of 1 Gb/s, the same plan with other placements: bytes
+  between ranks and seconds of an epoch (benchmarks/distdy_epochs.py).
+
+``--only PART`` measures one part and leaves the others in the record as they are; ``--scale`` makes generated graphs
+smaller. Figures of the paper are of other machines and graphs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CalledProcessError
+from time import perf_counter
+
+from benchmarks.distdy_epochs import RanksFailedError, epochs, one_of_some
+from benchmarks.distdy_partition import partition, placed_and_stored
+from benchmarks.distdy_rebuild import rebuild
+from benchmarks.distdy_storage import storage
+from benchmarks.record import RESULTS, Record, table, tell
+from strobe.errors import StrobeError
+
+PAPER: dict[str, float] = {
+    "storage_saved_uci": 0.70,
+    "storage_saved_enron": 0.70,
+    "storage_saved_best": 0.922,
+    "storage_saved_synthetic_30": 0.471,
+    "storage_saved_synthetic_30_dense": 0.366,
+    "storage_saved_changed_10%": 0.614,
+    "storage_saved_changed_70%": 0.174,
+    "partition_s_500k": 83.78,
+    "partition_vs_metis": 80.99 / 99.35,
+    "partition_vs_hash": 80.99 / 75.05,
+    "epoch_speedup_vs_metis": 1.39,
+}
+"""Figures 7 to 9 as the text has them, where 70% is the least of four real graphs; Table 3, the worse of both graphs;
+the highest speed-up beside any placement."""
+
+QUICK_SCALE = 0.01
+
+
+def chosen() -> argparse.Namespace:
+    """What the command line says."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="the same on less work, within 50 seconds")
+    parser.add_argument("--json", type=Path, help="where the record goes")
+    parser.add_argument("--only", choices=list(PARTS), help="one part; others stay as they were in the record")
+    parser.add_argument("--scale", type=float, help="size of generated graphs; 1 but for a quick run")
+    parser.add_argument("--preset", default="distdy", help="the plan of the part epochs")
+    parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)
+    said = parser.parse_args()
+    said.scale = said.scale or (QUICK_SCALE if said.quick else 1.0)
+    return said
+
+
+def main() -> None:
+    """Measures and prints everything, or a part of it."""
+    said = chosen()
+    if said.child:
+        return as_child(*said.child)
+    if said.scale != 1 and not said.quick and said.json is None:
+        raise SystemExit("smaller graphs are for a record of their own: say --json FILE")
+    record = Record("distdy", said.quick)
+    if said.only:
+        recall(record, said.json or RESULTS / "distdy.json")
+    for name in [said.only] if said.only else PARTS:
+        began = perf_counter()
+        measure(record, name, said)
+        print(f"({name}: {perf_counter() - began:.0f} s)\n", flush=True)
+        if not said.quick:
+            record.write(said.json)  # whatever happens to the next part
+    rows = [
+        [name, f"{value:.3g}", f"{PAPER[name]:.3g}" if name in PAPER else ""] for name, value in record.figures.items()
+    ]
+    table(["figure", "here", "paper"], rows)
+    for name, reason in record.missing.items():
+        print(f"missing {name}: {reason}")
+    record.write(said.json)
+    return None
+
+
+def measure(record: Record, part: str, said: argparse.Namespace) -> None:
+    """A part; what it says in the record already is gone, whether it can be measured now or not."""
+    for kind in (record.figures, record.missing):
+        for name in [name for name in kind if name.startswith(PREFIXES[part])]:
+            del kind[name]
+    try:
+        PARTS[part](record, said)
+    except (CalledProcessError, RanksFailedError, StrobeError) as error:
+        print(error, flush=True)
+        record.missing[PREFIXES[part][0]] = str(error).splitlines()[-1]
+
+
+def recall(record: Record, path: Path) -> None:
+    """Goes on with what is in a record already, if it is one of the same kind."""
+    if path.exists() and (found := json.loads(path.read_text()))["quick"] == record.quick:
+        for name in ("figures", "samples", "missing"):
+            getattr(record, name).update(found[name])
+
+
+def as_child(part: str, *given: str) -> None:
+    """What a process of its own measures."""
+    if part == "partition":
+        tell(**placed_and_stored(*given))
+    elif part == "epochs":
+        one_of_some(*given)
+
+
+PARTS: dict[str, Callable[[Record, argparse.Namespace], None]] = {
+    "storage": lambda record, said: storage(record, said.quick, said.scale),
+    "partition": lambda record, said: partition(record, said.quick, said.scale),
+    "rebuild": lambda record, said: rebuild(record, said.quick, said.scale),
+    "epochs": lambda record, said: epochs(record, said.quick, said.scale, said.preset),
+}
+
+PREFIXES: dict[str, tuple[str, ...]] = {
+    "storage": ("storage",),
+    "partition": ("partition", "fetched"),
+    "rebuild": ("rebuild",),
+    "epochs": ("epoch", "bytes_vs"),
+}
+"""How the figures of each part begin."""
+
+if __name__ == "__main__":
+    main()
