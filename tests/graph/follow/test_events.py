@@ -251,11 +251,18 @@ def test_going_on_with_other_options_is_refused_naming_them(tmp_path: Path) -> N
     with pytest.raises(OptionError, match=r"delimiter was None and is ';'"):
         follow(place.path, options(Every(10)), into=into, text=TextOptions(delimiter=";"))
     (tmp_path / "other").mkdir()
-    with pytest.raises(OptionError, match="source was .*in' and is .*other'"):
+    with pytest.raises(OptionError, match=r"source was .*in' and is .*other'"):
         follow(tmp_path / "other", options(Every(10)), into=into)
-    with follow(place.path, options(Every(10)), into=into):  # as it was begun
-        with pytest.raises(OptionError, match="is being written by another process"):
-            follow(place.path, options(Every(10)), into=into)
+    follow(place.path, options(Every(10)), into=into).close()  # as it was begun
+
+
+def test_one_process_follows_and_others_are_refused(tmp_path: Path) -> None:
+    place = Folder(tmp_path / "in")
+    with (
+        follow(place.path, options(Every(10)), into=tmp_path / "graph"),
+        pytest.raises(OptionError, match="is being written by another process"),
+    ):
+        follow(place.path, options(Every(10)), into=tmp_path / "graph")
 
 
 @pytest.mark.parametrize(

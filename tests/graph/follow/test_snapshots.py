@@ -58,9 +58,9 @@ def test_a_graph_that_somebody_grows_is_followed(tmp_path: Path) -> None:
             source.append(Edges([0], [t], [0.5]), names=[f"n{5 - t}"], x=np.full((t + 1, 2), t), time=f"day {t}")
             if t:
                 assert following.poll() == t + 1
-        assert not following.ended
+        ended = [following.ended]
         assert following.poll(ended=True) == 3
-        assert following.ended
+        assert [*ended, following.ended] == [False, True]
         assert following.open() == source.open()
         assert list(following.open(2).names or ()) == ["n5", "n4"]
         with pytest.raises(OptionError, match="is being written by another process"):
