@@ -98,7 +98,7 @@ def test_awkward_graphs_grow_into_what_they_are(name: str, tmp_path: Path) -> No
     _check_growth(AWKWARD[name], tmp_path / "grown")
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=12)
 @given(dynamic_graphs())
 def test_snapshots_appended_one_by_one_are_the_graph_built_of_all(
     tmp_path_factory: pytest.TempPathFactory, plain: PlainGraph

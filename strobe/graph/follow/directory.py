@@ -16,7 +16,7 @@ class Directory(Feed):
     """Files that arrive in a directory, in order of their names: whatever ``ingest`` reads.
 
     A writer renames a file into place when it is whole: hidden names, and those that end in .tmp or .part, are not
-    looked at. A file that was read may go away; another one that comes under its name after that is read, too.
+    looked at. A file that was read may go away; its name must not come again.
     """
 
     def __init__(self, path: Path, text: TextOptions, columns: list[str | int]) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,9 +25,10 @@ from strobe.graph.follow.cutting import Cutting, resumed
 from strobe.graph.follow.feed import Arrival, Feed
 from strobe.graph.follow.journal import Entry, Journal
 from strobe.graph.follow.known import Known
-from strobe.graph.follow.waiting import Waiting
+from strobe.graph.follow.waiting import Segment, Waiting
 from strobe.graph.growing import Growing
 from strobe.graph.ingest import ByColumn, ByFile, ingest
+from strobe.graph.ingest.columns import TimeUnit
 from strobe.graph.ingest.options import Options
 from strobe.graph.ingest.reading import database, rejects_path, stage_events
 from strobe.graph.ingest.stage import Rejects
@@ -88,31 +89,40 @@ class FollowingEvents(Following):
 
     def _read(self, arrival: Arrival) -> None:
         entry, bad = self._entry, self._rejects()
-        options = replace(self._options, ids=entry.ids, time_unit=entry.time_unit)
-        with tempfile.TemporaryDirectory(prefix="strobe-follow-") as scratch, self._database(scratch) as con:
+        given = self._options
+        options = replace(given, ids=entry.ids or given.ids, time_unit=entry.time_unit or given.time_unit)
+        with (
+            tempfile.TemporaryDirectory(prefix="strobe-follow-") as scratch,
+            database(Path(scratch), self._memory) as con,
+        ):
             ids, unit = stage_events(con, arrival.tables(con), options, bad, lambda done, total: None)
             if not self._skip_bad_rows:
                 bad.refuse()
             [(rows,)] = con.execute("SELECT count(*) FROM events").fetchall()
-            entry = replace(entry, position=arrival.position)
-            cutting, late = self._cutting, 0
-            if rows:
-                entry = replace(entry, ids=ids, time_unit=unit)
+            cutting, segments, in_time = self._cutting, entry.segments, 0
             if rows or isinstance(options.clock, ByFile):
-                cuts, cutting = self._cutting.cut(con, "number" if unit == "number" else "unix")
-                snap = f"CAST({cuts.sql} AS BIGINT) AS snap"
-                con.execute(f"CREATE TABLE cut AS SELECT {self._columns()}, {snap} FROM {cuts.source}")
-                in_time = f"SELECT * FROM cut WHERE snap >= {self._cutting.closed}"
-                [(late,)] = con.execute(f"SELECT {rows} - count(*) FROM ({in_time})").fetchall()
-                first = len(self.graph) - self._options.life + 1
-                segments = self._waiting.add(con, in_time, entry.segments, first)
-                entry = replace(entry, segments=tuple(segments))
+                cutting, segments, in_time = self._cut(con, unit)
         counts = Counts(
             rows=entry.counts.rows + rows,
-            late_rows=entry.counts.late_rows + late,
+            late_rows=entry.counts.late_rows + rows - in_time,
             bad_rows=entry.counts.bad_rows + bad.count,
         )
-        self._keep(replace(entry, counts=counts), cutting)
+        if rows:  # without any, columns may be taken for what they are not
+            entry = replace(entry, ids=ids, time_unit=unit)
+        self._keep(replace(entry, position=arrival.position, counts=counts, segments=segments), cutting)
+
+    def _cut(self, con: Connection, unit: TimeUnit) -> tuple[Cutting, tuple[Segment, ...], int]:
+        """Writes the staged events, those in time, with their snapshots; how cutting goes on, where rows are that
+        wait, and how many came in time."""
+        cuts, cutting = self._cutting.cut(con, "number" if unit == "number" else "unix")
+        snap = f"CAST({cuts.sql} AS BIGINT) AS snap"
+        con.execute(f"CREATE TABLE cut AS SELECT {self._columns()}, {snap} FROM {cuts.source}")
+        in_time = f"SELECT * FROM cut WHERE snap >= {self._cutting.closed}"
+        [(count,)] = con.execute(f"SELECT count(*) FROM ({in_time})").fetchall()
+        if not count:
+            return cutting, self._entry.segments, 0
+        first = len(self.graph) - self._options.life + 1
+        return cutting, tuple(self._waiting.add(con, in_time, self._entry.segments, first)), count
 
     def _keep(self, entry: Entry, cutting: Cutting) -> None:
         """From here on it counts, whatever happens."""
@@ -126,21 +136,19 @@ class FollowingEvents(Following):
         done, closed = len(self.graph), self._cutting.closed
         if done >= closed:
             return
-        with tempfile.TemporaryDirectory(prefix="strobe-follow-") as scratch, self._database(scratch) as con:
-            first = max(0, done - self._options.life + 1)
-            sizes = self._waiting.counts(con, self._entry.segments, first)
-            for start, stop in _together(done, closed, sizes):
-                self._append(self._built(con, start, stop, sizes), start, stop)
+        sizes = self._waiting.counts(self._entry.segments, max(0, done - self._options.life + 1))
+        for start, stop in _together(done, closed, sizes):
+            self._append(self._built(start, stop, sizes), start, stop)
         self._cutting = self._cutting.built(closed)
 
-    def _built(self, con: Connection, start: int, stop: int, sizes: Mapping[int, int]) -> DynamicGraph | None:
+    def _built(self, start: int, stop: int, sizes: Mapping[int, int]) -> DynamicGraph | None:
         """Snapshots ``start`` up to ``stop``; None where no event is alive in any of them."""
         options = self._options
         first = max(0, start - options.life + 1)
         if not any(t in sizes for t in range(first, stop)):
             return None
         return ingest(
-            self._waiting.rows(con, self._entry.segments, first, stop),
+            self._waiting.rows(self._entry.segments, first, stop),
             src="src",
             dst="dst",
             time=None if options.time is None else "time",
@@ -184,9 +192,6 @@ class FollowingEvents(Following):
 
     def _rejects(self) -> Rejects:
         return Rejects(rejects_path(self.graph.path, None), goes_on=True) if self._skip_bad_rows else Rejects()
-
-    def _database(self, scratch: str) -> Any:
-        return database(Path(scratch), self._memory)
 
 
 def _together(start: int, stop: int, sizes: Mapping[int, int]) -> Iterator[tuple[int, int]]:

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset
 
 from strobe.atomic import sync_folder
 from strobe.graph.ingest.tables import this_path
@@ -38,27 +44,25 @@ class Waiting:
         no more. Nothing is removed yet."""
         needed = [segment for segment in before if segment.last >= first]
         [(size,)] = con.execute(f"SELECT count(*) FROM ({query})").fetchall()
-        if size == 0:
-            return needed
         joined = 0
         while joined < len(needed) and needed[-1 - joined].rows <= 2 * size:
             size += needed[-1 - joined].rows
             joined += 1
         kept, small = needed[: len(needed) - joined], needed[len(needed) - joined :]
-        parts = [query, *([f"SELECT * FROM {self._source(small)} WHERE snap >= {first}"] if small else [])]
+        parts = [query, *([f"SELECT * FROM {_parquet(self._paths(small))} WHERE snap >= {first}"] if small else [])]
         return [*kept, self._written(con, " UNION ALL BY NAME ".join(parts))]
 
-    def counts(self, con: Connection, segments: Sequence[Segment], first: int) -> dict[int, int]:
-        """Rows of each snapshot from ``first`` on that has any."""
-        if not segments:
-            return {}
-        sql = f"SELECT snap, count(*) FROM {self._source(segments)} WHERE snap >= {first} GROUP BY snap"
-        return dict(con.execute(sql).fetchall())
+    def counts(self, segments: Sequence[Segment], first: int) -> Counter[int]:
+        """Rows of each snapshot from ``first`` on."""
+        counted: Counter[int] = Counter()
+        for batch in self._from(segments, pc.field("snap") >= first, ["snap"]):
+            snaps, counts = np.unique(batch.column("snap").to_numpy(), return_counts=True)
+            counted.update(dict(zip(snaps.tolist(), counts.tolist(), strict=True)))
+        return counted
 
-    def rows(self, con: Connection, segments: Sequence[Segment], first: int, stop: int) -> Any:
-        """The rows of snapshots ``first`` up to ``stop``, as a stream of Arrow batches."""
-        sql = f"SELECT * FROM {self._source(segments)} WHERE snap >= {first} AND snap < {stop}"
-        return con.sql(sql).to_arrow_reader(100_000)
+    def rows(self, segments: Sequence[Segment], first: int, stop: int) -> pa.RecordBatchReader:
+        """The rows of snapshots ``first`` up to ``stop``."""
+        return self._from(segments, (pc.field("snap") >= first) & (pc.field("snap") < stop))
 
     def tidy(self, segments: Sequence[Segment]) -> None:
         """Removes what no longer counts."""
@@ -75,10 +79,21 @@ class Waiting:
         with path.open("rb") as file:
             os.fsync(file.fileno())
         sync_folder(self.folder)
-        written = self._source([Segment(path.name, 0, 0)])
-        [(rows, last)] = con.execute(f"SELECT count(*), max(snap) FROM {written}").fetchall()
+        [(rows, last)] = con.execute(f"SELECT count(*), max(snap) FROM {_parquet([path])}").fetchall()
         return Segment(path.name, rows, last)
 
-    def _source(self, segments: Sequence[Segment]) -> str:
-        listed = ", ".join(this_path(self.folder / segment.file) for segment in segments)
-        return f"read_parquet([{listed}], hive_partitioning=false)"
+    def _paths(self, segments: Sequence[Segment]) -> list[Path]:
+        return [self.folder / segment.file for segment in segments]
+
+    def _from(
+        self, segments: Sequence[Segment], where: pc.Expression, columns: list[str] | None = None
+    ) -> pa.RecordBatchReader:
+        if not segments:
+            return pa.RecordBatchReader.from_batches(pa.schema([]), [])
+        listed = pyarrow.dataset.dataset([str(path) for path in self._paths(segments)], format="parquet")
+        return listed.scanner(columns, filter=where).to_reader()
+
+
+def _parquet(paths: Sequence[Path]) -> str:
+    listed = ", ".join(this_path(path) for path in paths)
+    return f"read_parquet([{listed}], hive_partitioning=false)"
