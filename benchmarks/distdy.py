@@ -9,6 +9,8 @@
 - ``rebuild``: seconds to rebuild a snapshot for 1 of reading it in full from disk (benchmarks/distdy_rebuild.py).
 - ``epochs``: GraphSAGE on sampled neighbours on hosts with links of 1 Gb/s, the same plan with other placements: bytes
   between ranks and seconds of an epoch (benchmarks/distdy_epochs.py).
+- ``online``, ``kills``: training while snapshots arrive (benchmarks/distdy_online.py): rust_git month by month, and
+  runs that are killed and go on.
 
 ``--only PART`` measures one part and leaves the others in the record as they are; ``--scale`` makes generated graphs
 smaller. Figures of the paper are of other machines and graphs.
@@ -24,6 +26,7 @@ from subprocess import CalledProcessError
 from time import perf_counter
 
 from benchmarks.distdy_epochs import RanksFailedError, epochs, one_of_some
+from benchmarks.distdy_online import as_watcher, kills, online
 from benchmarks.distdy_partition import partition, placed_and_stored
 from benchmarks.distdy_rebuild import rebuild
 from benchmarks.distdy_storage import storage
@@ -114,6 +117,8 @@ def as_child(part: str, *given: str) -> None:
         tell(**placed_and_stored(*given))
     elif part == "epochs":
         one_of_some(*given)
+    elif part == "watch":
+        as_watcher(*given)
 
 
 PARTS: dict[str, Callable[[Record, argparse.Namespace], None]] = {
@@ -121,6 +126,8 @@ PARTS: dict[str, Callable[[Record, argparse.Namespace], None]] = {
     "partition": lambda record, said: partition(record, said.quick, said.scale),
     "rebuild": lambda record, said: rebuild(record, said.quick, said.scale),
     "epochs": lambda record, said: epochs(record, said.quick, said.scale, said.preset),
+    "online": lambda record, said: online(record, said.quick),
+    "kills": lambda record, said: kills(record, said.quick),
 }
 
 PREFIXES: dict[str, tuple[str, ...]] = {
@@ -128,6 +135,8 @@ PREFIXES: dict[str, tuple[str, ...]] = {
     "partition": ("partition", "fetched"),
     "rebuild": ("rebuild",),
     "epochs": ("epoch", "bytes_vs"),
+    "online": ("online",),
+    "kills": ("watch",),
 }
 """How the figures of each part begin."""
 
