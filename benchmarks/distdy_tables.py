@@ -7,6 +7,7 @@ from typing import Any
 
 from benchmarks.distdy_partition import PAPER as TABLE_3
 from benchmarks.distdy_storage import SAVED
+from strobe.engine.online_svg import online_svg
 
 FIGURES = {
     "storage_saved_uci": "bytes spared, UCI messages, one-hot rows (paper: the least of four sets)",
@@ -139,3 +140,41 @@ def _shares(each: dict[str, Any]) -> str:
 
 def _said(share: float | None) -> str:
     return "–" if share is None else f"{share:.1%}"
+
+
+def online(record: dict[str, Any]) -> list[str]:
+    """Means over the months that were judged, of the model and of answers that need no learning."""
+    found = record["samples"].get("online")
+    if found is None:
+        return NOT_YET
+    names = list(found["metrics"])
+    rows = {"GraphSAGE": found["metrics"]} | found["baselines"]
+    months = f"mean over {len(found['times'])} months"
+    return [
+        f"| {months} | " + " | ".join(names) + " |",
+        "|---" * (1 + len(names)) + "|",
+        *(f"| {name} | " + " | ".join(f"{row[each]:.3f}" for each in names) + " |" for name, row in rows.items()),
+    ]
+
+
+def kills(record: dict[str, Any]) -> list[str]:
+    """What came of runs that were killed."""
+    figures = record["figures"]
+    if "watch_kills" not in figures:
+        return NOT_YET
+    done = [each["snapshots_done"] for each in record["samples"]["kills"]["kills"]]
+    return [
+        "| question | answer |",
+        "|---|---|",
+        f"| kills | {figures['watch_kills']:.0f}, after {min(done)} to {max(done)} snapshots |",
+        f"| runs that ended with the same bits, every snapshot once | of {figures['watch_identical']:.0f} kills |",
+        f"| processes that outlived their run | {figures['watch_orphans']:.0f} |",
+    ]
+
+
+def picture(record: dict[str, Any]) -> str:
+    """The picture of docs/online.md."""
+    found = record["samples"]["online"]
+    named = {"GraphSAGE" if name == "sage" else name: values for name, values in found["ap"].items()}
+    title = "rust_git: average precision of every month, before it was learnt from"
+    return online_svg(found["times"], named, title, "average precision (higher is better)") + "\n"

@@ -24,7 +24,10 @@ from strobe.graph.datasets import DATA_SETS
 ROOT = RESULTS.parent.parent
 DOCUMENTS = (
     "README.md",
-    *(f"docs/{name}.md" for name in ("data", "tasks", "training", "measuring", "results", "clusters", "architecture")),
+    *(
+        f"docs/{name}.md"
+        for name in ("data", "tasks", "training", "measuring", "results", "clusters", "architecture", "online")
+    ),
     *(f"docs/axes/{axis}.md" for axis in ("store", "placement", "batching", "exchange", "schedule", "sync")),
     "docs/presets/dgc.md",
     "docs/presets/distdy.md",
@@ -32,6 +35,7 @@ DOCUMENTS = (
     "docs/presets/dynahb.md",
     "docs/presets/flare.md",
 )
+PICTURE = ROOT / "docs/online.svg"
 _MARKED = re.compile(r"(<!-- figures: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -562,6 +566,8 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "distdy_partition": lambda: distdy_tables.partition(_record("distdy")),
     "distdy_rebuild": lambda: distdy_tables.rebuild(_record("distdy")),
     "distdy_epochs": lambda: distdy_tables.epochs(_record("distdy")),
+    "online": lambda: distdy_tables.online(_record("distdy")),
+    "online_kills": lambda: distdy_tables.kills(_record("distdy")),
     "ingest": ingest,
     "datasets": datasets,
 }
@@ -578,6 +584,7 @@ def main() -> None:
         document = ROOT / name
         document.write_text(rendered(document.read_text()))
         print(f"rendered {name}")
+    PICTURE.write_text(distdy_tables.picture(_record("distdy")))
 
 
 if __name__ == "__main__":

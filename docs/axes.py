@@ -34,7 +34,7 @@ AXES = {
         "halo",
         "relay",
         "shuffle",
-        "halo + shuffle",
+        "fetch + shuffle",
         "none",
         "stale halo",
         "cached",
@@ -43,12 +43,11 @@ AXES = {
     "schedule": ["in order", "greedy, optimal", "random split", "free-running"],
     "sync": ["all-reduce", "average by steps", "average by timer"],
 }
-NOT_YET = {"sampled windows"}
 SYSTEMS = {
     "DGC": ("#4e79a7", ["full", "chunks", "fused chunks", "stale halo", "in order", "all-reduce"]),
     "DynaHB": ("#f28e2b", ["full", "load-aware", "hybrid", "cached", "free-running", "average by timer"]),
     "DyGNeX": ("#59a14f", ["full", "replicated", "groups", "none", "greedy, optimal", "all-reduce"]),
-    "DistDy": ("#b07aa1", ["delta", "online", "sampled windows", "halo + shuffle", "in order", "all-reduce"]),
+    "DistDy": ("#b07aa1", ["delta", "online", "sampled windows", "fetch + shuffle", "in order", "all-reduce"]),
     "FlareDTDG": ("#9c755f", ["full", "metis", "trapezoid", "overlapped halo", "random split", "all-reduce"]),
     "relay (ours)": ("#e15759", ["full", "time blocks", "full", "halo + relay", "in order", "all-reduce"]),
 }
@@ -69,8 +68,7 @@ def line(number: int, name: str, colour: str, choices: list[str]) -> str:
     for (x0, y0), (x1, y1) in itertools.pairwise(corners):
         bend, y = x0 + BOX_W + 22, y1 + shift
         path += f" C {bend:.1f} {y0 + shift:.1f} {x1 - 22:.1f} {y:.1f} {x1:.1f} {y:.1f} h {BOX_W}"
-    style = ' stroke-dasharray="7 4"' if NOT_YET.intersection(choices) else ""
-    drawn = f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="2.4"{style}>'
+    drawn = f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="2.4">'
     return f"{drawn}<title>{escape(name)}</title></path>"
 
 
@@ -82,24 +80,21 @@ def draw() -> str:
         parts.append(f'<text x="{x + BOX_W / 2}" y="{TOP - 16}" class="axis">{name}</text>')
         for choice in choices:
             _, y = place(axis, choice)
-            kind = "box later" if choice in NOT_YET else "box"
-            parts.append(f'<rect x="{x}" y="{y - BOX_H / 2}" width="{BOX_W}" height="{BOX_H}" rx="7" class="{kind}"/>')
+            parts.append(f'<rect x="{x}" y="{y - BOX_H / 2}" width="{BOX_W}" height="{BOX_H}" rx="7" class="box"/>')
     parts += [line(number, name, *drawn) for number, (name, drawn) in enumerate(SYSTEMS.items())]
     for axis, choices in enumerate(AXES.values()):
         for choice in choices:
             x, y = place(axis, choice)
             parts.append(f'<text x="{x + BOX_W / 2}" y="{y + 4}" class="choice">{choice}</text>')
     width, height = LEFT * 2 + COLUMN * (len(AXES) - 1) + BOX_W, TOP + max(map(len, AXES.values())) * ROW + 34
-    for number, (name, (colour, chosen)) in enumerate(SYSTEMS.items()):
+    for number, (name, (colour, _)) in enumerate(SYSTEMS.items()):
         x, y = LEFT + number * (width - 2 * LEFT) / len(SYSTEMS), height - 20
-        dashes = ' stroke-dasharray="7 4"' if NOT_YET.intersection(chosen) else ""
-        parts.append(f'<path d="M {x} {y - 8} h 25" stroke="{colour}" stroke-width="4"{dashes}/>')
+        parts.append(f'<path d="M {x} {y - 8} h 25" stroke="{colour}" stroke-width="4"/>')
         parts.append(f'<text x="{x + 31}" y="{y - 3}" class="name">{escape(name)}</text>')
-    parts.append(f'<text x="{LEFT}" y="{TOP + 3 * ROW}" class="note">dashed: not yet</text>')
     style = (
         "text{font-family:system-ui,sans-serif;fill:#222}.axis{font-size:17px;font-weight:600;text-anchor:middle}"
         ".choice{font-size:13px;text-anchor:middle;paint-order:stroke;stroke:#fff;stroke-width:4px}.name{font-size:14px}"
-        ".box{fill:#f2f4f7;stroke:#c9d0d9}.later{fill:#fff;stroke-dasharray:4 3}.note{font-size:13px;fill:#555}"
+        ".box{fill:#f2f4f7;stroke:#c9d0d9}"
     )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" '

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -12,7 +13,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks.render import DOCUMENTS, rendered
+from benchmarks.distdy_tables import picture
+from benchmarks.record import RESULTS
+from benchmarks.render import DOCUMENTS, PICTURE, rendered
 
 ROOT = Path(__file__).parent.parent
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -73,6 +76,11 @@ def test_the_picture_of_the_axes_is_the_one_its_script_draws() -> None:
     namespace: dict[str, Any] = {"__name__": "axes", "__file__": str(ROOT / "docs/axes.py")}
     exec(compile((ROOT / "docs/axes.py").read_text(), "axes.py", "exec"), namespace)
     assert (ROOT / "docs/axes.svg").read_text() == namespace["draw"]()
+
+
+def test_the_picture_of_a_run_that_watches_is_that_of_the_record() -> None:
+    found = json.loads((RESULTS / "distdy.json").read_text())
+    assert PICTURE.read_text() == picture(found), "run python -m benchmarks.render"
 
 
 def test_the_readme_is_short() -> None:
