@@ -8,6 +8,7 @@ from html import escape
 from strobe.engine.summary import figure
 from strobe.palette import PALETTE
 
+_OTHERS = "#999999"
 _LEFT, _TOP, _WIDTH, _HEIGHT, _BELOW = 64, 58, 680, 240, 54
 
 
@@ -23,7 +24,7 @@ def online_svg(times: Sequence[str], named: Mapping[str, Sequence[float | None]]
 
     lines, keys, right = [], [], float(_LEFT)
     for number, (name, values) in enumerate(named.items()):
-        colour = PALETTE[number % len(PALETTE)]
+        colour = PALETTE[number] if number < len(PALETTE) else _OTHERS
         keys.append(f'<text x="{right:.0f}" y="42" fill="{colour}">{escape(name)}</text>')
         right += 7.2 * len(name) + 18
         lines += [_drawn([at(k, value) for k, value in part], colour, first=number == 0) for part in _parts(values)]
