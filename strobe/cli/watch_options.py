@@ -176,7 +176,7 @@ class WatchRankOptions:
             "--plan",
             metavar="NAME|FILE",
             help="A plan whose batches are sampled: a name of `strobe plans`, or a JSON file with a plan.",
-            show_default="distdy",
+            show_default="the one for snapshots that arrive",
             rich_help_panel=RANKS_PANEL,
         ),
     ] = None
@@ -207,11 +207,12 @@ class WatchRankOptions:
 
         from strobe.batching import Sampled
         from strobe.plan import Plan
+        from strobe.presets import ARRIVING
 
         varied = {axis: text for axis in ("store", "placement", "batching") if (text := getattr(self, axis))}
         if self.plan is None and not varied and passes is None:
             return None
-        plan = read_plan(self.plan or "distdy") if earlier is None or self.plan else Plan.from_json(earlier["plan"])
+        plan = read_plan(self.plan or ARRIVING) if earlier is None or self.plan else Plan.from_json(earlier["plan"])
         plan = vary(plan, varied)
         if passes is not None and isinstance(plan.batching, Sampled):
             plan = replace(plan, batching=replace(plan.batching, passes=passes))

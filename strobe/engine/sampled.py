@@ -102,8 +102,10 @@ class SampledSteps:
         yield from self.windows(self._job, self._job.problem.split.train, epoch)
 
     def windows(self, job: Job, times: range, epoch: int) -> Iterator[dict[int, Window]]:
-        """The same of some snapshots, each of which ends windows; ``job`` knows them. A snapshot's batches may change
-        while others have been asked for already: those of the next step are under way."""
+        """The same of some snapshots, each of which ends windows of its own; ``job`` knows them. Features of the step
+        after may be under way already when one is given."""
+        if job.problem is not self._job.problem:
+            self._examples = KeptExamples()  # those of another problem would hold it
         self._job = job
         waiting: _Drawn | None = None
         number = 0

@@ -38,7 +38,7 @@ from strobe.errors import OptionError
 from strobe.graph import DynamicGraph
 from strobe.graph.growing import Growing
 from strobe.plan import Plan
-from strobe.presets import preset
+from strobe.presets import ARRIVING, preset
 from strobe.sync import Syncing
 from strobe.tasks import make_task
 from strobe.tasks.base import Metrics, Task
@@ -117,7 +117,7 @@ def watch(
         watching: the source, and how it is looked at.
         model, task, model_options, settings, changes: as for ``train``; epochs and what goes with them do not count.
         out: the run directory; the graph that has arrived is in ``graph`` there, for ``train`` and ``inspect``, too.
-        plan: a plan whose batches are sampled (distdy, without a wish).
+        plan: a plan whose batches are sampled; by default the preset for snapshots that arrive.
         ranks: processes on this machine that train together.
     """
     progress = Progress() if progress is None else progress
@@ -407,7 +407,7 @@ def _plan_and_settings(given: Given, earlier: dict[str, Any] | None) -> tuple[Pl
     settings = settings if settings.fit is not None else replace(settings, fit=FIT)
     plan = given.plan
     if plan is None:
-        plan = preset("distdy") if earlier is None else Plan.from_json(earlier["plan"])
+        plan = preset(ARRIVING) if earlier is None else Plan.from_json(earlier["plan"])
     plan = preset(plan) if isinstance(plan, str) else plan
     if plan.batching.sampling is None:
         raise OptionError(

@@ -24,7 +24,10 @@ from strobe.presets.pss_ts import pss_ts
 from strobe.presets.pts import pts
 from strobe.presets.relay import relay
 
-__all__ = ["PRESETS", "describe", "preset"]
+__all__ = ["ARRIVING", "PRESETS", "describe", "preset"]
+
+ARRIVING = "distdy"
+"""The one for snapshots that arrive, where nobody says which."""
 
 PRESETS: dict[str, Callable[..., Plan]] = {
     "bvr": bvr,
