@@ -18,12 +18,7 @@ from strobe.store import Store
 from strobe.strategy import Fact, Need
 from strobe.sync import AllReduce, Sync
 
-_ON_ONE_RANK: frozenset[Fact] = frozenset(get_args(Fact)) - {
-    "chunks",
-    "node chunks",
-    "sliding windows",
-    "drawn cells",
-}
+_ON_ONE_RANK: frozenset[Fact] = frozenset(get_args(Fact)) - {"chunks", "node chunks", "sliding windows"}
 """It has everything, and nobody to wait for."""
 
 

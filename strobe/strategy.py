@@ -29,7 +29,7 @@ a rank reads whatever its batch needs without asking others; every rank has batc
 their own pace; between one agreement and the next ranks may have different weights; rows of
 others are as they are now; cells are grouped into chunks; nodes are, for all time; windows slide and are made anew; a
 batch has targets, and cells drawn for them; a rank gets the inputs of whatever cells its batch has drawn; rows of a
-node's cells meet on one rank. On one rank all but those that name chunks, windows and drawn cells always hold."""
+node's cells meet on one rank. On one rank all but those that name chunks and windows always hold."""
 
 
 @dataclass(frozen=True)

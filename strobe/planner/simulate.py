@@ -86,6 +86,9 @@ def simulate(
         if job.plan.batching.decay is not None:
             reasons[name] = "its windows slide and are thinner in the past: only whole snapshots are timed"
             continue
+        if job.plan.batching.sampling is not None:
+            reasons[name] = "its cells are drawn while it trains: only whole snapshots are timed"
+            continue
         if not fitting:
             continue
         key = _passes(job)

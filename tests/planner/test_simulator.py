@@ -33,7 +33,11 @@ from tests.engine.runs import small_graph
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-TIMED = [name for name in PRESETS if preset(name).batching.drawing is None and preset(name).batching.decay is None]
+TIMED = [
+    name
+    for name in PRESETS
+    if (batching := preset(name).batching).drawing is None and batching.decay is None and batching.sampling is None
+]
 """Presets whose batches are there before training, to be timed."""
 
 LINE = Linear(per_cell=4e-6, per_arc=1e-6, per_snapshot=2e-5, fixed=1e-4)
