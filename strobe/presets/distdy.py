@@ -14,13 +14,19 @@ from strobe.sync import AllReduce
 
 
 def distdy(
-    window: int = 4, size: int = 1024, fanouts: int | Sequence[int] = (5, 10), segments: int = 4, passes: int = 1
+    window: int = 4,
+    size: int = 1024,
+    fanouts: int | Sequence[int] = (5, 10),
+    segments: int = 4,
+    passes: int = 1,
+    slack: float = 1.1,
 ) -> Plan:
     """Snapshots placed as they arrive, kept as differences, sampled window by window (DistDy, Zhang and Wu 2025).
 
     Every snapshot ends a window of ``window``; steps of ``size`` examples ask its nodes in all of them, and draw
     ``fanouts`` of what those read; a window is gone through ``passes`` times. Rows of features are cut into
-    ``segments``. See docs/presets/distdy.md and docs/online.md.
+    ``segments``, and a rank may keep ``slack`` times its even share of them: the more, the fewer arcs are cut. See
+    docs/presets/distdy.md and docs/online.md.
 
     | axis      | choice     | in the paper | faithful or changed                                                      |
     |-----------|------------|--------------|--------------------------------------------------------------------------|
@@ -34,7 +40,7 @@ def distdy(
     """
     return Plan(
         store=Delta(window=window, segments=segments),
-        placement=Online(window=window, segments=segments),
+        placement=Online(window=window, segments=segments, slack=slack),
         batching=Sampled(history=window, size=size, fanouts=fanouts, passes=passes),
         exchange=Exchange(structure=Fetch(), time=Shuffle()),
         schedule=InOrder(),
