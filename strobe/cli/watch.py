@@ -90,11 +90,10 @@ def watch(
 
 
 def _earlier(place: Path) -> dict[str, Any]:
-    from strobe.engine.record import read_config
+    from strobe.engine.record import read_config, refuse_other_kind
 
     config = read_config(place)
-    if "watch" not in config:
-        raise OptionError(f"the run at {place} was trained on a graph that was there: go on with strobe train --resume")
+    refuse_other_kind(place, config, watches=True)
     return config
 
 

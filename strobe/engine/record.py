@@ -195,6 +195,16 @@ def read_config(path: Path) -> dict[str, Any]:
     return config
 
 
+def refuse_other_kind(path: Path, config: Mapping[str, Any], *, watches: bool) -> None:
+    """Raises where a run is to go on in another way than it began: watching a source, or training on a graph."""
+    if watches and "watch" not in config:
+        raise OptionError(f"the run at {path} was trained on a graph that was there: go on with strobe train --resume")
+    if not watches and "watch" in config:
+        raise OptionError(
+            f"the run at {path} watches a source: go on with strobe watch --resume, or train another on {path}/graph"
+        )
+
+
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """The lines of a run's record; one that a dying machine left unfinished ends them."""
     lines: list[dict[str, Any]] = []

@@ -28,7 +28,7 @@ from strobe.engine.job import Given, Job, choose
 from strobe.engine.launch import Place, Team, Telling
 from strobe.engine.machine import choose_device, peak_bytes, random_state
 from strobe.engine.progress import Progress
-from strobe.engine.record import ONLINE, Record, open_record
+from strobe.engine.record import ONLINE, Record, open_record, refuse_other_kind
 from strobe.engine.sampled import SampledSteps
 from strobe.engine.settings import Settings
 from strobe.engine.source import Source
@@ -153,6 +153,8 @@ def watch_here(watching: Watching, given: Given, place: Place, progress: Progres
         stack.enter_context(second_interrupt_kills())
         record = stack.enter_context(open_record(mine.out, resume=mine.resume, overwrite=mine.overwrite))
         earlier = comm.share(record.earlier, kind="setup")
+        if earlier is not None:
+            refuse_other_kind(path, earlier, watches=True)
         plan, settings = _plan_and_settings(given, earlier)
         plan.check(comm.num_ranks)
         given = replace(_with_earlier(given, earlier), plan=plan, settings=settings, changes={})

@@ -236,3 +236,14 @@ def test_scores_of_what_was_learnt_from_are_not_given_for_tests(tmp_path: Path) 
         evaluate(tmp_path / "run")
     assert evaluate(tmp_path / "run", "all", graph=small_graph(1)).metrics
     assert open_run(tmp_path / "run").predict("next").num_rows
+
+
+def test_a_run_goes_on_in_the_way_it_began(tmp_path: Path) -> None:
+    graph = small_graph()
+    watched(graph, tmp_path / "watches", snapshots=4)
+    train(graph, "sage", "regression", out=tmp_path / "trains", epochs=1)
+    with pytest.raises(OptionError, match="strobe watch --resume, or train another on .*/watches/graph"):
+        train(None, None, out=tmp_path / "watches", resume=True)
+    with pytest.raises(OptionError, match="strobe train --resume"):
+        watch(watching(graph), None, out=tmp_path / "trains", resume=True)
+    assert len(watched(graph, tmp_path / "watches", resume=True).history) == 9
