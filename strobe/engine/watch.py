@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 from shutil import rmtree
 from time import monotonic, perf_counter, sleep
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from strobe.comm import Alone, Comm
 from strobe.comm.group import DEADLINE_S
@@ -29,19 +29,25 @@ from strobe.engine.launch import Place, Team, Telling
 from strobe.engine.machine import choose_device, peak_bytes, random_state
 from strobe.engine.progress import Progress
 from strobe.engine.record import ONLINE, Record, open_record, refuse_other_kind
+from strobe.engine.rehearsal import rehearse
 from strobe.engine.sampled import SampledSteps
 from strobe.engine.settings import Settings
 from strobe.engine.source import Source
 from strobe.engine.train import begin, ledgers, train_step
 from strobe.engine.watched import Watched
-from strobe.errors import OptionError
+from strobe.errors import OptionError, StrobeError
 from strobe.graph import DynamicGraph
+from strobe.graph.description import is_growing
 from strobe.graph.growing import Growing
+from strobe.numbers import number_of
 from strobe.plan import Plan
 from strobe.presets import preset
 from strobe.sync import Syncing
 from strobe.tasks import make_task
 from strobe.tasks.base import Metrics, Task
+
+if TYPE_CHECKING:
+    from strobe.graph.follow import Counts
 
 GRAPH = "graph"
 """Where a run keeps the graph that has arrived."""
@@ -53,6 +59,11 @@ class Arriving(Protocol):
     @property
     def ended(self) -> bool:
         """Whether nothing more will come."""
+        ...
+
+    @property
+    def counts(self) -> Counts:
+        """What became of its rows."""
         ...
 
     def poll(self, *, ended: bool = False) -> int:
@@ -159,8 +170,12 @@ def watch_here(watching: Watching, given: Given, place: Place, progress: Progres
         plan.check(comm.num_ranks)
         given = replace(_with_earlier(given, earlier), plan=plan, settings=settings, changes={})
         if comm.rank == 0 and earlier is None:
+            if not mine.overwrite:
+                stack.enter_context(_gone_if_refused(path))
             _begin_anew(path, record, watching, given, comm.num_ranks)
         source = stack.enter_context(_following(watching, path / GRAPH)) if comm.rank == 0 else None
+        if source is not None and (earlier is None or earlier["problem"] is None):
+            rehearse(given, Growing(path / GRAPH).open(0))
         comm.share(None, kind="setup")  # the graph is there
         online = Online(watching, given, earlier, path, record, progress, comm)
         try:
@@ -171,7 +186,7 @@ def watch_here(watching: Watching, given: Given, place: Place, progress: Progres
         except KeyboardInterrupt:
             record.event("interrupted", epoch=online.learnt)
             raise
-        return online.finish()
+        return online.finish({} if source is None else asdict(source.counts))
 
 
 class Online:
@@ -201,6 +216,7 @@ class Online:
         self._state: State | None = None
         self._steps: SampledSteps | None = None
         self._sync: Syncing | None = None
+        self._unsaved = False
 
     @property
     def learnt(self) -> int:
@@ -241,8 +257,8 @@ class Online:
                 return
             self._learn(graph, t, judged=len(graph) > self._fit)
 
-    def finish(self) -> Watched:
-        """All that came of it."""
+    def finish(self, rows: Mapping[str, int]) -> Watched:
+        """All that came of it; ``rows`` are those of the source, counted by what became of them."""
         job, state = self._job, self._state
         if job is None or state is None:
             raise OptionError(
@@ -250,7 +266,12 @@ class Online:
                 f"them to fewer (fit, --fit)"
             )
         self._save()
-        watched = Watched(
+        watched = replace(self._watched(job, state), rows=rows)
+        self._record.finish(watched.to_json(), {ONLINE: watched.picture()})
+        return watched
+
+    def _watched(self, job: Job, state: State) -> Watched:
+        return Watched(
             path=self._path,
             graph=job.source.name,
             model=job.choice.name,
@@ -260,8 +281,6 @@ class Online:
             history=state.history,
             weights=state.weights(),
         )
-        self._record.finish(watched.to_json(), {ONLINE: watched.picture()})
-        return watched
 
     def _begin(self, graph: DynamicGraph) -> None:
         """Weights, and what they are trained with; from a checkpoint, where there is one."""
@@ -313,9 +332,15 @@ class Online:
             raise DivergedError("a weight of the model", state.epoch, job.settings)
         state.history.append(line)
         self._record.epoch(line)
+        self._unsaved = True
         if self._comm.share(self._record.is_due(), kind="setup"):
             self._save()
         self._progress.epoch(line)
+
+    def rest(self) -> None:
+        """Nothing has arrived: what was learnt is saved, for those who want to use it meanwhile."""
+        if self._unsaved:
+            self._save()
 
     def _judged(self, t: int) -> dict[str, Any]:
         assert self._job is not None
@@ -327,8 +352,9 @@ class Online:
         told = {"metric": problem.metric, "higher_is_better": problem.higher_is_better}
         return {**told, "validation": found, "baselines": baselines}
 
-    def _trained(self, t: int) -> tuple[int, float]:
-        """The steps that were taken, and the mean loss of all examples, each before the step it led to."""
+    def _trained(self, t: int) -> tuple[int, float | None]:
+        """The steps that were taken, and the mean loss of all examples, each before the step it led to; None without
+        any."""
         assert self._job is not None
         assert self._state is not None
         assert self._steps is not None
@@ -345,15 +371,19 @@ class Online:
             total, examples = total + value, examples + number
             self._progress.step(t + 1, step)
         self._sync.epoch_ends()
-        return step, total / max(examples, 1)
+        return step, total / examples if examples else None
 
     def _save(self) -> None:
+        assert self._job is not None
         assert self._state is not None
         with self._comm.ledger.phase("save"):
             self._state.random = self._comm.gather(random_state(), kind="setup")
             self._state.arrived = self._arrivals.remembered() if self._comm.rank == 0 else None
             self._record.save(self._state)
             self._state.arrived = None
+            if self._comm.rank == 0:
+                self._record.draw({ONLINE: self._watched(self._job, self._state).picture()})
+        self._unsaved = False
 
 
 def _arriving(
@@ -362,8 +392,12 @@ def _arriving(
     """The graph as it is whenever one more snapshot has arrived. Rank 0 looks, all are told."""
     growing: Growing | None = None
     resumed, before = False, -1
+    known = None if source is None else source.counts
     while True:
         looked = None if source is None else (source.poll(ended=watching.once), source.ended)
+        if source is not None and known is not None:
+            _tell_left_out(known, source.counts, progress)
+            known = source.counts
         there, ended = comm.share(looked, kind="arrivals")
         if growing is None and there:
             growing = Growing(path)
@@ -375,10 +409,19 @@ def _arriving(
         if ended:
             return
         if there == before:  # one that has had something may have more
+            online.rest()
             progress.stage(_waiting(growing), online.learnt, watching.snapshots)
             if comm.rank == 0:
                 _rest(watching.poll_s)
         before = there
+
+
+def _tell_left_out(before: Counts, now: Counts, progress: Progress) -> None:
+    late, bad = now.late_rows - before.late_rows, now.bad_rows - before.bad_rows
+    if late:
+        progress.note(f"left out {number_of(late, 'row')} that came too late: the snapshot was complete")
+    if bad:
+        progress.note(f"left out {number_of(bad, 'bad row')}: see {GRAPH}.rejects.csv in the run")
 
 
 def _rest(seconds: float) -> None:
@@ -391,6 +434,17 @@ def _waiting(growing: Growing | None) -> str:
     if growing is None or not growing.parts:
         return "waiting for the first snapshot"
     return f"waiting for what comes after {growing.parts[-1].time}"
+
+
+@contextmanager
+def _gone_if_refused(path: Path) -> Iterator[None]:
+    """A run that is refused before its first snapshot arrives leaves nothing: the same command may be given again."""
+    try:
+        yield
+    except StrobeError:
+        if not is_growing(path / GRAPH) or not len(Growing(path / GRAPH)):
+            rmtree(path, ignore_errors=True)
+        raise
 
 
 @contextmanager
@@ -411,6 +465,8 @@ def _plan_and_settings(given: Given, earlier: dict[str, Any] | None) -> tuple[Pl
     if plan is None:
         plan = preset("distdy") if earlier is None else Plan.from_json(earlier["plan"])
     plan = preset(plan) if isinstance(plan, str) else plan
+    if settings.window is not None:
+        plan = replace(plan, batching=plan.batching.cut(settings.window))
     if plan.batching.sampling is None:
         raise OptionError(
             f"batching {plan.batching} wants all snapshots at once, and they arrive one by one: take batching sampled"
@@ -423,7 +479,8 @@ def _with_earlier(given: Given, earlier: dict[str, Any] | None) -> Given:
     if earlier is None or earlier["problem"] is not None:
         return given
     model, task = earlier["model"], earlier["task"]
-    options = model["options"] | dict(given.model_options or {})
+    same = given.model is None or given.model == model["name"]
+    options = (model["options"] if same else {}) | dict(given.model_options or {})
     known = given.task or (None if task is None else make_task(**task))
     return replace(given, model=given.model or model["name"], model_options=options, task=known)
 

@@ -112,10 +112,10 @@ def test_every_snapshot_is_judged_before_it_is_learnt_from(tmp_path: Path) -> No
     )
 
 
-@pytest.mark.parametrize("num_ranks", [2, 3])
-def test_ranks_learn_what_one_learns(tmp_path: Path, num_ranks: int) -> None:
+@pytest.mark.parametrize(("num_ranks", "window"), [(2, None), (3, 9)])
+def test_ranks_learn_what_one_learns(tmp_path: Path, num_ranks: int, window: int | None) -> None:
     graph = small_graph()
-    settings = CHANGES | {"optimiser": "sgd", "lr": 0.1}
+    settings = CHANGES | {"optimiser": "sgd", "lr": 0.1, "window": window}
     given = Given(None, "sage", "link-prediction", {"hidden": 4}, None, settings, None, plan_of())
 
     def work(comm: Comm) -> Watched:
@@ -242,7 +242,7 @@ def test_a_run_goes_on_in_the_way_it_began(tmp_path: Path) -> None:
     graph = small_graph()
     watched(graph, tmp_path / "watches", snapshots=4)
     train(graph, "sage", "regression", out=tmp_path / "trains", epochs=1)
-    with pytest.raises(OptionError, match="strobe watch --resume, or train another on .*/watches/graph"):
+    with pytest.raises(OptionError, match=r"strobe watch --resume, or train another on .*/watches/graph"):
         train(None, None, out=tmp_path / "watches", resume=True)
     with pytest.raises(OptionError, match="strobe train --resume"):
         watch(watching(graph), None, out=tmp_path / "trains", resume=True)
