@@ -49,7 +49,7 @@ class SnapshotLines(Progress):
     def epoch(self, line: dict[str, Any]) -> None:
         seconds = duration(line["train_s"] + line["evaluate_s"])
         learnt = "nothing was asked" if line["loss"] is None else f"{_judged(line)}loss {figure(line['loss'])}"
-        self.note(f"{line['snapshot']:<12}{learnt}, {seconds}")
+        self.note(f"{line['snapshot']:<10}  {learnt}, {seconds}")
 
     def note(self, text: str) -> None:
         self._console.print(Text(text), soft_wrap=True)

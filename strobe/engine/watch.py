@@ -35,7 +35,7 @@ from strobe.engine.settings import Settings
 from strobe.engine.source import Source
 from strobe.engine.train import begin, ledgers, train_step
 from strobe.engine.watched import Watched
-from strobe.errors import OptionError, StrobeError
+from strobe.errors import InputError, OptionError, StrobeError
 from strobe.graph import DynamicGraph
 from strobe.graph.description import is_growing
 from strobe.graph.growing import Growing
@@ -262,8 +262,8 @@ class Online:
         job, state = self._job, self._state
         if job is None or state is None:
             raise OptionError(
-                f"{self.arrived} snapshots have arrived, and scales are fitted to {self._fit}: wait for more, or fit "
-                f"them to fewer (fit, --fit)"
+                f"no more than {number_of(self.arrived, 'snapshot')} arrived, and scales are fitted to {self._fit}: "
+                "go on when there are more, or fit them to fewer (fit, --fit)"
             )
         self._save()
         watched = replace(self._watched(job, state), rows=rows)
@@ -286,7 +286,11 @@ class Online:
         """Weights, and what they are trained with; from a checkpoint, where there is one."""
         given = replace(self._given, graph=graph[: self._fit] if self._earlier is None else graph)
         earlier = None if self._earlier is None else self._earlier | {"fingerprint": None}
-        job = choose(given, earlier, self._progress, self._comm)
+        try:
+            job = choose(given, earlier, self._progress, self._comm)
+        except InputError as error:
+            about = f"the first {self._fit} snapshots, to which scales are fitted (fit, --fit)"
+            raise InputError(f"{error}\nThis is about {about}.") from error
         name = str(self._watching.told.get("name", GRAPH))
         self._job = replace(job, source=Source(graph, {"path": str((self._path / GRAPH).resolve())}, name))
         told = self._job.to_json() | {"fingerprint": None, "watch": dict(self._watching.told)}

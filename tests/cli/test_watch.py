@@ -113,10 +113,10 @@ def test_a_line_says_how_a_snapshot_was_predicted(capsys: pytest.CaptureFixture[
     judged = {"metric": "mse", "higher_is_better": False, "validation": {"mse": 0.5}}
     answers = {"baselines": {"mean": {"mse": 0.75}, "last value": {"mse": 0.25}}}
     lines = SnapshotLines(Console(width=200), None)
-    for each in (line | judged | answers, line, line | {"loss": None}):
+    for each in (line | judged | answers, line, line | {"snapshot": "2024-01-08T01:00:00", "loss": None}):
         lines.epoch(each)
     assert capsys.readouterr().out.splitlines() == [
         "2024-01-08  mse 0.5000 (without learning 0.2500, last value), loss 0.2500, 1.5 s",
         "2024-01-08  not judged, loss 0.2500, 1.5 s",
-        "2024-01-08  nothing was asked, 1.5 s",
+        "2024-01-08T01:00:00  nothing was asked, 1.5 s",
     ]

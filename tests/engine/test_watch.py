@@ -30,8 +30,9 @@ from strobe.engine.run import open_run
 from strobe.engine.train import train
 from strobe.engine.watch import GRAPH, Watching, watch, watch_here
 from strobe.engine.watched import Watched
-from strobe.errors import OptionError
-from strobe.graph import DynamicGraph, PerCell, open_graph
+from strobe.errors import InputError, OptionError
+from strobe.graph import Degrees, DynamicGraph, PerCell, open_graph
+from strobe.graph.convert import from_edges
 from strobe.graph.follow import follow
 from strobe.plan import Plan
 from strobe.presets import preset
@@ -222,6 +223,9 @@ def test_what_cannot_be_watched_is_refused(tmp_path: Path) -> None:
         watch(watching(graph), "sage", out=tmp_path / "a", plan="relay")
     with pytest.raises(OptionError, match="fitted to 40"):
         watch(watching(graph), "sage", out=tmp_path / "b", fit=40)
+    strangers = from_edges([[[2 * t], [2 * t + 1]] for t in range(9)], nodes=[[2 * t, 2 * t + 1] for t in range(9)])
+    with pytest.raises(InputError, match=r"target of the training .* is known.*\n.*about the first 5 snapshots"):
+        watch(watching(strangers.with_features(Degrees())), "sage", "regression", out=tmp_path / "e", fit=5)
     plan = replace(plan_of(), placement=placement.TimeBlocks())
     given = Given(None, "sage", None, None, None, CHANGES, None, plan)
     with pytest.raises(OptionError, match="arrive one by one: take online"):
