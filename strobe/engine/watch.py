@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 from shutil import rmtree
+from tempfile import TemporaryDirectory
 from time import monotonic, perf_counter, sleep
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -491,7 +492,10 @@ def _with_earlier(given: Given, earlier: dict[str, Any] | None) -> Given:
 
 def _begin_anew(path: Path, record: Record, watching: Watching, given: Given, ranks: int) -> None:
     """Removes what an earlier run left, and says what this one is, before the first snapshot."""
+    if (path / GRAPH).exists():
+        _refuse_in_vain(path, watching)
     rmtree(path / GRAPH, ignore_errors=True)
+    (path / f"{GRAPH}.rejects.csv").unlink(missing_ok=True)
     assert isinstance(given.plan, Plan)
     assert given.settings is not None
     if given.model is None:
@@ -509,6 +513,15 @@ def _begin_anew(path: Path, record: Record, watching: Watching, given: Given, ra
             "watch": dict(watching.told),
         }
     )
+
+
+def _refuse_in_vain(path: Path, watching: Watching) -> None:
+    """Raises where a run would be removed for a source that cannot be followed, or that is its own graph."""
+    source = watching.told.get("source")
+    if source is not None and Path(source).resolve().is_relative_to((path / GRAPH).resolve()):
+        raise OptionError(f"{source} is what the run at {path} has kept: choose another place (--out)")
+    with TemporaryDirectory(prefix="strobe-watch-") as aside, _following(watching, Path(aside) / GRAPH):
+        pass
 
 
 def _task_json(task: str | Task | None) -> dict[str, Any] | None:

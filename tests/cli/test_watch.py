@@ -71,6 +71,9 @@ def test_rows_that_are_left_out_are_told(payments: Path) -> None:
     assert Path("run/graph.rejects.csv").exists()
     assert len(open_graph("run/graph")) == 11
     assert Path("run/online.svg").read_text().startswith("<svg")
+    assert "choose another place" in refused(OptionError, "run/graph", *SMALL, "--out", "run", "--overwrite")
+    assert "nothing at nowhere" in refused(InputError, "nowhere", *SMALL, "--out", "run", "--overwrite")
+    assert len(open_graph("run/graph")) == 11
 
 
 def test_what_is_refused_leaves_nothing(payments: Path) -> None:
