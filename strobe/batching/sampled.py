@@ -34,10 +34,11 @@ class Sampling:
 
 @dataclass(frozen=True, kw_only=True)
 class Sampled(Batching):
-    """Every training snapshot ends a window of ``history`` snapshots. ``size`` examples of it make a step: the nodes
-    they ask are targets in all snapshots of the window, and of what they read a part is drawn in every step: of the
-    arcs that reach a target ``fanouts[0]``, of those that reach targets and what those arcs come from ``fanouts[1]``, …
-    (0: all).
+    """Some examples a step, with some of their neighbours in the last ``history`` snapshots, drawn anew each time.
+
+    Every training snapshot ends a window of ``history``. ``size`` examples of it make a step: the nodes they ask are
+    targets in all snapshots of the window, and of what they read a part is drawn in every step: of the arcs that reach
+    a target ``fanouts[0]``, of those that reach targets and what those arcs come from ``fanouts[1]``, … (0: all).
 
     States begin anew in every window. ``passes``: how often a window is gone through before the next. Answers are
     judged in windows as long, with all that is read there.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -32,7 +33,7 @@ def with_options(summary: str, options: Mapping[str, Any]) -> str:
 def first_sentence(described: Any) -> str:
     """What something is, from its docstring: up to the first full stop."""
     text = " ".join((inspect.getdoc(described) or "").split("\n\n", 1)[0].split())
-    return text.split(". ", 1)[0].rstrip(".").replace("``", "`") + "."
+    return re.split(r"(?<! al)\. ", text, maxsplit=1)[0].rstrip(".").replace("``", "`") + "."
 
 
 def defaults_of(maker: Callable[..., Any]) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -91,11 +92,14 @@ def _choices() -> dict[str, list[dict[str, Any]]]:
 
 
 def _matrix(presets: list[dict[str, Any]]) -> Iterator[RenderableType]:
-    """The choices of every plan by name, a column per axis; an axis on which all agree is a word below."""
+    """The choices of every plan by name, a column per axis; an axis on which all agree, or all but one, is a word
+    below."""
     from strobe.engine.summary import choices
 
     rows = {each["name"]: {axis: choice["name"] for axis, choice in choices(each["plan"]).items()} for each in presets}
-    differ = [axis for axis in QUESTIONS if len({row[axis] for row in rows.values()}) > 1]
+    usual = {axis: Counter(row[axis] for row in rows.values()).most_common(1)[0][0] for axis in QUESTIONS}
+    others = {axis: {name: row[axis] for name, row in rows.items() if row[axis] != usual[axis]} for axis in QUESTIONS}
+    differ = [axis for axis in QUESTIONS if len(others[axis]) > 1]
     table = Table.grid(padding=(0, 2, 0, 0))
     for _ in ("plan", *differ):
         table.add_column()
@@ -103,10 +107,13 @@ def _matrix(presets: list[dict[str, Any]]) -> Iterator[RenderableType]:
     for name, row in rows.items():
         table.add_row(f"[bold]{name}[/]", *(row[axis] for axis in differ))
     yield table
-    first = next(iter(rows.values()))
-    same = ", ".join(f"{axis} {first[axis]}" for axis in QUESTIONS if axis not in differ)
+    same = [f"{axis} {usual[axis]}{_but(others[axis])}" for axis in QUESTIONS if axis not in differ]
     if same:
-        yield f"[dim]all:[/] {same}"
+        yield f"[dim]all:[/] {', '.join(same)}"
+
+
+def _but(others: Mapping[str, str]) -> str:
+    return "".join(f" ({name}: {choice})" for name, choice in others.items())
 
 
 def _show(plan: Plan, as_json: bool) -> None:

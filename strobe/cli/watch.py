@@ -18,7 +18,7 @@ from strobe.cli.run_place import PlaceOptions, run_place
 from strobe.cli.train import RunFailedError, RunInterruptedError
 from strobe.cli.training_options import USUAL_MODEL, MachineOptions, TrainingOptions, WhatOptions
 from strobe.cli.watch_options import SourceOptions, WatchingOptions, WatchRankOptions
-from strobe.errors import OptionError
+from strobe.errors import InputError, OptionError
 
 if TYPE_CHECKING:
     from strobe.engine.watch import Watching
@@ -51,7 +51,8 @@ def watch(
     """Train a model while snapshots arrive.
 
     The source is followed: as soon as an event of a later period is there, the snapshot before is complete. It is added
-    to the graph, placed on the ranks, predicted from what came before it, judged, learnt from, and saved.
+    to the graph and placed on the ranks; what the model had said about it is judged, learnt from, and saved. Each line
+    names the snapshot that was asked, at whose time the model would have had to say it.
 
     `strobe watch payments/ --src payer --dst payee --time at --per day --task link-prediction --out runs/live`
 
@@ -69,6 +70,10 @@ def watch(
 
     The graph that has arrived is in RUN/graph: `strobe inspect`, `strobe train` and `strobe predict RUN` use it.
     """
+    if source is None and not where.resume:
+        raise OptionError("say what to watch: a directory, a file, a database, a graph or a data set")
+    if source is None and where.to is None:
+        raise OptionError("say which run to go on with: strobe watch --resume --out RUN")
     place = run_place(where, source, what.model or USUAL_MODEL)
     earlier = _earlier(place) if where.resume else None
     chosen = {
@@ -90,11 +95,10 @@ def watch(
 
 
 def _earlier(place: Path) -> dict[str, Any]:
-    from strobe.engine.record import read_config
+    from strobe.engine.record import read_config, refuse_other_kind
 
     config = read_config(place)
-    if "watch" not in config:
-        raise OptionError(f"the run at {place} was trained on a graph that was there: go on with strobe train --resume")
+    refuse_other_kind(place, config, watches=True)
     return config
 
 
@@ -112,8 +116,7 @@ def _watching(
         before = earlier["watch"]
         where, folder = where or before["source"], folder or before["data_dir"]
         given = SourceOptions(**(before["events"] | events.said()))
-    if where is None:
-        raise OptionError("say what to watch: a directory, a file, a database, a graph or a data set")
+    assert where is not None
     known = Path(where)
     where = str(known.resolve()) if known.exists() else where
     return Watching(
@@ -131,6 +134,7 @@ def _watched(
     from strobe.cli.watch_progress import shown
     from strobe.comm.base import CommError
     from strobe.comm.launch import RankError
+    from strobe.engine.record import CONFIG
     from strobe.engine.watch import watch as watch_source
 
     how = f"go on with: strobe watch --resume --out {shlex.quote(str(place))}"
@@ -138,7 +142,13 @@ def _watched(
         with shown(quiet) as progress:
             return watch_source(watching, **chosen, out=place, resume=resume, overwrite=overwrite, progress=progress)
     except KeyboardInterrupt:
+        if not (place / CONFIG).exists():
+            raise RunInterruptedError("stopped before anything had begun") from None
         raise RunInterruptedError(f"stopped; all up to the last snapshot is in {place}\n{how}") from None
+    except InputError as error:
+        if not (place / CONFIG).exists():
+            raise
+        raise InputError(f"{error}\n{how}") from error
     except RankError as error:
         if not str(error).startswith(f"rank {error.rank} "):
             raise

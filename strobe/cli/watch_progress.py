@@ -23,7 +23,7 @@ def shown(quiet: bool) -> Iterator[Progress]:
     elif not err.is_terminal:
         yield SnapshotLines(err, None)
     else:
-        with err.status("") as status:
+        with err.status("beginning") as status:
             yield SnapshotLines(err, status)
 
 
@@ -48,7 +48,8 @@ class SnapshotLines(Progress):
 
     def epoch(self, line: dict[str, Any]) -> None:
         seconds = duration(line["train_s"] + line["evaluate_s"])
-        self.note(f"{line['snapshot']:<12}{_judged(line)}loss {figure(line['loss'])}, {seconds}")
+        learnt = "nothing was asked" if line["loss"] is None else f"{_judged(line)}loss {figure(line['loss'])}"
+        self.note(f"{line['snapshot']:<10}  {learnt}, {seconds}")
 
     def note(self, text: str) -> None:
         self._console.print(Text(text), soft_wrap=True)

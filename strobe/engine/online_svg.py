@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from html import escape
 
 from strobe.engine.summary import figure
-from strobe.palette import PALETTE
+from strobe.palette import MANY
 
-_OTHERS = "#999999"
 _LEFT, _TOP, _WIDTH, _HEIGHT, _BELOW = 64, 58, 680, 240, 54
 
 
@@ -24,7 +24,7 @@ def online_svg(times: Sequence[str], named: Mapping[str, Sequence[float | None]]
 
     lines, keys, right = [], [], float(_LEFT)
     for number, (name, values) in enumerate(named.items()):
-        colour = PALETTE[number] if number < len(PALETTE) else _OTHERS
+        colour = MANY[number % len(MANY)]
         keys.append(f'<text x="{right:.0f}" y="42" fill="{colour}">{escape(name)}</text>')
         right += 7.2 * len(name) + 18
         lines += [_drawn([at(k, value) for k, value in part], colour, first=number == 0) for part in _parts(values)]
@@ -34,7 +34,8 @@ def online_svg(times: Sequence[str], named: Mapping[str, Sequence[float | None]]
         f'<text x="{_LEFT - 8}" y="{at(0, tick)[1] + 4:.1f}" text-anchor="end">{figure(tick)}</text>'
         for tick in ticks
     ]
-    shown = sorted({round(k * (len(times) - 1) / 6) for k in range(7)})
+    fit = min(6, int(_WIDTH / (7 * max(map(len, times)) + 12)))  # so many beside each other
+    shown = range(0, len(times), max(1, math.ceil((len(times) - 1) / fit)))
     below = [
         f'<text x="{at(k, low)[0]:.1f}" y="{_TOP + _HEIGHT + 20}" text-anchor="middle">{escape(times[k])}</text>'
         for k in shown

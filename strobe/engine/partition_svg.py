@@ -11,9 +11,9 @@ from strobe.engine.curve import STYLE, Scale
 from strobe.engine.partition import Partition
 from strobe.engine.summary import choice_in_short
 from strobe.numbers import file_size, number_of, short, times
-from strobe.palette import PALETTE
+from strobe.palette import MANY, PALETTE
 
-OWNERS = (*PALETTE, "#8a6fd1", "#a3a329", "#d9534a", "#5aa9c9", "#7a8a99", "#5d9c3a", "#c98fb8", "#8c6239")
+OWNERS = MANY
 """Of ranks; where there are more they begin again."""
 
 _WIDTH, _LEFT, _RIGHT, _GAP = 960, 64, 24, 60

@@ -54,8 +54,11 @@ class Record:
     def save(self, state: State) -> None:
         """A checkpoint."""
 
+    def draw(self, pictures: Mapping[str, str | None]) -> None:
+        """Pictures (SVG) by name, in place of those that are there; None where there is nothing to show."""
+
     def finish(self, result: dict[str, Any], pictures: Mapping[str, str | None]) -> None:
-        """Training is over and scored. Pictures (SVG) by name; None where there is nothing to show."""
+        """Training is over and scored."""
 
     def close(self) -> None:
         """Lets go of the directory."""
@@ -133,12 +136,15 @@ class RunDirectory(Record):
         # The lines of its epochs go to the disk before it.
         self._checkpoints.save(state, first=lambda: os.fsync(self._file.fileno()))
 
-    def finish(self, result: dict[str, Any], pictures: Mapping[str, str | None]) -> None:
-        self._checkpoints.wait()  # a run with a result has all its checkpoints
-        write_json(self.path / RESULT, result)
+    def draw(self, pictures: Mapping[str, str | None]) -> None:
         for name, picture in pictures.items():
             if picture is not None:
                 write_whole(self.path / name, partial(_write_text, picture))
+
+    def finish(self, result: dict[str, Any], pictures: Mapping[str, str | None]) -> None:
+        self._checkpoints.wait()  # a run with a result has all its checkpoints
+        write_json(self.path / RESULT, result)
+        self.draw(pictures)
         scores = {name: result[name] for name in ("best_epoch", "validation", "test")}
         self.event("finish", epoch=result["epochs"], **scores)
 
@@ -193,6 +199,16 @@ def read_config(path: Path) -> dict[str, Any]:
             "train again (--overwrite)"
         )
     return config
+
+
+def refuse_other_kind(path: Path, config: Mapping[str, Any], *, watches: bool) -> None:
+    """Raises where a run is to go on in another way than it began: watching a source, or training on a graph."""
+    if watches and "watch" not in config:
+        raise OptionError(f"the run at {path} was trained on a graph that was there: go on with strobe train --resume")
+    if not watches and "watch" in config:
+        raise OptionError(
+            f"the run at {path} watches a source: go on with strobe watch --resume, or train another on {path}/graph"
+        )
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:

@@ -39,7 +39,7 @@ from strobe.engine.machine import peak_bytes, random_state, seed_all
 from strobe.engine.optimiser import make_optimiser
 from strobe.engine.passes import ask, count, detached, window_loss
 from strobe.engine.progress import Progress
-from strobe.engine.record import CURVE, SLOTS, STEPS, TRAPEZOID, Record, open_record
+from strobe.engine.record import CURVE, SLOTS, STEPS, TRAPEZOID, Record, open_record, refuse_other_kind
 from strobe.engine.run import Run
 from strobe.engine.scheduling import Scheduling, steps_svg
 from strobe.engine.settings import Settings
@@ -104,6 +104,8 @@ def train_here(given: Given, place: Place, watch: Progress, comm: Comm) -> Run:
     mine = place if comm.rank == 0 else Place()
     with second_interrupt_kills(), open_record(mine.out, resume=mine.resume, overwrite=mine.overwrite) as record:
         earlier = comm.share(record.earlier, kind="setup")
+        if place.path is not None and earlier is not None:
+            refuse_other_kind(place.path, earlier, watches=False)
         job = choose(given, earlier, watch, comm)
         state = begin(job, record, watch, resumed=earlier is not None)
         before_s = sum(line["train_s"] + line["evaluate_s"] for line in state.history)  # of the run that is resumed

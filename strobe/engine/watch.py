@@ -8,12 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 from shutil import rmtree
+from tempfile import TemporaryDirectory
 from time import monotonic, perf_counter, sleep
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from strobe.comm import Alone, Comm
 from strobe.comm.group import DEADLINE_S
@@ -28,20 +29,26 @@ from strobe.engine.job import Given, Job, choose
 from strobe.engine.launch import Place, Team, Telling
 from strobe.engine.machine import choose_device, peak_bytes, random_state
 from strobe.engine.progress import Progress
-from strobe.engine.record import ONLINE, Record, open_record
+from strobe.engine.record import ONLINE, Record, open_record, refuse_other_kind
+from strobe.engine.rehearsal import rehearse
 from strobe.engine.sampled import SampledSteps
 from strobe.engine.settings import Settings
 from strobe.engine.source import Source
 from strobe.engine.train import begin, ledgers, train_step
 from strobe.engine.watched import Watched
-from strobe.errors import OptionError
+from strobe.errors import InputError, OptionError, StrobeError
 from strobe.graph import DynamicGraph
+from strobe.graph.description import is_growing
 from strobe.graph.growing import Growing
+from strobe.numbers import number_of
 from strobe.plan import Plan
 from strobe.presets import ARRIVING, preset
 from strobe.sync import Syncing
 from strobe.tasks import make_task
 from strobe.tasks.base import Metrics, Task
+
+if TYPE_CHECKING:
+    from strobe.graph.follow import Counts
 
 GRAPH = "graph"
 """Where a run keeps the graph that has arrived."""
@@ -53,6 +60,11 @@ class Arriving(Protocol):
     @property
     def ended(self) -> bool:
         """Whether nothing more will come."""
+        ...
+
+    @property
+    def counts(self) -> Counts:
+        """What became of its rows."""
         ...
 
     def poll(self, *, ended: bool = False) -> int:
@@ -153,12 +165,18 @@ def watch_here(watching: Watching, given: Given, place: Place, progress: Progres
         stack.enter_context(second_interrupt_kills())
         record = stack.enter_context(open_record(mine.out, resume=mine.resume, overwrite=mine.overwrite))
         earlier = comm.share(record.earlier, kind="setup")
+        if earlier is not None:
+            refuse_other_kind(path, earlier, watches=True)
         plan, settings = _plan_and_settings(given, earlier)
         plan.check(comm.num_ranks)
         given = replace(_with_earlier(given, earlier), plan=plan, settings=settings, changes={})
         if comm.rank == 0 and earlier is None:
+            if not mine.overwrite:
+                stack.enter_context(_gone_if_refused(path))
             _begin_anew(path, record, watching, given, comm.num_ranks)
         source = stack.enter_context(_following(watching, path / GRAPH)) if comm.rank == 0 else None
+        if source is not None and (earlier is None or earlier["problem"] is None):
+            rehearse(given, Growing(path / GRAPH).open(0))
         comm.share(None, kind="setup")  # the graph is there
         online = Online(watching, given, earlier, path, record, progress, comm)
         try:
@@ -169,7 +187,7 @@ def watch_here(watching: Watching, given: Given, place: Place, progress: Progres
         except KeyboardInterrupt:
             record.event("interrupted", epoch=online.learnt)
             raise
-        return online.finish()
+        return online.finish({} if source is None else asdict(source.counts))
 
 
 class Online:
@@ -199,6 +217,7 @@ class Online:
         self._state: State | None = None
         self._steps: SampledSteps | None = None
         self._sync: Syncing | None = None
+        self._unsaved = False
 
     @property
     def learnt(self) -> int:
@@ -239,16 +258,21 @@ class Online:
                 return
             self._learn(graph, t, judged=len(graph) > self._fit)
 
-    def finish(self) -> Watched:
-        """All that came of it."""
+    def finish(self, rows: Mapping[str, int]) -> Watched:
+        """All that came of it; ``rows`` are those of the source, counted by what became of them."""
         job, state = self._job, self._state
         if job is None or state is None:
             raise OptionError(
-                f"{self.arrived} snapshots have arrived, and scales are fitted to {self._fit}: wait for more, or fit "
-                f"them to fewer (fit, --fit)"
+                f"no more than {number_of(self.arrived, 'snapshot')} arrived, and scales are fitted to {self._fit}: "
+                "go on when there are more, or fit them to fewer (fit, --fit)"
             )
         self._save()
-        watched = Watched(
+        watched = replace(self._watched(job, state), rows=rows)
+        self._record.finish(watched.to_json(), {ONLINE: watched.picture()})
+        return watched
+
+    def _watched(self, job: Job, state: State) -> Watched:
+        return Watched(
             path=self._path,
             graph=job.source.name,
             model=job.choice.name,
@@ -258,14 +282,16 @@ class Online:
             history=state.history,
             weights=state.weights(),
         )
-        self._record.finish(watched.to_json(), {ONLINE: watched.picture()})
-        return watched
 
     def _begin(self, graph: DynamicGraph) -> None:
         """Weights, and what they are trained with; from a checkpoint, where there is one."""
         given = replace(self._given, graph=graph[: self._fit] if self._earlier is None else graph)
         earlier = None if self._earlier is None else self._earlier | {"fingerprint": None}
-        job = choose(given, earlier, self._progress, self._comm)
+        try:
+            job = choose(given, earlier, self._progress, self._comm)
+        except InputError as error:
+            about = f"the first {self._fit} snapshots, to which scales are fitted (fit, --fit)"
+            raise InputError(f"{error}\nThis is about {about}.") from error
         name = str(self._watching.told.get("name", GRAPH))
         self._job = replace(job, source=Source(graph, {"path": str((self._path / GRAPH).resolve())}, name))
         told = self._job.to_json() | {"fingerprint": None, "watch": dict(self._watching.told)}
@@ -311,9 +337,15 @@ class Online:
             raise DivergedError("a weight of the model", state.epoch, job.settings)
         state.history.append(line)
         self._record.epoch(line)
+        self._unsaved = True
         if self._comm.share(self._record.is_due(), kind="setup"):
             self._save()
         self._progress.epoch(line)
+
+    def rest(self) -> None:
+        """Nothing has arrived: what was learnt is saved, for those who want to use it meanwhile."""
+        if self._unsaved:
+            self._save()
 
     def _judged(self, t: int) -> dict[str, Any]:
         assert self._job is not None
@@ -325,8 +357,9 @@ class Online:
         told = {"metric": problem.metric, "higher_is_better": problem.higher_is_better}
         return {**told, "validation": found, "baselines": baselines}
 
-    def _trained(self, t: int) -> tuple[int, float]:
-        """The steps that were taken, and the mean loss of all examples, each before the step it led to."""
+    def _trained(self, t: int) -> tuple[int, float | None]:
+        """The steps that were taken, and the mean loss of all examples, each before the step it led to; None without
+        any."""
         assert self._job is not None
         assert self._state is not None
         assert self._steps is not None
@@ -343,15 +376,19 @@ class Online:
             total, examples = total + value, examples + number
             self._progress.step(t + 1, step)
         self._sync.epoch_ends()
-        return step, total / max(examples, 1)
+        return step, total / examples if examples else None
 
     def _save(self) -> None:
+        assert self._job is not None
         assert self._state is not None
         with self._comm.ledger.phase("save"):
             self._state.random = self._comm.gather(random_state(), kind="setup")
             self._state.arrived = self._arrivals.remembered() if self._comm.rank == 0 else None
             self._record.save(self._state)
             self._state.arrived = None
+            if self._comm.rank == 0:
+                self._record.draw({ONLINE: self._watched(self._job, self._state).picture()})
+        self._unsaved = False
 
 
 def _arriving(
@@ -360,8 +397,12 @@ def _arriving(
     """The graph as it is whenever one more snapshot has arrived. Rank 0 looks, all are told."""
     growing: Growing | None = None
     resumed, before = False, -1
+    known = None if source is None else source.counts
     while True:
         looked = None if source is None else (source.poll(ended=watching.once), source.ended)
+        if source is not None and known is not None:
+            _tell_left_out(known, source.counts, progress)
+            known = source.counts
         there, ended = comm.share(looked, kind="arrivals")
         if growing is None and there:
             growing = Growing(path)
@@ -373,10 +414,19 @@ def _arriving(
         if ended:
             return
         if there == before:  # one that has had something may have more
+            online.rest()
             progress.stage(_waiting(growing), online.learnt, watching.snapshots)
             if comm.rank == 0:
                 _rest(watching.poll_s)
         before = there
+
+
+def _tell_left_out(before: Counts, now: Counts, progress: Progress) -> None:
+    late, bad = now.late_rows - before.late_rows, now.bad_rows - before.bad_rows
+    if late:
+        progress.note(f"left out {number_of(late, 'row')} that came too late: the snapshot was complete")
+    if bad:
+        progress.note(f"left out {number_of(bad, 'bad row')}: see {GRAPH}.rejects.csv in the run")
 
 
 def _rest(seconds: float) -> None:
@@ -389,6 +439,17 @@ def _waiting(growing: Growing | None) -> str:
     if growing is None or not growing.parts:
         return "waiting for the first snapshot"
     return f"waiting for what comes after {growing.parts[-1].time}"
+
+
+@contextmanager
+def _gone_if_refused(path: Path) -> Iterator[None]:
+    """A run that is refused before its first snapshot arrives leaves nothing: the same command may be given again."""
+    try:
+        yield
+    except StrobeError:
+        if not is_growing(path / GRAPH) or not len(Growing(path / GRAPH)):
+            rmtree(path, ignore_errors=True)
+        raise
 
 
 @contextmanager
@@ -409,6 +470,8 @@ def _plan_and_settings(given: Given, earlier: dict[str, Any] | None) -> tuple[Pl
     if plan is None:
         plan = preset(ARRIVING) if earlier is None else Plan.from_json(earlier["plan"])
     plan = preset(plan) if isinstance(plan, str) else plan
+    if settings.window is not None:
+        plan = replace(plan, batching=plan.batching.cut(settings.window))
     if plan.batching.sampling is None:
         raise OptionError(
             f"batching {plan.batching} wants all snapshots at once, and they arrive one by one: take batching sampled"
@@ -421,14 +484,18 @@ def _with_earlier(given: Given, earlier: dict[str, Any] | None) -> Given:
     if earlier is None or earlier["problem"] is not None:
         return given
     model, task = earlier["model"], earlier["task"]
-    options = model["options"] | dict(given.model_options or {})
+    same = given.model is None or given.model == model["name"]
+    options = (model["options"] if same else {}) | dict(given.model_options or {})
     known = given.task or (None if task is None else make_task(**task))
     return replace(given, model=given.model or model["name"], model_options=options, task=known)
 
 
 def _begin_anew(path: Path, record: Record, watching: Watching, given: Given, ranks: int) -> None:
     """Removes what an earlier run left, and says what this one is, before the first snapshot."""
+    if (path / GRAPH).exists():
+        _refuse_in_vain(path, watching)
     rmtree(path / GRAPH, ignore_errors=True)
+    (path / f"{GRAPH}.rejects.csv").unlink(missing_ok=True)
     assert isinstance(given.plan, Plan)
     assert given.settings is not None
     if given.model is None:
@@ -446,6 +513,15 @@ def _begin_anew(path: Path, record: Record, watching: Watching, given: Given, ra
             "watch": dict(watching.told),
         }
     )
+
+
+def _refuse_in_vain(path: Path, watching: Watching) -> None:
+    """Raises where a run would be removed for a source that cannot be followed, or that is its own graph."""
+    source = watching.told.get("source")
+    if source is not None and Path(source).resolve().is_relative_to((path / GRAPH).resolve()):
+        raise OptionError(f"{source} is what the run at {path} has kept: choose another place (--out)")
+    with TemporaryDirectory(prefix="strobe-watch-") as aside, _following(watching, Path(aside) / GRAPH):
+        pass
 
 
 def _task_json(task: str | Task | None) -> dict[str, Any] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,8 @@ import numpy as np
 
 from strobe.engine.checkpoint import Weights
 from strobe.engine.online_svg import online_svg
-from strobe.engine.summary import duration, figure
-from strobe.numbers import number_of, percent
+from strobe.engine.summary import duration, score_table, verdict
+from strobe.numbers import number_of
 from strobe.tasks.base import Metrics
 
 
@@ -28,6 +28,8 @@ class Watched:
     higher_is_better: bool
     history: Sequence[Mapping[str, Any]]
     weights: Weights
+    rows: Mapping[str, int] = field(default_factory=dict)
+    """Rows of the source: ``rows`` in all, ``late_rows`` and ``bad_rows``, which are left out."""
 
     @property
     def judged(self) -> list[Mapping[str, Any]]:
@@ -60,6 +62,7 @@ class Watched:
             "validation": self.metrics,
             "test": {},
             "baselines": {"validation": self.baselines},
+            "source": dict(self.rows),
             "seconds": round(sum(line["train_s"] + line["evaluate_s"] for line in self.history), 3),
         }
 
@@ -70,23 +73,14 @@ class Watched:
             f"{self.model} on {self.graph}, {self.task}: learnt from {number_of(len(self.history), 'snapshot')}, "
             f"judged on {len(self.judged)} before it, in {duration(seconds)}"
         ]
+        late, bad = self.rows.get("late_rows", 0), self.rows.get("bad_rows", 0)
+        lines += [f"left out {number_of(late, 'row')} that came too late"] if late else []
+        lines += [f"left out {number_of(bad, 'bad row')}"] if bad else []
         if not self.judged:
-            return lines[0]
-        rows = {self.model: self.metrics} | self.baselines
-        names = list(self.metrics)
-        width = max(len(name) for name in (*rows, "mean over snapshots"))
-        lines += ["", "mean over snapshots".ljust(width) + "".join(f"{name:>10}" for name in names)]
-        for name, row in rows.items():
-            told = [figure(row[each]) if each in row else "" for each in names]
-            lines.append(name.ljust(width) + "".join(f"{each:>10}" for each in told))
-        better = [self._better(name, row) for name, row in self.baselines.items() if self.metric in row]
-        return "\n".join([*lines, f"{self.metric}: {', '.join(better)}"] if better else lines)
-
-    def _better(self, name: str, row: Metrics) -> str:
-        mine, other = self.metrics[self.metric], row[self.metric]
-        wins = mine > other if self.higher_is_better else mine < other
-        share = abs(mine - other) / abs(other) if other else 0.0
-        return f"{percent(share)} {'better' if wins else 'worse'} than {name}"
+            return "\n".join(lines)
+        lines += ["", *score_table("mean over snapshots", self.model, self.metrics, self.baselines)]
+        said = verdict(self.metrics, self.baselines, self.metric, self.higher_is_better)
+        return "\n".join([*lines, *([said] if said else [])])
 
     def picture(self) -> str | None:
         """How well each snapshot was predicted, beside the best of the trivial answers (SVG)."""

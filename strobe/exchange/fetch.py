@@ -21,8 +21,9 @@ ASKED, SENT = "requests", "features"
 
 @dataclass(frozen=True, kw_only=True)
 class Fetch(StructureExchange):
-    """A rank keeps the features of its own cells alone. Those of others that were drawn for its targets it asks of
-    their owners, once for each step; what follows it computes itself, and no gradient travels.
+    """Features of cells that a step has drawn are asked of their owners, once for each step.
+
+    A rank keeps those of its own cells alone; what follows it computes itself, and no gradient travels.
 
     With ``ahead`` rows of the next step travel while this one computes. Where all cells are asked, as in evaluation,
     rows travel as with halo. Exact. Cost: a row of features for each cell of others that was drawn, and its number.

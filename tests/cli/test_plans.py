@@ -32,8 +32,11 @@ def test_every_plan_and_every_choice_is_listed_with_its_options() -> None:
 
 
 def test_choices_of_plans_stand_side_by_side() -> None:
-    (row,) = (line for line in run().splitlines() if line.startswith("pss ") and "in-order" in line)
+    shown = run()
+    (row,) = (line for line in shown.splitlines() if line.startswith("pss ") and "in-order" in line)
     assert row.split()[:5] == ["pss", "by-snapshot", "full", "none", "relay"]
+    assert "all: store full (distdy: delta), sync all-reduce (dynahb: average)" in shown
+    assert "…" not in shown
 
 
 def test_what_is_approximate_is_said_to_be() -> None:
@@ -69,3 +72,5 @@ def test_json_of_all_is_one_line() -> None:
     assert {axis: [each["name"] for each in known] for axis, known in found["choices"].items()} == {
         axis: list(known) for axis, known in AXES.items()
     }
+    summaries = [each["summary"] for known in found["choices"].values() for each in known]
+    assert not [told for told in summaries if told.count("(") != told.count(")")]  # no sentence ends at et al.

@@ -30,8 +30,9 @@ from strobe.engine.run import open_run
 from strobe.engine.train import train
 from strobe.engine.watch import GRAPH, Watching, watch, watch_here
 from strobe.engine.watched import Watched
-from strobe.errors import OptionError
-from strobe.graph import DynamicGraph, PerCell, open_graph
+from strobe.errors import InputError, OptionError
+from strobe.graph import Degrees, DynamicGraph, PerCell, open_graph
+from strobe.graph.convert import from_edges
 from strobe.graph.follow import follow
 from strobe.plan import Plan
 from strobe.presets import preset
@@ -112,10 +113,10 @@ def test_every_snapshot_is_judged_before_it_is_learnt_from(tmp_path: Path) -> No
     )
 
 
-@pytest.mark.parametrize("num_ranks", [2, 3])
-def test_ranks_learn_what_one_learns(tmp_path: Path, num_ranks: int) -> None:
+@pytest.mark.parametrize(("num_ranks", "window"), [(2, None), (3, 9)])
+def test_ranks_learn_what_one_learns(tmp_path: Path, num_ranks: int, window: int | None) -> None:
     graph = small_graph()
-    settings = CHANGES | {"optimiser": "sgd", "lr": 0.1}
+    settings = CHANGES | {"optimiser": "sgd", "lr": 0.1, "window": window}
     given = Given(None, "sage", "link-prediction", {"hidden": 4}, None, settings, None, plan_of())
 
     def work(comm: Comm) -> Watched:
@@ -222,6 +223,9 @@ def test_what_cannot_be_watched_is_refused(tmp_path: Path) -> None:
         watch(watching(graph), "sage", out=tmp_path / "a", plan="relay")
     with pytest.raises(OptionError, match="fitted to 40"):
         watch(watching(graph), "sage", out=tmp_path / "b", fit=40)
+    strangers = from_edges([[[2 * t], [2 * t + 1]] for t in range(9)], nodes=[[2 * t, 2 * t + 1] for t in range(9)])
+    with pytest.raises(InputError, match=r"target of the training .* is known.*\n.*about the first 5 snapshots"):
+        watch(watching(strangers.with_features(Degrees())), "sage", "regression", out=tmp_path / "e", fit=5)
     plan = replace(plan_of(), placement=placement.TimeBlocks())
     given = Given(None, "sage", None, None, None, CHANGES, None, plan)
     with pytest.raises(OptionError, match="arrive one by one: take online"):
@@ -236,3 +240,14 @@ def test_scores_of_what_was_learnt_from_are_not_given_for_tests(tmp_path: Path) 
         evaluate(tmp_path / "run")
     assert evaluate(tmp_path / "run", "all", graph=small_graph(1)).metrics
     assert open_run(tmp_path / "run").predict("next").num_rows
+
+
+def test_a_run_goes_on_in_the_way_it_began(tmp_path: Path) -> None:
+    graph = small_graph()
+    watched(graph, tmp_path / "watches", snapshots=4)
+    train(graph, "sage", "regression", out=tmp_path / "trains", epochs=1)
+    with pytest.raises(OptionError, match=r"strobe watch --resume, or train another on .*/watches/graph"):
+        train(None, None, out=tmp_path / "watches", resume=True)
+    with pytest.raises(OptionError, match="strobe train --resume"):
+        watch(watching(graph), None, out=tmp_path / "trains", resume=True)
+    assert len(watched(graph, tmp_path / "watches", resume=True).history) == 9

@@ -1,0 +1,125 @@
+"""``strobe watch``: what it says and keeps, and what it refuses before anything arrives."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from strobe.cli import main
+from strobe.cli.train import RunInterruptedError
+from strobe.cli.watch import _watched
+from strobe.cli.watch_progress import SnapshotLines
+from strobe.engine import watch as engine
+from strobe.errors import InputError, OptionError, StrobeError
+from strobe.graph import open_graph
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+EVENTS = ("--src", "payer", "--dst", "payee", "--time", "at", "--per", "day")
+SMALL = ("--task", "link-prediction", "--hidden", "4", "--threads", "1", "--fit", "4")
+
+
+@pytest.fixture(autouse=True)
+def payments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Nine days of payments in a directory called payments, where the command runs."""
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "payments"
+    folder.mkdir()
+    first = datetime(2024, 1, 1, tzinfo=UTC)
+    for day in range(9):
+        at = (first + timedelta(days=day)).date()
+        rows = [f"u{k},u{(k * (1 + day % 2) + 1) % 12},{at}" for k in range(12)]
+        write(folder / f"{at}.csv", rows)
+    return folder
+
+
+def write(path: Path, rows: list[str]) -> None:
+    path.write_text("\n".join(["payer,payee,at", *rows, ""]))
+
+
+def strobe(*arguments: str) -> Result:
+    return CliRunner().invoke(main.app, ["watch", *arguments])
+
+
+def refused(kind: type[StrobeError], *arguments: str) -> str:
+    result = strobe(*arguments)
+    assert isinstance(result.exception, kind), result.output
+    return str(result.exception)
+
+
+def test_rows_that_are_left_out_are_told(payments: Path) -> None:
+    once = strobe("payments", *EVENTS, *SMALL, "--once", "--out", "run")
+    assert once.exit_code == 0, once.output
+    assert "learnt from 8 snapshots, judged on 5" in once.output
+    assert "2024-01-04  ap" in once.output
+    assert "left out" not in once.output
+    write(payments / "later.csv", ["u1,u2,2024-01-03", "u1,u2,2024-01-11", "u1,,2024-01-11"])
+    stopped = refused(InputError, "--resume", "--once", "--out", "run")
+    assert "column 'payee': '' is empty" in stopped
+    assert stopped.endswith("go on with: strobe watch --resume --out run")
+    gone_on = strobe("--resume", "--once", "--skip-bad-rows", "--out", "run")
+    assert "left out 1 row that came too late: the snapshot was complete" in gone_on.output
+    assert "left out 1 bad row: see graph.rejects.csv in the run" in gone_on.output
+    assert "2024-01-10  nothing was asked" in gone_on.output
+    result = json.loads(Path("run/result.json").read_text())
+    assert result["source"] == {"rows": 9 * 12 + 2, "late_rows": 1, "bad_rows": 1}
+    assert Path("run/graph.rejects.csv").exists()
+    assert len(open_graph("run/graph")) == 11
+    assert Path("run/online.svg").read_text().startswith("<svg")
+    assert "choose another place" in refused(OptionError, "run/graph", *SMALL, "--out", "run", "--overwrite")
+    assert "nothing at nowhere" in refused(InputError, "nowhere", *SMALL, "--out", "run", "--overwrite")
+    assert len(open_graph("run/graph")) == 11
+
+
+def test_what_is_refused_leaves_nothing(payments: Path) -> None:
+    """It is refused before the first event is waited for."""
+    out = ("--out", "run")
+    assert "'payer'?" in refused(InputError, "payments", *EVENTS[2:], "--src", "payr", *SMALL, *out)
+    for path in payments.iterdir():
+        path.unlink()
+    live = ("payments", *EVENTS, *SMALL, *out)
+    assert "at least 4 snapshots, not 3" in refused(OptionError, *live, "--fit", "3")
+    assert "dcrnn convolves" in refused(OptionError, *live, "--model", "dcrnn")
+    assert "no labels" in refused(StrobeError, *live, "--task", "classification")
+    assert "take batching sampled" in refused(OptionError, *live, "--plan", "relay")
+    assert "which is followed" in refused(OptionError, *live[:-1], "payments/run")
+    assert "--src and --dst" in refused(OptionError, "payments", *EVENTS[2:], *out)
+    assert "how to cut time" in refused(OptionError, "payments", *EVENTS[:6], *out)
+    assert not Path("run").exists()
+    assert not list(payments.iterdir())
+
+
+def test_it_asks_for_what_was_not_said() -> None:
+    assert refused(OptionError).startswith("say what to watch")
+    assert "strobe watch --resume --out RUN" in refused(OptionError, "--resume")
+
+
+def test_stopped_before_it_began_it_does_not_say_how_to_go_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def stopped(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(engine, "watch", stopped)
+    watching = engine.Watching(follow=lambda into: pytest.fail("nothing is followed"))
+    with pytest.raises(RunInterruptedError, match="before anything had begun"):
+        _watched(watching, tmp_path / "run", True, False, False, {})
+
+
+def test_a_line_says_how_a_snapshot_was_predicted(capsys: pytest.CaptureFixture[str]) -> None:
+    from rich.console import Console
+
+    line = {"snapshot": "2024-01-08", "train_s": 1.0, "evaluate_s": 0.5, "loss": 0.25}
+    judged = {"metric": "mse", "higher_is_better": False, "validation": {"mse": 0.5}}
+    answers = {"baselines": {"mean": {"mse": 0.75}, "last value": {"mse": 0.25}}}
+    lines = SnapshotLines(Console(width=200), None)
+    for each in (line | judged | answers, line, line | {"snapshot": "2024-01-08T01:00:00", "loss": None}):
+        lines.epoch(each)
+    assert capsys.readouterr().out.splitlines() == [
+        "2024-01-08  mse 0.5000 (without learning 0.2500, last value), loss 0.2500, 1.5 s",
+        "2024-01-08  not judged, loss 0.2500, 1.5 s",
+        "2024-01-08T01:00:00  nothing was asked, 1.5 s",
+    ]
