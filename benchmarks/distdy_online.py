@@ -27,9 +27,10 @@ from typing import Any
 from benchmarks.kills import GONE_S, PARENT, RANKS, Dropping, epochs_done, ranks_of
 from benchmarks.record import Record, table
 from strobe.engine.checkpoint import LAST
+from strobe.engine.online import GRAPH
 from strobe.engine.record import CONFIG, read_lines
 from strobe.engine.source import fingerprint
-from strobe.engine.watch import GRAPH, Watching, watch
+from strobe.engine.watch import Watching, watch
 from strobe.graph import open_graph
 from strobe.graph.follow import follow
 from strobe.graph.ingest import Calendar

@@ -24,11 +24,12 @@ from strobe.engine.checkpoint import LAST, read
 from strobe.engine.evaluate import evaluate
 from strobe.engine.job import Given, Job
 from strobe.engine.launch import Place
+from strobe.engine.online import GRAPH
 from strobe.engine.progress import Progress
 from strobe.engine.record import read_lines
 from strobe.engine.run import open_run
 from strobe.engine.train import train
-from strobe.engine.watch import GRAPH, Watching, watch, watch_here
+from strobe.engine.watch import Watching, watch, watch_here
 from strobe.engine.watched import Watched
 from strobe.errors import InputError, OptionError
 from strobe.graph import Degrees, DynamicGraph, PerCell, open_graph
