@@ -14,7 +14,7 @@ from strobe.ops.triton.kernels.attention import attend_back_in, attend_back_out,
 from strobe.ops.triton.rows import Rows
 from strobe.ops.triton.spmm import join
 
-ELEMENTS, WARPS, AHEAD = 256, 1, 2
+ELEMENTS, WARPS, AHEAD = 512, 1, 2
 """Of a tile, warps that run it, and entries whose loads are under way together."""
 
 

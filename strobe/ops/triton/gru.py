@@ -30,14 +30,16 @@ MOST_HIDDEN, MOST_INPUTS = 64, 128
 
 @dataclass(frozen=True)
 class Shape:
-    """How a stage is cut: lanes of a tile and warps that run it, on the way there and back; programs a multiprocessor
-    on the way back."""
+    """How a stage is cut: lanes of a tile and warps that run it, on the way there and back; on the way
+    back also programs a multiprocessor, stages of loads, and the most registers a thread has."""
 
     forward_rows: int = 64
     forward_warps: int = 4
     backward_rows: int = 64
     backward_warps: int = 4
     programs: int = 2
+    stages: int = 1
+    registers: int | None = None
 
 
 def fits(inputs: int, hidden: int) -> bool:
@@ -105,7 +107,8 @@ class _Gru(torch.autograd.Function):
         gru_backward[(programs,)](
             x, h, *bound(weights, 3, reset_state), walk.cell, walk.before, walk.ends, out, d_out, d_last, d_x, d_h,
             of_input, of_state, walk.num_lanes, walk.num_steps, tiles,
-            rows=shape.backward_rows, num_warps=shape.backward_warps, xp=xp, **ctx.options,
+            rows=shape.backward_rows, num_warps=shape.backward_warps, num_stages=shape.stages,
+            maxnreg=shape.registers, xp=xp, **ctx.options,
         )  # fmt: skip
         kinds = [weight.dtype for weight in weights]
         found = _unbound(of_input, of_state, x.shape[1], h.shape[1], reset_state)

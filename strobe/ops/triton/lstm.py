@@ -23,7 +23,7 @@ from strobe.ops.triton.walk import Walk
 MOST_HIDDEN, MOST_INPUTS = 32, 64
 """Columns up to which weights and the sums of their gradients stay on chip."""
 
-SHAPE = Shape(64, 4, 128, 8, 1)
+SHAPES = {"tf32": Shape(64, 4, 128, 8, 1), "tf32x3": Shape(64, 4, 64, 4, 1)}
 
 
 def fits(inputs: int, hidden: int) -> bool:
@@ -35,7 +35,7 @@ def lstm(
     x: Tensor, state: tuple[Tensor, Tensor], sequences: Sequences, weights: tuple[Tensor, Tensor, Tensor]
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     """The same as one layer of ``strobe.ops.lstm.lstm_stack``."""
-    out, h, c = _Lstm.apply(sequences, precision(), SHAPE, x, *state, *weights)  # type: ignore[no-untyped-call]
+    out, h, c = _Lstm.apply(sequences, precision(), SHAPES[precision()], x, *state, *weights)  # type: ignore[no-untyped-call]
     return out, (h, c)
 
 
@@ -90,7 +90,7 @@ class _Lstm(torch.autograd.Function):
         lstm_backward[(programs,)](
             x, h, c, *_bound(weights), walk.cell, walk.before, walk.ends, out, states, d_out, *d_lasts, d_x, d_h, d_c,
             of_input, of_state, walk.num_lanes, walk.num_steps, tiles,
-            rows=shape.backward_rows, num_warps=shape.backward_warps, **ctx.options,
+            rows=shape.backward_rows, num_warps=shape.backward_warps, num_stages=shape.stages, **ctx.options,
         )  # fmt: skip
         found = _unbound(of_input, of_state, x.shape[1], h.shape[1])
         kinds = [weight.dtype for weight in weights]

@@ -11,10 +11,13 @@ from torch.autograd.function import once_differentiable
 
 from strobe.ops.triton import precision
 from strobe.ops.triton.kernel import multiprocessors, padded
-from strobe.ops.triton.kernels.readout import readout_backward, readout_forward
+from strobe.ops.triton.kernels.readout import readout_backward, readout_backward_few, readout_forward
 
 MOST_WIDTH, MOST_ANSWERS = 128, 64
 """Columns of rows and of answers that the kernels are made for."""
+
+FEW = 4
+"""Answers up to which the kernels are plain arithmetic."""
 
 ROWS, WARPS, PROGRAMS = 64, 4, 8
 """Rows of a tile, warps that run it, programs a multiprocessor on the way back."""
@@ -41,7 +44,8 @@ class _Readout(torch.autograd.Function):
         ctx.options |= {"rows": ROWS, "num_warps": WARPS, "precision": precision()}
         if count:
             given = _padded(weight, bias, ctx.options["wp"], ctx.options["ap"])
-            readout_forward[(triton.cdiv(count, ROWS),)](z, *given, rows, y, count, **ctx.options)
+            few = len(weight) <= FEW
+            readout_forward[(triton.cdiv(count, ROWS),)](z, *given, rows, y, count, few=few, **ctx.options)
         ctx.save_for_backward(z, weight, bias, rows)
         return y
 
@@ -55,7 +59,8 @@ class _Readout(torch.autograd.Function):
         programs = max(1, min(tiles, PROGRAMS * multiprocessors(z.device)))
         sums = z.new_zeros(programs, wp + 1, ap, dtype=torch.float32)
         given = _padded(weight, bias, wp, ap)[0]
-        readout_backward[(programs,)](z, given, rows, d_y, d_z, sums, len(d_y), tiles, **ctx.options)
+        kernel = readout_backward_few if len(weight) <= FEW else readout_backward
+        kernel[(programs,)](z, given, rows, d_y, d_z, sums, len(d_y), tiles, **ctx.options)
         total = sums.sum(0, dtype=torch.float64)[:, : len(weight)]
         return d_z, total[: z.shape[1]].t().to(weight.dtype), total[wp].to(bias.dtype), None
 

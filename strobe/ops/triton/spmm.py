@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import triton
 from torch import Tensor
 
+from strobe.ops.sparse import Sparse
 from strobe.ops.triton.kernels.rows import join_sums, spmm_rows
 from strobe.ops.triton.rows import Rows
 
@@ -15,9 +16,14 @@ from strobe.ops.triton.rows import Rows
 class Shape:
     """Elements of a tile, warps that run it, and entries whose loads are under way together."""
 
-    elements: int = 512
-    warps: int = 1
-    ahead: int = 4
+    elements: int = 1024
+    warps: int = 4
+    ahead: int = 2
+
+
+def product(matrix: Sparse, x: Tensor) -> Tensor:
+    """matrix @ x."""
+    return multiply(Rows.of(matrix), matrix.col, matrix.weight, x)
 
 
 def multiply(rows: Rows, col: Tensor, weight: Tensor | None, x: Tensor, shape: Shape | None = None) -> Tensor:

@@ -109,8 +109,10 @@ def gru_backward(
             step = num_steps - 1 - back
             row, live, mask = (lane + step * num_lanes).to(tl.int64), there, in_row
             if cell is None:
-                h = tl.load(out + (row - num_lanes)[:, None] * hidden + col[None, :], mask & (step > 0), 0.0).to(tl.float32)
-                h += tl.load(h0 + own, mask & (step == 0), 0.0).to(tl.float32)
+                if step > 0:
+                    h = tl.load(out + (row - num_lanes)[:, None] * hidden + col[None, :], mask, 0.0).to(tl.float32)
+                else:
+                    h = tl.load(h0 + own, mask, 0.0).to(tl.float32)
             else:
                 row = tl.load(cell + row, there, -1).to(tl.int64)
                 live = row >= 0
@@ -133,13 +135,14 @@ def gru_backward(
             p_z = d * (h - c) * z * (1.0 - z)
             p_c = d * (1.0 - z) * (1.0 - c * c)
             beside = beside_state(x, row, live, inputs, hp, narrow)
-            with_h = tl.trans(tl.interleave(h, beside))
             if reset_state:
+                s_c = tl.dot(tl.trans(tl.interleave(r * h, beside)), p_c, s_c, input_precision=precision)
                 d_into = tl.dot(p_c, t_c, input_precision=precision)
                 p_r = d_into * h * r * (1.0 - r)
                 d_new = d * z + d_into * r
-                s_c = tl.dot(tl.trans(tl.interleave(r * h, beside)), p_c, s_c, input_precision=precision)
+                with_h = tl.trans(tl.interleave(h, beside))
             else:
+                with_h = tl.trans(tl.interleave(h, beside))
                 p_r = p_c * into * r * (1.0 - r)
                 p_h = p_c * r
                 d_new = tl.dot(p_h, t_c, d * z, input_precision=precision)
