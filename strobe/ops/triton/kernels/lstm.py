@@ -81,112 +81,118 @@ def _gate(x, w, h, u, bias, precision: tl.constexpr):
 
 @kernel
 def lstm_backward(
-    x, h0, c0, w_ih, w_hh, bias, cell, before, ends, out, states, d_out, d_h_last, d_c_last, d_x, d_h0, d_c0,
-    of_input, of_state, num_lanes, num_steps, num_tiles,
+    x, h0, c0, w_ih, w_hh, bias, cell, before, ends, out, states, d_out, d_h_last, d_c_last, d_h0, d_c0, d_gates,
+    num_lanes, num_steps, first_lane, last_lane,
     rows: tl.constexpr, inputs: tl.constexpr, fp: tl.constexpr, hidden: tl.constexpr, hp: tl.constexpr,
     precision: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of inputs and first states, and each program's sums of weight gradients."""
+    """Gradients of first states and of what gates are functions of: [steps, lanes from first to last, 4H], or [C, 4H]
+    where there are tables."""
     col, side = tl.arange(0, hp), tl.arange(0, fp)
     u_i, u_f, u_g, u_o = _four(w_hh, hp, hp)
     t_i, t_f, t_g, t_o = _four_turned(w_hh, hp, hp)
-    s_i, s_f = tl.zeros([2 * hp, hp], tl.float32), tl.zeros([2 * hp, hp], tl.float32)
-    s_g, s_o = tl.zeros([2 * hp, hp], tl.float32), tl.zeros([2 * hp, hp], tl.float32)
-    e_i, e_f = tl.zeros([fp, hp], tl.float32), tl.zeros([fp, hp], tl.float32)
-    e_g, e_o = tl.zeros([fp, hp], tl.float32), tl.zeros([fp, hp], tl.float32)
-    one = tl.zeros([rows, hp], tl.float32) + (col == 0).to(tl.float32)[None, :]
-    for tile in range(tl.program_id(0), num_tiles, tl.num_programs(0)):
-        lane = tile * rows + tl.arange(0, rows)
-        there = lane < num_lanes
-        in_row = whole(there, hidden, hp)
-        own = lane.to(tl.int64)[:, None] * hidden + col[None, :]
-        d_h, d_c = tl.zeros([rows, hp], tl.float32), tl.zeros([rows, hp], tl.float32)
+    w_i, w_f, w_g, w_o = _four(w_ih, fp, hp)
+    lane = first_lane + tl.program_id(0) * rows + tl.arange(0, rows)
+    there = lane < last_lane
+    in_row = whole(there, hidden, hp)
+    own = lane.to(tl.int64)[:, None] * hidden + col[None, :]
+    d_h, d_c = tl.zeros([rows, hp], tl.float32), tl.zeros([rows, hp], tl.float32)
+    if cell is None:
+        if d_h_last is not None:
+            d_h = tl.load(d_h_last + own, in_row, 0.0).to(tl.float32)
+        if d_c_last is not None:
+            d_c = tl.load(d_c_last + own, in_row, 0.0).to(tl.float32)
+    for back in range(num_steps):
+        step = num_steps - 1 - back
+        row, live, mask = (lane + step * num_lanes).to(tl.int64), there, in_row
         if cell is None:
-            if d_h_last is not None:
-                d_h = tl.load(d_h_last + own, in_row, 0.0).to(tl.float32)
-            if d_c_last is not None:
-                d_c = tl.load(d_c_last + own, in_row, 0.0).to(tl.float32)
-        for back in range(num_steps):
-            step = num_steps - 1 - back
-            row, live, mask = (lane + step * num_lanes).to(tl.int64), there, in_row
-            if cell is None:
+            into = (lane - first_lane + step * (last_lane - first_lane)).to(tl.int64)
+            if step > 0:
                 at = (row - num_lanes)[:, None] * hidden + col[None, :]
-                h = tl.load(out + at, mask & (step > 0), 0.0).to(tl.float32)
-                h += tl.load(h0 + own, mask & (step == 0), 0.0).to(tl.float32)
-                c = tl.load(states + at, mask & (step > 0), 0.0).to(tl.float32)
-                c += tl.load(c0 + own, mask & (step == 0), 0.0).to(tl.float32)
+                h, c = tl.load(out + at, mask, 0.0).to(tl.float32), tl.load(states + at, mask, 0.0).to(tl.float32)
             else:
-                row = tl.load(cell + row, there, -1).to(tl.int64)
-                live = row >= 0
-                mask = whole(live, hidden, hp)
-                known = tl.load(before + row, live, 0).to(tl.int64)
-                begins, goes_on = mask & (known < 0)[:, None], mask & (known >= 0)[:, None]
-                first, at = (-1 - known)[:, None] * hidden + col[None, :], known[:, None] * hidden + col[None, :]
-                h = tl.load(out + at, goes_on, 0.0).to(tl.float32) + tl.load(h0 + first, begins, 0.0).to(tl.float32)
-                c = tl.load(states + at, goes_on, 0.0).to(tl.float32) + tl.load(c0 + first, begins, 0.0).to(tl.float32)
-                slot = tl.load(ends + row, live, -1).to(tl.int64)
-                final = mask & (slot >= 0)[:, None]
-                of_slot = slot[:, None] * hidden + col[None, :]
-                d_h, d_c = tl.where(final, 0.0, d_h), tl.where(final, 0.0, d_c)
-                if d_h_last is not None:
-                    d_h += tl.load(d_h_last + of_slot, final, 0.0).to(tl.float32)
-                if d_c_last is not None:
-                    d_c += tl.load(d_c_last + of_slot, final, 0.0).to(tl.float32)
-            d = d_h if cell is None else tl.where(mask, d_h, 0.0)
-            dc = d_c if cell is None else tl.where(mask, d_c, 0.0)
-            if d_out is not None:
-                d += tl.load(d_out + row[:, None] * hidden + col[None, :], mask, 0.0).to(tl.float32)
-            value = tl.load(x + row[:, None] * inputs + side[None, :], whole(live, inputs, fp), 0.0).to(tl.float32)
-            w_i, w_f, w_g, w_o = _four(w_ih, fp, hp)
-            i = sigmoid(_gate(value, w_i, h, u_i, bias + col, precision))
-            f = sigmoid(_gate(value, w_f, h, u_f, bias + hp + col, precision))
-            g = tanh(_gate(value, w_g, h, u_g, bias + 2 * hp + col, precision))
-            o = sigmoid(_gate(value, w_o, h, u_o, bias + 3 * hp + col, precision))
-            after = tanh(f * c + i * g)
-            p_o = d * after * o * (1.0 - o)
-            dc += d * o * (1.0 - after * after)
-            p_i = dc * g * i * (1.0 - i)
-            p_g = dc * i * (1.0 - g * g)
-            p_f = dc * c * f * (1.0 - f)
-            new_c = dc * f
-            new_h = tl.dot(p_i, t_i, input_precision=precision)
-            new_h = tl.dot(p_f, t_f, new_h, input_precision=precision)
-            new_h = tl.dot(p_g, t_g, new_h, input_precision=precision)
-            new_h = tl.dot(p_o, t_o, new_h, input_precision=precision)
-            if d_x is not None:
-                q_i, q_f, q_g, q_o = _four_turned(w_ih, fp, hp)
-                d_row = tl.dot(p_i, q_i, input_precision=precision)
-                d_row = tl.dot(p_f, q_f, d_row, input_precision=precision)
-                d_row = tl.dot(p_g, q_g, d_row, input_precision=precision)
-                d_row = tl.dot(p_o, q_o, d_row, input_precision=precision)
-                tl.store(d_x + row[:, None] * inputs + side[None, :], d_row, whole(live, inputs, fp))
-            with_h, wide = tl.trans(tl.interleave(h, one)), tl.trans(value)
-            s_i = tl.dot(with_h, p_i, s_i, input_precision=precision)
-            s_f = tl.dot(with_h, p_f, s_f, input_precision=precision)
-            s_g = tl.dot(with_h, p_g, s_g, input_precision=precision)
-            s_o = tl.dot(with_h, p_o, s_o, input_precision=precision)
-            e_i = tl.dot(wide, p_i, e_i, input_precision=precision)
-            e_f = tl.dot(wide, p_f, e_f, input_precision=precision)
-            e_g = tl.dot(wide, p_g, e_g, input_precision=precision)
-            e_o = tl.dot(wide, p_o, e_o, input_precision=precision)
-            if cell is None:
-                d_h, d_c = new_h, new_c
-            else:
-                d_h, d_c = tl.where(mask, new_h, d_h), tl.where(mask, new_c, d_c)
-                tl.store(d_h0 + first, d_h, begins)
-                tl.store(d_c0 + first, d_c, begins)
+                h, c = tl.load(h0 + own, mask, 0.0).to(tl.float32), tl.load(c0 + own, mask, 0.0).to(tl.float32)
+        else:
+            row = tl.load(cell + row, there, -1).to(tl.int64)
+            live, into = row >= 0, row
+            mask = whole(live, hidden, hp)
+            known = tl.load(before + row, live, 0).to(tl.int64)
+            begins, goes_on = mask & (known < 0)[:, None], mask & (known >= 0)[:, None]
+            first, at = (-1 - known)[:, None] * hidden + col[None, :], known[:, None] * hidden + col[None, :]
+            h = tl.load(out + at, goes_on, 0.0).to(tl.float32) + tl.load(h0 + first, begins, 0.0).to(tl.float32)
+            c = tl.load(states + at, goes_on, 0.0).to(tl.float32) + tl.load(c0 + first, begins, 0.0).to(tl.float32)
+            slot = tl.load(ends + row, live, -1).to(tl.int64)
+            final = mask & (slot >= 0)[:, None]
+            of_slot = slot[:, None] * hidden + col[None, :]
+            d_h, d_c = tl.where(final, 0.0, d_h), tl.where(final, 0.0, d_c)
+            if d_h_last is not None:
+                d_h += tl.load(d_h_last + of_slot, final, 0.0).to(tl.float32)
+            if d_c_last is not None:
+                d_c += tl.load(d_c_last + of_slot, final, 0.0).to(tl.float32)
+        d, d_new = d_h, d_c
+        if d_out is not None:
+            d += tl.load(d_out + row[:, None] * hidden + col[None, :], mask, 0.0).to(tl.float32)
+        value = tl.load(x + row[:, None] * inputs + side[None, :], whole(live, inputs, fp), 0.0).to(tl.float32)
+        put = d_gates + into[:, None] * (4 * hidden) + col[None, :]
+        i = sigmoid(_gate(value, w_i, h, u_i, bias + col, precision))
+        g = tanh(_gate(value, w_g, h, u_g, bias + 2 * hp + col, precision))
+        f = sigmoid(_gate(value, w_f, h, u_f, bias + hp + col, precision))
+        o = sigmoid(_gate(value, w_o, h, u_o, bias + 3 * hp + col, precision))
+        after = tanh(f * c + i * g)
+        p = d * after * o * (1.0 - o)
+        tl.store(put + 3 * hidden, p, mask)
+        new_h = tl.dot(p, t_o, input_precision=precision)
+        d_new += d * o * (1.0 - after * after)
+        p = d_new * g * i * (1.0 - i)
+        tl.store(put, p, mask)
+        new_h = tl.dot(p, t_i, new_h, input_precision=precision)
+        p = d_new * i * (1.0 - g * g)
+        tl.store(put + 2 * hidden, p, mask)
+        new_h = tl.dot(p, t_g, new_h, input_precision=precision)
+        p = d_new * c * f * (1.0 - f)
+        tl.store(put + hidden, p, mask)
+        new_h = tl.dot(p, t_f, new_h, input_precision=precision)
         if cell is None:
-            tl.store(d_h0 + own, d_h, in_row)
-            tl.store(d_c0 + own, d_c, in_row)
-    program, tall = tl.program_id(0), 2 * hp * hp
-    into = of_state + program * 4 * tall + tl.arange(0, 2 * hp)[:, None] * hp + col[None, :]
-    tl.store(into, s_i)
-    tl.store(into + tall, s_f)
-    tl.store(into + 2 * tall, s_g)
-    tl.store(into + 3 * tall, s_o)
-    tall = fp * hp
-    into = of_input + program * 4 * tall + side[:, None] * hp + col[None, :]
-    tl.store(into, e_i)
-    tl.store(into + tall, e_f)
-    tl.store(into + 2 * tall, e_g)
-    tl.store(into + 3 * tall, e_o)
+            d_h, d_c = new_h, d_new * f
+        else:
+            d_h, d_c = tl.where(mask, new_h, d_h), tl.where(mask, d_new * f, d_c)
+            tl.store(d_h0 + first, d_h, begins)
+            tl.store(d_c0 + first, d_c, begins)
+    if cell is None:
+        tl.store(d_h0 + own, d_h, in_row)
+        tl.store(d_c0 + own, d_c, in_row)
+
+
+@kernel
+def lstm_weights(
+    x, h0, before, out, d_gates, of_input, of_state, num_lanes, first_lane, last_lane, count, num_tiles,
+    rows: tl.constexpr, inputs: tl.constexpr, fp: tl.constexpr, hidden: tl.constexpr, hp: tl.constexpr,
+    precision: tl.constexpr,
+):  # fmt: skip
+    """Adds each program's share of one gate's weight gradients, of the state with the bias in odd rows, to its sums."""
+    col, side, tall = tl.arange(0, hp), tl.arange(0, fp), tl.arange(0, 2 * hp)
+    gate, program = tl.program_id(0), tl.program_id(1)
+    into_state = of_state + (program * 4 + gate) * 2 * hp * hp + tall[:, None] * hp + col[None, :]
+    into_input = of_input + (program * 4 + gate) * fp * hp + side[:, None] * hp + col[None, :]
+    with_h, with_x = tl.load(into_state), tl.load(into_input)
+    one = tl.zeros([rows, hp], tl.float32) + (col == 0).to(tl.float32)[None, :]
+    for tile in range(program, num_tiles, tl.num_programs(1)):
+        at = tile * rows + tl.arange(0, rows)
+        live = at < count
+        mask = whole(live, hidden, hp)
+        if before is None:
+            lanes = last_lane - first_lane
+            step, lane = at // lanes, first_lane + at % lanes
+            row = step.to(tl.int64) * num_lanes + lane
+            known = tl.where(step > 0, row - num_lanes, -1 - lane.to(tl.int64))
+        else:
+            row = at.to(tl.int64)
+            known = tl.load(before + row, live, 0).to(tl.int64)
+        h = tl.load(out + known[:, None] * hidden + col[None, :], mask & (known >= 0)[:, None], 0.0).to(tl.float32)
+        h += tl.load(h0 + (-1 - known)[:, None] * hidden + col[None, :], mask & (known < 0)[:, None], 0.0).to(tl.float32)
+        p = tl.load(d_gates + (at.to(tl.int64) * 4 + gate)[:, None] * hidden + col[None, :], mask, 0.0).to(tl.float32)
+        value = tl.load(x + row[:, None] * inputs + side[None, :], whole(live, inputs, fp), 0.0).to(tl.float32)
+        with_h = tl.dot(tl.trans(tl.interleave(h, one)), p, with_h, input_precision=precision)
+        with_x = tl.dot(tl.trans(value), p, with_x, input_precision=precision)
+    tl.store(into_state, with_h)
+    tl.store(into_input, with_x)
