@@ -146,9 +146,9 @@ class Sparse:
 
     def times(self, x: Tensor) -> Tensor:
         if triton.usable(x, *([] if self.weight is None else [self.weight])):
-            from strobe.ops.triton.spmm import product
+            from strobe.ops.triton import spmm as kernels
 
-            return product(self, x)
+            return kernels.product(self, x)
         if not native.usable(x, *([] if self.weight is None else [self.weight])):
             product: Tensor = torch.sparse.mm(self.torch_csr(x.dtype), x)
             return product

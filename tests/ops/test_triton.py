@@ -232,5 +232,7 @@ def test_attention_equals_gathering_scores_and_values(heads: int, depth: int) ->
 def test_the_readout_equals_plain_torch(count: int, width: int, answers: int, some: bool) -> None:
     rows = torch.arange(0, count, 2, device=DEVICE) if some else None
     given = [_random(count, width), _random(answers, width), _random(answers)]
-    error = _error(lambda *x: (readout(*x, rows),), lambda *x: (readout_reference(*x, rows),), given)
+    error = _error(
+        lambda z, *w: (readout(z, w[0], w[1], rows),), lambda z, *w: (readout_reference(z, w[0], w[1], rows),), given
+    )
     assert error < ERRORS["highest"]

@@ -39,7 +39,9 @@ def attend_rows(
             source = tl.load(col + begin + first + step, has, 0).to(tl.int64)
             said = tl.load(a_out + source[:, None] * heads + head[None, :], has[:, None] & in_heads, 0.0)
             value = tl.load(
-                v + source[:, None, None] * (heads * depth) + at[None, :, :], has[:, None, None] & inside[None, :, :], 0.0
+                v + source[:, None, None] * (heads * depth) + at[None, :, :],
+                has[:, None, None] & inside[None, :, :],
+                0.0,
             ).to(tl.float32)
             score = tl.where(has[:, None], _leaky(reads + said.to(tl.float32), slope), LOWEST)
             higher = tl.maximum(top, score)
@@ -71,7 +73,9 @@ def join_means(
     top = tl.full([pieces, hp], LOWEST, tl.float32)
     for first in range(begin, end, pieces):
         mask = (first + each < end)[:, None] & in_heads
-        top = tl.maximum(top, tl.load(norm + (num_rows + first + each).to(tl.int64)[:, None] * heads + head, mask, LOWEST))
+        top = tl.maximum(
+            top, tl.load(norm + (num_rows + first + each).to(tl.int64)[:, None] * heads + head, mask, LOWEST)
+        )
     highest = tl.max(top, 0)
     sums, total = tl.zeros([pieces, hp], tl.float32), tl.zeros([pieces, hp, dp], tl.float32)
     for first in range(begin, end, pieces):
@@ -81,7 +85,9 @@ def join_means(
         said = tl.load(norm + from_row[:, None] * heads + head[None, :], mask, LOWEST)
         weight = tl.where(mask, tl.exp(said - highest[None, :]), 0.0)
         value = tl.load(
-            out + from_row[:, None, None] * (heads * depth) + at[None, :, :], here[:, None, None] & inside[None, :, :], 0.0
+            out + from_row[:, None, None] * (heads * depth) + at[None, :, :],
+            here[:, None, None] & inside[None, :, :],
+            0.0,
         )
         sums += weight
         total += weight[:, :, None] * value.to(tl.float32)
@@ -120,7 +126,9 @@ def attend_back_in(
             mask = has[:, None] & (head < heads)[None, :]
             raw = reads + tl.load(a_out + source[:, None] * heads + head[None, :], mask, 0.0).to(tl.float32)
             value = tl.load(
-                v + source[:, None, None] * (heads * depth) + at[None, :, :], has[:, None, None] & inside[None, :, :], 0.0
+                v + source[:, None, None] * (heads * depth) + at[None, :, :],
+                has[:, None, None] & inside[None, :, :],
+                0.0,
             ).to(tl.float32)
             weight = tl.where(mask, tl.exp(_leaky(raw, slope) - told), 0.0)
             found += weight * (tl.sum(grad * value, 2) - less) * tl.where(raw > 0, 1.0, slope)
@@ -162,4 +170,6 @@ def attend_back_out(
             found += weight * (tl.sum(grad * value, 2) - less) * tl.where(raw > 0, 1.0, slope)
             total += weight[:, :, None] * grad
     tl.store(d_a_out + target[:, None] * heads + head[None, :], found, in_heads)
-    tl.store(d_v + target[:, None, None] * (heads * depth) + at[None, :, :], total, there[:, None, None] & inside[None, :, :])
+    tl.store(
+        d_v + target[:, None, None] * (heads * depth) + at[None, :, :], total, there[:, None, None] & inside[None, :, :]
+    )

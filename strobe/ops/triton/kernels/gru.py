@@ -17,6 +17,7 @@ def gru_forward(
     rows: tl.constexpr, inputs: tl.constexpr, fp: tl.constexpr, hidden: tl.constexpr, hp: tl.constexpr,
     reset_state: tl.constexpr, narrow: tl.constexpr, precision: tl.constexpr,
 ):  # fmt: skip
+    """The state after every cell."""
     lane = tl.program_id(0) * rows + tl.arange(0, rows)
     col, gate = tl.arange(0, hp), hp * hp
     there = lane < num_lanes
@@ -34,7 +35,9 @@ def gru_forward(
             mask = whole(live, hidden, hp)
             known = tl.load(before + row, live, 0)
             begins = mask & (known < 0)[:, None]
-            h = tl.where(begins, tl.load(h0 + (-1 - known.to(tl.int64))[:, None] * hidden + col[None, :], begins, 0.0), h)
+            h = tl.where(
+                begins, tl.load(h0 + (-1 - known.to(tl.int64))[:, None] * hidden + col[None, :], begins, 0.0), h
+            )
         x_r, x_z, x_c = projected3(x, row, live, w_ih, b_ih, inputs, fp, hp, narrow, precision)
         r, z, c, _ = _gates(h, x_r, x_z, x_c, u_r, u_z, u_c, b_hh, hp, reset_state, precision)
         h = c + z * (h - c) if cell is None else tl.where(mask, c + z * (h - c), h)
@@ -44,12 +47,27 @@ def gru_forward(
 
 
 @kernel
-def projected3(x, row, live, w_ih, b_ih, inputs: tl.constexpr, fp: tl.constexpr, hp: tl.constexpr, narrow: tl.constexpr, precision: tl.constexpr):
+def projected3(
+    x,
+    row,
+    live,
+    w_ih,
+    b_ih,
+    inputs: tl.constexpr,
+    fp: tl.constexpr,
+    hp: tl.constexpr,
+    narrow: tl.constexpr,
+    precision: tl.constexpr,
+):
     """Inputs times the weights of three gates, plus their biases."""
     col, gate = tl.arange(0, hp), fp * hp
     if narrow:
         zeros = tl.zeros([row.shape[0], hp], tl.float32)
-        a, b, c = zeros + tl.load(b_ih + col)[None, :], zeros + tl.load(b_ih + hp + col)[None, :], zeros + tl.load(b_ih + 2 * hp + col)[None, :]
+        a, b, c = (
+            zeros + tl.load(b_ih + col)[None, :],
+            zeros + tl.load(b_ih + hp + col)[None, :],
+            zeros + tl.load(b_ih + 2 * hp + col)[None, :],
+        )
         for f in tl.static_range(inputs):
             value = tl.load(x + row * inputs + f, live, 0.0).to(tl.float32)[:, None]
             a += value * tl.load(w_ih + f * hp + col)[None, :]
@@ -57,11 +75,16 @@ def projected3(x, row, live, w_ih, b_ih, inputs: tl.constexpr, fp: tl.constexpr,
             c += value * tl.load(w_ih + 2 * gate + f * hp + col)[None, :]
     else:
         side = tl.arange(0, fp)
-        value = tl.load(x + row[:, None] * inputs + side[None, :], live[:, None] & (side < inputs)[None, :], 0.0).to(tl.float32)
+        value = tl.load(x + row[:, None] * inputs + side[None, :], live[:, None] & (side < inputs)[None, :], 0.0).to(
+            tl.float32
+        )
         at = side[:, None] * hp + col[None, :]
         a = tl.dot(value, tl.load(w_ih + at), input_precision=precision) + tl.load(b_ih + col)[None, :]
         b = tl.dot(value, tl.load(w_ih + gate + at), input_precision=precision) + tl.load(b_ih + hp + col)[None, :]
-        c = tl.dot(value, tl.load(w_ih + 2 * gate + at), input_precision=precision) + tl.load(b_ih + 2 * hp + col)[None, :]
+        c = (
+            tl.dot(value, tl.load(w_ih + 2 * gate + at), input_precision=precision)
+            + tl.load(b_ih + 2 * hp + col)[None, :]
+        )
     return a, b, c
 
 
@@ -89,6 +112,7 @@ def gru_backward(
     rows: tl.constexpr, inputs: tl.constexpr, fp: tl.constexpr, hidden: tl.constexpr, hp: tl.constexpr,
     xp: tl.constexpr, reset_state: tl.constexpr, narrow: tl.constexpr, precision: tl.constexpr,
 ):  # fmt: skip
+    """Gradients of inputs and first states, and each program's sums of weight gradients."""
     col, gate, side = tl.arange(0, hp), hp * hp, tl.arange(0, xp)
     square = col[:, None] * hp + col[None, :]
     turned = col[None, :] * hp + col[:, None]
@@ -120,7 +144,9 @@ def gru_backward(
                 known = tl.load(before + row, live, 0).to(tl.int64)
                 begins = mask & (known < 0)[:, None]
                 first = (-1 - known)[:, None] * hidden + col[None, :]
-                h = tl.load(out + known[:, None] * hidden + col[None, :], mask & (known >= 0)[:, None], 0.0).to(tl.float32)
+                h = tl.load(out + known[:, None] * hidden + col[None, :], mask & (known >= 0)[:, None], 0.0).to(
+                    tl.float32
+                )
                 h += tl.load(h0 + first, begins, 0.0).to(tl.float32)
                 slot = tl.load(ends + row, live, -1).to(tl.int64)
                 final = mask & (slot >= 0)[:, None]

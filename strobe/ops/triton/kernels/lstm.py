@@ -62,14 +62,16 @@ def lstm_forward(
 def _four(weights, height: tl.constexpr, width: tl.constexpr):
     """The matrices of the four gates."""
     at, gate = tl.arange(0, height)[:, None] * width + tl.arange(0, width)[None, :], height * width
-    return tl.load(weights + at), tl.load(weights + gate + at), tl.load(weights + 2 * gate + at), tl.load(weights + 3 * gate + at)  # fmt: skip
+    first, second = tl.load(weights + at), tl.load(weights + gate + at)
+    return first, second, tl.load(weights + 2 * gate + at), tl.load(weights + 3 * gate + at)
 
 
 @kernel
 def _four_turned(weights, height: tl.constexpr, width: tl.constexpr):
     """The same matrices, transposed."""
     at, gate = tl.arange(0, height)[None, :] * width + tl.arange(0, width)[:, None], height * width
-    return tl.load(weights + at), tl.load(weights + gate + at), tl.load(weights + 2 * gate + at), tl.load(weights + 3 * gate + at)  # fmt: skip
+    first, second = tl.load(weights + at), tl.load(weights + gate + at)
+    return first, second, tl.load(weights + 2 * gate + at), tl.load(weights + 3 * gate + at)
 
 
 @kernel
@@ -189,7 +191,9 @@ def lstm_weights(
             row = at.to(tl.int64)
             known = tl.load(before + row, live, 0).to(tl.int64)
         h = tl.load(out + known[:, None] * hidden + col[None, :], mask & (known >= 0)[:, None], 0.0).to(tl.float32)
-        h += tl.load(h0 + (-1 - known)[:, None] * hidden + col[None, :], mask & (known < 0)[:, None], 0.0).to(tl.float32)
+        h += tl.load(h0 + (-1 - known)[:, None] * hidden + col[None, :], mask & (known < 0)[:, None], 0.0).to(
+            tl.float32
+        )
         p = tl.load(d_gates + (at.to(tl.int64) * 4 + gate)[:, None] * hidden + col[None, :], mask, 0.0).to(tl.float32)
         value = tl.load(x + row[:, None] * inputs + side[None, :], whole(live, inputs, fp), 0.0).to(tl.float32)
         with_h = tl.dot(tl.trans(tl.interleave(h, one)), p, with_h, input_precision=precision)

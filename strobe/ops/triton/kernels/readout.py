@@ -70,7 +70,8 @@ def readout_backward_few(
     w_2, w_3 = tl.load(weight + col * ap + 2), tl.load(weight + col * ap + 3)
     s_0, s_1 = tl.zeros([rows, wp], tl.float32), tl.zeros([rows, wp], tl.float32)
     s_2, s_3 = tl.zeros([rows, wp], tl.float32), tl.zeros([rows, wp], tl.float32)
-    b_0, b_1, b_2, b_3 = tl.zeros([rows], tl.float32), tl.zeros([rows], tl.float32), tl.zeros([rows], tl.float32), tl.zeros([rows], tl.float32)  # fmt: skip
+    b_0, b_1 = tl.zeros([rows], tl.float32), tl.zeros([rows], tl.float32)
+    b_2, b_3 = tl.zeros([rows], tl.float32), tl.zeros([rows], tl.float32)
     for tile in range(tl.program_id(0), num_tiles, tl.num_programs(0)):
         at = tile * rows + tl.arange(0, rows)
         live = at < count
