@@ -31,15 +31,13 @@ MOST_HIDDEN, MOST_INPUTS = 64, 128
 @dataclass(frozen=True)
 class Shape:
     """How a stage is cut: lanes of a tile and warps that run it, on the way there and back; on the way
-    back also programs a multiprocessor, stages of loads, and the most registers a thread has."""
+    back also programs a multiprocessor."""
 
     forward_rows: int = 64
     forward_warps: int = 4
     backward_rows: int = 64
     backward_warps: int = 4
     programs: int = 2
-    stages: int = 1
-    registers: int | None = None
 
 
 def fits(inputs: int, hidden: int) -> bool:
@@ -97,7 +95,9 @@ class _Gru(torch.autograd.Function):
         d_out = None if grads[0] is None else grads[0].contiguous()
         d_last = None if grads[1] is None or ctx.leaves else grads[1].contiguous()
         d_x = torch.empty_like(x) if ctx.needs_input_grad[4] else None
-        d_h = torch.zeros_like(h) if d_last is None else d_last.clone()  # who has no cell hands it on as it is
+        d_h = None
+        if ctx.needs_input_grad[5]:
+            d_h = torch.zeros_like(h) if d_last is None else d_last.clone()  # who has no cell hands it on as it is
         tiles = triton.cdiv(walk.num_lanes, shape.backward_rows)
         programs = max(1, min(tiles, shape.programs * multiprocessors(x.device)))
         hp, xp = padded(h.shape[1]), padded(x.shape[1])
@@ -107,8 +107,8 @@ class _Gru(torch.autograd.Function):
         gru_backward[(programs,)](
             x, h, *bound(weights, 3, reset_state), walk.cell, walk.before, walk.ends, out, d_out, d_last, d_x, d_h,
             of_input, of_state, walk.num_lanes, walk.num_steps, tiles,
-            rows=shape.backward_rows, num_warps=shape.backward_warps, num_stages=shape.stages,
-            maxnreg=shape.registers, xp=xp, **ctx.options,
+            rows=shape.backward_rows, num_warps=shape.backward_warps, num_stages=1, xp=xp,
+            **ctx.options,
         )  # fmt: skip
         kinds = [weight.dtype for weight in weights]
         found = _unbound(of_input, of_state, x.shape[1], h.shape[1], reset_state)

@@ -29,7 +29,7 @@ ROWS, WARPS = 64, 4
 """Lanes of a tile, warps that run it."""
 
 PROGRAMS = 2
-"""A multiprocessor, for each gate, that sum weight gradients."""
+"""A multiprocessor that sum weight gradients."""
 
 CHUNK_BYTES = 1 << 30
 """About as much is written down for the gates at a time."""
@@ -89,7 +89,9 @@ class _Lstm(torch.autograd.Function):
         walk, options = ctx.walk, ctx.options
         d_out = None if grads[0] is None else grads[0].contiguous()
         d_lasts = [None if grad is None or ctx.leaves else grad.contiguous() for grad in grads[1:]]
-        d_h, d_c = (torch.zeros_like(h) if grad is None else grad.clone() for grad in d_lasts)
+        d_h = d_c = None
+        if any(ctx.needs_input_grad[3:5]):
+            d_h, d_c = (torch.zeros_like(h) if grad is None else grad.clone() for grad in d_lasts)
         d_x = torch.empty_like(x) if ctx.needs_input_grad[2] else None
         hp, programs = options["hp"], PROGRAMS * multiprocessors(x.device)
         of_input = x.new_zeros(programs, 4, options["fp"], hp, dtype=torch.float32)
@@ -102,7 +104,7 @@ class _Lstm(torch.autograd.Function):
                 x, h, c, *given, *tables, out, states, d_out, *d_lasts, d_h, d_c, d_gates,
                 walk.num_lanes, walk.num_steps, first, last, **options,
             )  # fmt: skip
-            lstm_weights[(4, programs)](
+            lstm_weights[(programs,)](
                 x, h, walk.before, out, d_gates, of_input, of_state, walk.num_lanes, first, last, count,
                 triton.cdiv(count, ROWS), **options,
             )  # fmt: skip

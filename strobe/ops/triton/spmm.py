@@ -14,11 +14,12 @@ from strobe.ops.triton.rows import Rows
 
 @dataclass(frozen=True)
 class Shape:
-    """Elements of a tile, warps that run it, and entries whose loads are under way together."""
+    """Elements of a tile, warps that run it, entries whose loads are under way together, and the most rows of a tile."""
 
     elements: int = 1024
     warps: int = 4
     ahead: int = 2
+    most_rows: int = 128
 
 
 def product(matrix: Sparse, x: Tensor) -> Tensor:
@@ -32,7 +33,7 @@ def multiply(rows: Rows, col: Tensor, weight: Tensor | None, x: Tensor, shape: S
     shape = Shape() if shape is None else shape
     out = rows.result(x, width)
     wp = int(triton.next_power_of_2(max(width, 1)))
-    tile = max(1, min(shape.elements // wp, 128))
+    tile = max(1, min(shape.elements // wp, shape.most_rows))
     if rows.num_pieces and width:
         spmm_rows[(triton.cdiv(rows.num_pieces, tile),)](
             rows.start, rows.length, rows.row, col, weight, x, out, rows.num_pieces, rows.num_cut, rows.num_rows,

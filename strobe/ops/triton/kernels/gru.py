@@ -195,8 +195,9 @@ def gru_backward(
                 d_h = d_new
             else:
                 d_h = tl.where(mask, d_new, d_h)
-                tl.store(d_h0 + first, d_h, begins)
-        if cell is None:
+                if d_h0 is not None:
+                    tl.store(d_h0 + first, d_h, begins)
+        if cell is None and d_h0 is not None:
             tl.store(d_h0 + own, d_h, in_row)
     program = tl.program_id(0)
     tall, put = 2 * gate, tl.arange(0, 2 * hp)[:, None] * hp + col[None, :]

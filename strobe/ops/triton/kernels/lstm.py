@@ -158,9 +158,10 @@ def lstm_backward(
             d_h, d_c = new_h, d_new * f
         else:
             d_h, d_c = tl.where(mask, new_h, d_h), tl.where(mask, d_new * f, d_c)
-            tl.store(d_h0 + first, d_h, begins)
-            tl.store(d_c0 + first, d_c, begins)
-    if cell is None:
+            if d_h0 is not None:
+                tl.store(d_h0 + first, d_h, begins)
+                tl.store(d_c0 + first, d_c, begins)
+    if cell is None and d_h0 is not None:
         tl.store(d_h0 + own, d_h, in_row)
         tl.store(d_c0 + own, d_c, in_row)
 
@@ -171,14 +172,15 @@ def lstm_weights(
     rows: tl.constexpr, inputs: tl.constexpr, fp: tl.constexpr, hidden: tl.constexpr, hp: tl.constexpr,
     precision: tl.constexpr,
 ):  # fmt: skip
-    """Adds each program's share of one gate's weight gradients, of the state with the bias in odd rows, to its sums."""
+    """Adds each program's share of weight gradients to its sums; those of the bias stand in odd rows of the state's."""
     col, side, tall = tl.arange(0, hp), tl.arange(0, fp), tl.arange(0, 2 * hp)
-    gate, program = tl.program_id(0), tl.program_id(1)
-    into_state = of_state + (program * 4 + gate) * 2 * hp * hp + tall[:, None] * hp + col[None, :]
-    into_input = of_input + (program * 4 + gate) * fp * hp + side[:, None] * hp + col[None, :]
-    with_h, with_x = tl.load(into_state), tl.load(into_input)
+    program, high, wide = tl.program_id(0), 2 * hp * hp, fp * hp
+    into_h = of_state + program * 4 * high + tall[:, None] * hp + col[None, :]
+    into_x = of_input + program * 4 * wide + side[:, None] * hp + col[None, :]
+    h_i, h_f, h_g, h_o = tl.load(into_h), tl.load(into_h + high), tl.load(into_h + 2 * high), tl.load(into_h + 3 * high)
+    x_i, x_f, x_g, x_o = tl.load(into_x), tl.load(into_x + wide), tl.load(into_x + 2 * wide), tl.load(into_x + 3 * wide)
     one = tl.zeros([rows, hp], tl.float32) + (col == 0).to(tl.float32)[None, :]
-    for tile in range(program, num_tiles, tl.num_programs(1)):
+    for tile in range(program, num_tiles, tl.num_programs(0)):
         at = tile * rows + tl.arange(0, rows)
         live = at < count
         mask = whole(live, hidden, hp)
@@ -190,13 +192,27 @@ def lstm_weights(
         else:
             row = at.to(tl.int64)
             known = tl.load(before + row, live, 0).to(tl.int64)
-        h = tl.load(out + known[:, None] * hidden + col[None, :], mask & (known >= 0)[:, None], 0.0).to(tl.float32)
-        h += tl.load(h0 + (-1 - known)[:, None] * hidden + col[None, :], mask & (known < 0)[:, None], 0.0).to(
-            tl.float32
-        )
-        p = tl.load(d_gates + (at.to(tl.int64) * 4 + gate)[:, None] * hidden + col[None, :], mask, 0.0).to(tl.float32)
+        goes_on, begins = mask & (known >= 0)[:, None], mask & (known < 0)[:, None]
+        p = d_gates + at.to(tl.int64)[:, None] * (4 * hidden) + col[None, :]
+        p_i, p_f = tl.load(p, mask, 0.0).to(tl.float32), tl.load(p + hidden, mask, 0.0).to(tl.float32)
+        p_g, p_o = tl.load(p + 2 * hidden, mask, 0.0).to(tl.float32), tl.load(p + 3 * hidden, mask, 0.0).to(tl.float32)
+        h = tl.load(out + known[:, None] * hidden + col[None, :], goes_on, 0.0).to(tl.float32)
+        h += tl.load(h0 + (-1 - known)[:, None] * hidden + col[None, :], begins, 0.0).to(tl.float32)
         value = tl.load(x + row[:, None] * inputs + side[None, :], whole(live, inputs, fp), 0.0).to(tl.float32)
-        with_h = tl.dot(tl.trans(tl.interleave(h, one)), p, with_h, input_precision=precision)
-        with_x = tl.dot(tl.trans(value), p, with_x, input_precision=precision)
-    tl.store(into_state, with_h)
-    tl.store(into_input, with_x)
+        with_h, with_x = tl.trans(tl.interleave(h, one)), tl.trans(value)
+        h_i = tl.dot(with_h, p_i, h_i, input_precision=precision)
+        x_i = tl.dot(with_x, p_i, x_i, input_precision=precision)
+        h_f = tl.dot(with_h, p_f, h_f, input_precision=precision)
+        x_f = tl.dot(with_x, p_f, x_f, input_precision=precision)
+        h_g = tl.dot(with_h, p_g, h_g, input_precision=precision)
+        x_g = tl.dot(with_x, p_g, x_g, input_precision=precision)
+        h_o = tl.dot(with_h, p_o, h_o, input_precision=precision)
+        x_o = tl.dot(with_x, p_o, x_o, input_precision=precision)
+    tl.store(into_h, h_i)
+    tl.store(into_h + high, h_f)
+    tl.store(into_h + 2 * high, h_g)
+    tl.store(into_h + 3 * high, h_o)
+    tl.store(into_x, x_i)
+    tl.store(into_x + wide, x_f)
+    tl.store(into_x + 2 * wide, x_g)
+    tl.store(into_x + 3 * wide, x_o)
