@@ -233,24 +233,31 @@ def tgcn(bench: Bench, record: Record, copy_gb_s: float) -> None:
 
 
 def others(bench: Bench, record: Record) -> None:
-    """The other models, both sides with TF32 and without."""
-    for name in ("mpnn-lstm", "gat-lstm", "evolvegcn-o"):
-        figure, found = name.replace("-", ""), {}
-        for mode, exact in (("tf32", "high"), ("float32", "highest")):
-            for side, made in (("ours", bench.ours), ("rival", bench.theirs)):
+    """The other models, ours first, with TF32 and without."""
+    names = ("mpnn-lstm", "gat-lstm", "evolvegcn-o")
+    record.samples |= {name: {} for name in names}
+    for side, made in (("ours", bench.ours), ("rival", bench.theirs)):
+        for name in names:
+            for mode, exact in (("tf32", "high"), ("float32", "highest")):
                 try:
                     with precision(exact):
                         both, loss = made(name)
-                        found[f"{side} {mode}"] = step(both, loss, often=3)
+                        record.samples[name][f"{side} {mode}"] = step(both, loss, often=3)
                 except RuntimeError as error:  # out of memory, or more rows than cuDNN takes
-                    record.missing[f"{figure} {side} {mode}"] = str(error).splitlines()[0][:200]
-                torch.cuda.empty_cache()
-        record.samples[name] = found
-        for mode, figure_end in (("tf32", ""), ("float32", "_exact")):
-            if f"ours {mode}" in found and f"rival {mode}" in found:
-                ours, rival = found[f"ours {mode}"], found[f"rival {mode}"]
-                record.figures[f"{figure}_speedup{figure_end}"] = rival["ms"] / ours["ms"]
-                record.figures[f"{figure}_memory_ratio{figure_end}"] = ours["gib"] / rival["gib"]
+                    record.missing[f"{name} {side} {mode}"] = str(error).splitlines()[0][:200]
+                print(name, side, mode, record.samples[name].get(f"{side} {mode}"), flush=True)
+    for name in names:
+        _compare(name, record)
+
+
+def _compare(name: str, record: Record) -> None:
+    """Ratios of a model's two sides."""
+    figure, found = name.replace("-", ""), record.samples[name]
+    for mode, end in (("tf32", ""), ("float32", "_exact")):
+        if f"ours {mode}" in found and f"rival {mode}" in found:
+            ours, rival = found[f"ours {mode}"], found[f"rival {mode}"]
+            record.figures[f"{figure}_speedup{end}"] = rival["ms"] / ours["ms"]
+            record.figures[f"{figure}_memory_ratio{end}"] = ours["gib"] / rival["gib"]
 
 
 def main() -> None:
@@ -269,6 +276,7 @@ def main() -> None:
     record.figures["spmm_vs_cusparse_worst"] = max(row["ratio"] for row in rows)
     bench = Bench.make(nodes, arcs)
     tgcn(bench, record, record.samples["ceilings"]["copy_gb_s"])
+    print(record.figures, flush=True)
     others(bench, record)
     record.missing["peak_prediction_error"] = "the engine does not predict the peak on a GPU yet"
     _show(record)

@@ -55,8 +55,8 @@ class MPNNLSTM(nn.Module):
                 here = norm(torch.relu(convolution(here, arcs)))
                 parts.append(here)
             rows.append(torch.cat(parts, 1))
-        first, _ = self.recurrent[0](torch.stack(rows))
-        second, _ = self.recurrent[1](first)
+        first = _in_shares(self.recurrent[0], torch.stack(rows))
+        second = _in_shares(self.recurrent[1], first)
         return torch.cat([first, second, x], 2)
 
 
@@ -71,8 +71,12 @@ class GATLSTM(nn.Module):
 
     def forward(self, x: Tensor, edges: Edges) -> Tensor:
         rows = [nn.functional.elu(self.attention(here, arcs)) for here, arcs in zip(x, edges, strict=True)]
-        out: Tensor = self.recurrent(torch.stack(rows))[0]
-        return out
+        return _in_shares(self.recurrent, torch.stack(rows))
+
+
+def _in_shares(recurrent: nn.Module, x: Tensor) -> Tensor:
+    """A torch LSTM on some nodes at a time: cuDNN reads beyond its arrays where the gates have more than 2^31 numbers."""
+    return torch.cat([recurrent(share)[0] for share in x.chunk(4, 1)], 1)
 
 
 class _Propagate(MessagePassing):  # type: ignore[misc]

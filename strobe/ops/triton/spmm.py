@@ -14,7 +14,7 @@ from strobe.ops.triton.rows import Rows
 
 @dataclass(frozen=True)
 class Shape:
-    """Elements of a tile, warps that run it, entries whose loads are under way together, and the most rows of a tile."""
+    """Elements of a tile, warps that run it, entries whose loads are under way together, the most rows of it."""
 
     elements: int = 1024
     warps: int = 4

@@ -47,6 +47,7 @@ def tanh(x):
 def whole(live, width: tl.constexpr, padded: tl.constexpr):
     """Which places of a tile stand for columns of rows that are there."""
     if width == padded:
-        return live[:, None]
+        mask = live[:, None]
     else:
-        return live[:, None] & (tl.arange(0, padded) < width)[None, :]
+        mask = live[:, None] & (tl.arange(0, padded) < width)[None, :]
+    return mask

@@ -39,7 +39,7 @@ def gru_forward(
                 begins, tl.load(h0 + (-1 - known.to(tl.int64))[:, None] * hidden + col[None, :], begins, 0.0), h
             )
         x_r, x_z, x_c = projected3(x, row, live, w_ih, b_ih, inputs, fp, hp, narrow, precision)
-        r, z, c, _ = _gates(h, x_r, x_z, x_c, u_r, u_z, u_c, b_hh, hp, reset_state, precision)
+        _, z, c, _ = _gates(h, x_r, x_z, x_c, u_r, u_z, u_c, b_hh, hp, reset_state, precision)
         h = c + z * (h - c) if cell is None else tl.where(mask, c + z * (h - c), h)
         tl.store(out + row[:, None] * hidden + col[None, :], h, mask)
     if cell is None:
