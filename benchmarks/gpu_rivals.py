@@ -75,7 +75,7 @@ class GATLSTM(nn.Module):
 
 
 def _in_shares(recurrent: nn.Module, x: Tensor) -> Tensor:
-    """A torch LSTM on some nodes at a time: cuDNN reads beyond its arrays where the gates have more than 2^31 numbers."""
+    """A torch LSTM on some nodes at a time: with more than 2^31 numbers in its gates cuDNN reads beyond its arrays."""
     return torch.cat([recurrent(share)[0] for share in x.chunk(4, 1)], 1)
 
 

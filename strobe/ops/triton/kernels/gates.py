@@ -46,8 +46,7 @@ def tanh(x):
 @kernel
 def whole(live, width: tl.constexpr, padded: tl.constexpr):
     """Which places of a tile stand for columns of rows that are there."""
-    if width == padded:
-        mask = live[:, None]
-    else:
-        mask = live[:, None] & (tl.arange(0, padded) < width)[None, :]
+    mask = live[:, None]
+    if width != padded:
+        mask = mask & (tl.arange(0, padded) < width)[None, :]
     return mask
