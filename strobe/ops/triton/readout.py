@@ -19,8 +19,8 @@ MOST_WIDTH, MOST_ANSWERS = 128, 64
 FEW = 4
 """Answers up to which the kernels are plain arithmetic."""
 
-ROWS, WARPS, PROGRAMS = 64, 4, 8
-"""Rows of a tile, warps that run it, programs a multiprocessor on the way back."""
+ELEMENTS, WARPS, PROGRAMS = 2048, 4, 8
+"""Of a tile, warps that run it, programs a multiprocessor on the way back."""
 
 
 def fits(width: int, answers: int) -> bool:
@@ -41,11 +41,12 @@ class _Readout(torch.autograd.Function):
         count = len(z) if rows is None else len(rows)
         y = z.new_empty(count, len(weight))
         ctx.options = {"width": z.shape[1], "wp": padded(z.shape[1]), "answers": len(weight), "ap": padded(len(weight))}
-        ctx.options |= {"rows": ROWS, "num_warps": WARPS, "precision": precision()}
+        rows_of_tile = ELEMENTS // ctx.options["wp"]
+        ctx.options |= {"rows": rows_of_tile, "num_warps": WARPS, "precision": precision()}
         if count:
             given = _padded(weight, bias, ctx.options["wp"], ctx.options["ap"])
             few = len(weight) <= FEW
-            readout_forward[(triton.cdiv(count, ROWS),)](z, *given, rows, y, count, few=few, **ctx.options)
+            readout_forward[(triton.cdiv(count, rows_of_tile),)](z, *given, rows, y, count, few=few, **ctx.options)
         ctx.save_for_backward(z, weight, bias, rows)
         return y
 
@@ -55,7 +56,7 @@ class _Readout(torch.autograd.Function):
         z, weight, bias, rows = ctx.saved_tensors
         d_y, (wp, ap) = grads[0].contiguous(), (ctx.options["wp"], ctx.options["ap"])
         d_z = torch.empty_like(z) if rows is None else torch.zeros_like(z)
-        tiles = triton.cdiv(len(d_y), ROWS)
+        tiles = triton.cdiv(len(d_y), ctx.options["rows"])
         programs = max(1, min(tiles, PROGRAMS * multiprocessors(z.device)))
         sums = z.new_zeros(programs, wp + 1, ap, dtype=torch.float32)
         given = _padded(weight, bias, wp, ap)[0]
