@@ -15,7 +15,7 @@ from benchmarks import dgc as dgc_benchmark
 from benchmarks import dygnex as dygnex_benchmark
 from benchmarks import dynahb as dynahb_benchmark
 from benchmarks import flare as flare_benchmark
-from benchmarks import flare_tables
+from benchmarks import flare_tables, gpu_tables
 from benchmarks.quality import START, best_baseline, gain
 from benchmarks.record import RESULTS
 from strobe.graph.datasets import DATA_SETS
@@ -23,7 +23,10 @@ from strobe.graph.datasets import DATA_SETS
 ROOT = RESULTS.parent.parent
 DOCUMENTS = (
     "README.md",
-    *(f"docs/{name}.md" for name in ("data", "tasks", "training", "measuring", "results", "clusters", "architecture")),
+    *(
+        f"docs/{name}.md"
+        for name in ("data", "tasks", "training", "measuring", "results", "clusters", "architecture", "gpu")
+    ),
     *(f"docs/axes/{axis}.md" for axis in ("store", "placement", "batching", "exchange", "schedule", "sync")),
     "docs/presets/dgc.md",
     "docs/presets/dygnex.md",
@@ -517,6 +520,9 @@ def flare() -> list[str]:
 
 
 TABLES: dict[str, Callable[[], list[str]]] = {
+    "gpu": lambda: gpu_tables.figures(_record("gpu")),
+    "gpu_products": lambda: gpu_tables.products(_record("gpu")),
+    "gpu_steps": lambda: gpu_tables.steps(_record("gpu")),
     "quality": quality,
     "peers": peers,
     "epoch": epoch,
