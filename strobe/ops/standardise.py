@@ -14,7 +14,6 @@ from torch.autograd.function import once_differentiable
 
 from strobe.ops import native
 from strobe.ops.memory import empty
-from strobe.ops.moments import standardise_columns
 from strobe.ops.segments import segment_standardise
 from strobe.ops.threads import run_ranges
 
@@ -39,8 +38,6 @@ def standardise(
     x: Tensor, scale: Tensor, shift: Tensor, eps: float, ptr: Sequence[int]
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The same as ``segment_standardise``, which is its reference: rows, then means and variances of snapshots."""
-    if x.is_cuda:
-        return standardise_columns(x, scale, shift, eps, ptr)
     if not native.usable(x, scale, shift):
         return segment_standardise(x, scale, shift, eps, ptr)
     chunks = _Chunks.of(tuple(ptr), CHUNK_ROWS)
