@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks import dgc as dgc_benchmark
 from benchmarks import distdy as distdy_benchmark
-from benchmarks import distdy_tables, flare_tables
+from benchmarks import distdy_tables, flare_tables, gpu_tables
 from benchmarks import dygnex as dygnex_benchmark
 from benchmarks import dynahb as dynahb_benchmark
 from benchmarks import flare as flare_benchmark
@@ -26,7 +26,7 @@ DOCUMENTS = (
     "README.md",
     *(
         f"docs/{name}.md"
-        for name in ("data", "tasks", "training", "measuring", "results", "clusters", "architecture", "online")
+        for name in ("data", "tasks", "training", "online", "measuring", "results", "clusters", "architecture", "gpu")
     ),
     *(f"docs/axes/{axis}.md" for axis in ("store", "placement", "batching", "exchange", "schedule", "sync")),
     "docs/presets/dgc.md",
@@ -528,6 +528,9 @@ def distdy() -> list[str]:
 
 
 TABLES: dict[str, Callable[[], list[str]]] = {
+    "gpu": lambda: gpu_tables.figures(_record("gpu")),
+    "gpu_products": lambda: gpu_tables.products(_record("gpu")),
+    "gpu_steps": lambda: gpu_tables.steps(_record("gpu")),
     "quality": quality,
     "peers": peers,
     "epoch": epoch,

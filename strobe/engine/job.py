@@ -33,7 +33,7 @@ from strobe.engine.trace import reading, sparse_products
 from strobe.engine.windows import Window, cut, looking_back, stream, window_of
 from strobe.engine.work import work_of
 from strobe.errors import OptionError
-from strobe.ops import native
+from strobe.ops import native, triton
 from strobe.placement import Placed, Work
 from strobe.placement.work import Loads, counted
 from strobe.plan import Plan
@@ -189,6 +189,8 @@ def choose(
     plan = _plan(given, earlier, settings)
     plan.check(num_ranks or comm.num_ranks)
     device, threads = choose_device(settings.device), choose_threads(settings.threads)
+    if device.type == "cuda" and not triton.available():
+        watch.note("Triton is not installed, so plain torch runs on the GPU, several times slower")
     if device.type == "cpu" and native.library() is None:
         watch.note("the CPU kernels are not built, so plain torch runs: python -m strobe.ops.native.build makes them")
     choice = _model(given, earlier)

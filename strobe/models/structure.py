@@ -100,12 +100,19 @@ class GAT(Structure):
             h = nn.functional.linear(await view.pulled(x), self.weight)
         else:
             h = await view.pulled(nn.functional.linear(x, self.weight))
-        by_head = h.unflatten(1, (self.heads, -1))
-        a_in, a_out = (by_head[: view.num_cells] * self.a_in).sum(2), (by_head * self.a_out).sum(2)
+        a_in, a_out = _scores(h[: view.num_cells], self.a_in), _scores(h, self.a_out)
         out = attend(view.matrix("loops"), a_in, a_out, h, self.slope)
         if not self.concat:
             out = out.unflatten(1, (self.heads, -1)).mean(1)
         return out if self.bias is None else out + self.bias
+
+
+def _scores(h: Tensor, a: Tensor) -> Tensor:
+    """What each head says of the rows, a · h: [C, heads] from heads side by side. On a GPU by one product, since there
+    sums over a few columns of many rows are much slower than memory."""
+    said: Tensor
+    said = h @ torch.block_diag(*a).t() if h.is_cuda else (h.unflatten(1, (len(a), -1)) * a).sum(2)
+    return said
 
 
 class SAGE(Structure):

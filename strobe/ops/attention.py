@@ -2,7 +2,7 @@
 
 ``attend`` keeps nothing per entry, forward or backward: per row and head it stores the logarithm of the softmax's
 sum, from which backward finds every weight again. ``attend_reference`` is the obvious version, which stores about
-2 heads × (depth + 2) numbers an entry; it runs on a GPU and where the compiled kernels are missing.
+2 heads × (depth + 2) numbers an entry; it runs where kernels are missing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from strobe.ops import native
+from strobe.ops import native, triton
 from strobe.ops.memory import empty
 from strobe.ops.sparse import Sparse
 from strobe.ops.threads import run_parts
@@ -28,6 +28,10 @@ def attend(matrix: Sparse, a_in: Tensor, a_out: Tensor, v: Tensor, slope: float 
         v: values of the read rows, heads side by side, [S, heads * depth].
         slope: of the leaky rectifier below zero.
     """
+    if triton.usable(a_in, a_out, v):
+        from strobe.ops.triton import attention
+
+        return attention.attend(matrix, a_in, a_out, v, slope)
     if not native.usable(a_in, a_out, v):
         return attend_reference(matrix, a_in, a_out, v, slope)
     out: Tensor = _Attend.apply(matrix, slope, a_in, a_out, v)  # type: ignore[no-untyped-call]

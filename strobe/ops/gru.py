@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from strobe.ops import native
+from strobe.ops import native, triton
 from strobe.ops.memory import empty
 from strobe.ops.recurrent import TILE_ROWS, State, check_columns, go_back, go_through, in_torch, sums_like
 from strobe.ops.sequences import Sequences
@@ -50,6 +50,11 @@ def gru(
     check_columns(x.shape[1], w_ih)
     zeros = x.new_zeros(w_hh.shape[0])
     weights = (w_ih, w_hh, zeros if b_ih is None else b_ih, zeros if b_hh is None else b_hh)
+    if triton.usable(x, h) and sequences.hand is None:
+        from strobe.ops.triton import gru as kernels
+
+        if kernels.fits(x.shape[1], h.shape[1]):
+            return kernels.gru(x, h, sequences, weights, reset_state=reset_state)
     if not native.usable(x, h, *weights):
         out, (last,) = in_torch(partial(gru_step, weights, reset_state), x, (h,), sequences)
         return out, last

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from strobe.ops import native
+from strobe.ops import native, triton
 from strobe.ops.memory import empty
 from strobe.ops.recurrent import TILE_ROWS, State, check_columns, go_back, go_through, in_torch, sums_like
 from strobe.ops.sequences import Grid, Leaving, Sequences
@@ -81,6 +81,11 @@ def lstm_stack(
     """
     check_columns(sum(part.shape[1] for part in parts), layers[0][0])
     extra = [] if beside is None else [beside]
+    if triton.usable(*parts, *extra, *(each for state in states for each in state)) and sequences.hand is None:
+        from strobe.ops.triton import lstm as kernels
+
+        if all(kernels.fits(w_ih.shape[1], w_hh.shape[1]) for w_ih, w_hh, _ in layers):
+            return _layer_by_layer(kernels.lstm, parts, states, sequences, layers, beside)
     if not native.usable(*parts, *extra, *(each for group in (*states, *layers) for each in group)):
         return lstm_stack_reference(parts, states, sequences, layers, beside=beside)
     h, c = (torch.stack(group) for group in zip(*states, strict=True))
@@ -100,11 +105,30 @@ def lstm_stack_reference(
     beside: Tensor | None = None,
 ) -> tuple[Tensor, tuple[tuple[Tensor, Tensor], ...]]:
     """The same in plain torch, layer after layer."""
+    return _layer_by_layer(_in_torch, parts, states, sequences, layers, beside)
+
+
+def _in_torch(
+    x: Tensor, state: tuple[Tensor, Tensor], sequences: Sequences, weights: Weights
+) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    out, (h, c) = in_torch(partial(lstm_step, weights), x, state, sequences)
+    return out, (h, c)
+
+
+def _layer_by_layer(
+    layer: Callable[..., tuple[Tensor, tuple[Tensor, Tensor]]],
+    parts: Sequence[Tensor],
+    states: Sequence[tuple[Tensor, Tensor]],
+    sequences: Sequences,
+    layers: Sequence[Weights],
+    beside: Tensor | None,
+) -> tuple[Tensor, tuple[tuple[Tensor, Tensor], ...]]:
+    """A stack from what runs one layer."""
     x, outs, lasts = torch.cat(list(parts), 1), [], []
-    for layer, state in zip(layers, states, strict=True):
-        x, (h, c) = in_torch(partial(lstm_step, layer), x, state, sequences)
+    for weights, state in zip(layers, states, strict=True):
+        x, last = layer(x, state, sequences, weights)
         outs.append(x)
-        lasts.append((h, c))
+        lasts.append(last)
     return torch.cat(outs if beside is None else [*outs, beside], 1), tuple(lasts)
 
 

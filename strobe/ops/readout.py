@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from strobe.ops import native
+from strobe.ops import native, triton
 from strobe.ops.memory import empty
 from strobe.ops.threads import run_parts
 
@@ -30,8 +30,15 @@ def readout(z: Tensor, weight: Tensor, bias: Tensor, rows: Tensor | None = None)
         bias: [K].
         rows: which rows are asked about, ascending, each once; None for all.
     """
-    if not native.usable(z, weight, bias) or (rows is not None and not bool((rows.diff() > 0).all())):
+    known = triton.usable(z) or native.usable(z, weight, bias)
+    if not known or (rows is not None and not bool((rows.diff() > 0).all())):
         return readout_reference(z, weight, bias, rows)
+    if triton.usable(z):
+        from strobe.ops.triton import readout as kernels
+
+        if not kernels.fits(z.shape[1], len(weight)):
+            return readout_reference(z, weight, bias, rows)
+        return kernels.readout(z, weight, bias, rows)
     said: Tensor = _Readout.apply(z, weight, bias, rows)  # type: ignore[no-untyped-call]
     return said
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from strobe.errors import InputError
-from strobe.ops import native
+from strobe.ops import native, triton
 from strobe.ops.csr import transpose
 from strobe.ops.memory import empty
 from strobe.ops.normalise import Csr
@@ -107,6 +107,8 @@ class Sparse:
             return self
         if self._of is not None:
             return self._of
+        if self.row_ptr.is_cuda:
+            return self._turned_there()
         row_ptr, col, at = transpose(self.row_ptr.cpu().numpy(), self.col.cpu().numpy(), self.num_cols)
         weight = None if self.weight is None else self.weight[torch.from_numpy(at).to(self.weight.device)]
         device = self.row_ptr.device
@@ -117,6 +119,15 @@ class Sparse:
             self.num_rows,
             _of=self,
         )
+
+    def _turned_there(self) -> Sparse:
+        """The transpose, made on the GPU."""
+        at = torch.argsort(self.col, stable=True)
+        rows = torch.arange(self.num_rows, dtype=torch.int32, device=self.col.device)
+        rows = torch.repeat_interleave(rows, self.row_ptr.diff(), output_size=self.num_entries)
+        row_ptr = self.row_ptr.new_zeros(self.num_cols + 1)
+        row_ptr[1:] = torch.bincount(self.col, minlength=self.num_cols).cumsum(0)
+        return Sparse(row_ptr, rows[at], None if self.weight is None else self.weight[at], self.num_rows, _of=self)
 
     @cached_property
     def rows(self) -> Tensor:
@@ -134,6 +145,10 @@ class Sparse:
         return list(pairwise(bounds))
 
     def times(self, x: Tensor) -> Tensor:
+        if triton.usable(x, *([] if self.weight is None else [self.weight])):
+            from strobe.ops.triton import spmm as kernels
+
+            return kernels.product(self, x)
         if not native.usable(x, *([] if self.weight is None else [self.weight])):
             product: Tensor = torch.sparse.mm(self.torch_csr(x.dtype), x)
             return product

@@ -1,0 +1,47 @@
+"""The tables of benchmarks/gpu.py, from its record."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_MODELS = {"tgcn": "T-GCN", "mpnn-lstm": "MPNN-LSTM", "gat-lstm": "GAT-LSTM", "evolvegcn-o": "EvolveGCN-O"}
+
+
+def steps(record: dict[str, Any]) -> list[str]:
+    """A step of every model in every mode, both sides."""
+    lines = ["| model | mode | ms | GiB |", "|---|---|---|---|"]
+    for model, name in _MODELS.items():
+        for mode, found in record["samples"][model].items():
+            if isinstance(found, dict):
+                lines.append(f"| {name} | {mode} | {found['ms']:.1f} | {found['gib']:.1f} |")
+    return lines
+
+
+def products(record: dict[str, Any]) -> list[str]:
+    """The sparse product, a row a law and a column a width: ours / cuSPARSE's, milliseconds."""
+    rows = record["samples"]["products"]
+    widths = sorted({row["width"] for row in rows})
+    lines = ["| degrees | " + " | ".join(str(width) for width in widths) + " |", "|---" * (len(widths) + 1) + "|"]
+    for law in dict.fromkeys(row["law"] for row in rows):
+        cells = [f"{row['ms']:.2f} / {row['cusparse_ms']:.2f}" for row in rows if row["law"] == law]
+        lines.append(f"| {law} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def figures(record: dict[str, Any]) -> list[str]:
+    """Ceilings, errors and figures."""
+    samples = record["samples"]
+    ceilings, tgcn = samples["ceilings"], samples["tgcn"]
+    lines = ["| figure | value |", "|---|---|", f"| GPU | {samples['gpu']} |"]
+    lines += [
+        f"| copy, read and written | {ceilings['copy_gb_s']:,.0f} GB/s |",
+        f"| product of matrices, float32 / TF32 | {ceilings['matrix_tflop_s_highest']:.0f} / "
+        f"{ceilings['matrix_tflop_s_high']:.0f} TFLOP/s |",
+        f"| T-GCN, floor by bytes | {tgcn['floor_ms']:.1f} ms |",
+        f"| T-GCN, of which the aggregate of the inputs, once a run | {tgcn['aggregate_ms']:.2f} ms |",
+    ]
+    lines += [
+        f"| T-GCN against float64, {mode}: loss, worst gradient | {error['loss']:.0e}, {error['worst gradient']:.0e} |"
+        for mode, error in samples["errors"].items()
+    ]
+    return lines + [f"| `{name}` | {value:.3g} |" for name, value in record["figures"].items()]

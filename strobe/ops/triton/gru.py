@@ -1,0 +1,160 @@
+"""Gated recurrent units: a tile of lanes goes through all its steps with the state on chip.
+
+Forward stores the states, which are the result; backward computes the gates of a step from the state before it again.
+Sums of weight gradients stay on chip, too: each of a fixed number of programs goes through its share of the tiles, in
+order, and writes one sum at the end; the same bits always.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from strobe.ops.sequences import Sequences
+from strobe.ops.triton import Precision, precision
+from strobe.ops.triton.kernel import multiprocessors, padded
+from strobe.ops.triton.kernels.gru import gru_backward, gru_forward
+from strobe.ops.triton.walk import Walk
+
+NARROW = 4
+"""Inputs of up to so many columns are projected by plain arithmetic, wider ones by the matrix units."""
+
+MOST_HIDDEN, MOST_INPUTS = 64, 128
+"""Columns up to which weights and the sums of their gradients stay on chip."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How a stage is cut: lanes of a tile and warps that run it, on the way there and back; on the way
+    back also programs a multiprocessor."""
+
+    forward_rows: int = 64
+    forward_warps: int = 4
+    backward_rows: int = 64
+    backward_warps: int = 4
+    programs: int = 2
+
+
+def fits(inputs: int, hidden: int) -> bool:
+    """Whether the kernels are made for this many columns."""
+    return hidden <= MOST_HIDDEN and inputs <= MOST_INPUTS
+
+
+def gru(
+    x: Tensor, h: Tensor, sequences: Sequences, weights: tuple[Tensor, ...], *, reset_state: bool
+) -> tuple[Tensor, Tensor]:
+    """The same as ``strobe.ops.gru.gru``; weights are (w_ih, w_hh, b_ih, b_hh)."""
+    stage: tuple[Tensor, Tensor] = _Gru.apply(sequences, reset_state, precision(), Shape(), x, h, *weights)  # type: ignore[no-untyped-call]
+    return stage
+
+
+class _Gru(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        sequences: Sequences,
+        reset_state: bool,
+        exact: Precision,
+        shape: Shape,
+        x: Tensor,
+        h: Tensor,
+        *weights: Tensor,
+    ) -> Any:
+        ctx.set_materialize_grads(False)
+        x, h, walk = x.contiguous(), h.contiguous(), Walk.of(sequences)
+        given = bound(weights, 3, reset_state)
+        out = x.new_empty(sequences.num_cells, h.shape[1])
+        last = torch.empty_like(h) if walk.cell is None else None
+        options = _options(x, h, walk, reset_state, exact)
+        tiles = triton.cdiv(walk.num_lanes, shape.forward_rows)
+        if tiles:
+            gru_forward[(tiles,)](
+                x, h, *given, walk.cell, walk.before, out, last, walk.num_lanes, walk.num_steps,
+                rows=shape.forward_rows, num_warps=shape.forward_warps, **options,
+            )  # fmt: skip
+        last = walk.last(h, out) if last is None else last
+        if sequences.leaving is not None:
+            last = h.clone()
+            sequences.leaving.put_all(last, out)
+            ctx.mark_non_differentiable(last)
+        ctx.walk, ctx.options, ctx.shape, ctx.leaves = walk, options, shape, sequences.leaving is not None
+        ctx.save_for_backward(x, h, out, *weights)
+        return out, last
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor | None) -> Any:
+        x, h, out, *weights = ctx.saved_tensors
+        walk, shape = ctx.walk, ctx.shape
+        reset_state = ctx.options["reset_state"]
+        d_out = None if grads[0] is None else grads[0].contiguous()
+        d_last = None if grads[1] is None or ctx.leaves else grads[1].contiguous()
+        d_x = torch.empty_like(x) if ctx.needs_input_grad[4] else None
+        d_h = None
+        if ctx.needs_input_grad[5]:
+            d_h = torch.zeros_like(h) if d_last is None else d_last.clone()  # who has no cell hands it on as it is
+        tiles = triton.cdiv(walk.num_lanes, shape.backward_rows)
+        programs = max(1, min(tiles, shape.programs * multiprocessors(x.device)))
+        hp, xp = padded(h.shape[1]), padded(x.shape[1])
+        of_state, of_input = _sums(x, programs, 4, 2 * hp, hp), None
+        if not ctx.options["narrow"]:
+            of_input = _sums(x, programs, 3, xp, hp)
+        gru_backward[(programs,)](
+            x, h, *bound(weights, 3, reset_state), walk.cell, walk.before, walk.ends, out, d_out, d_last, d_x, d_h,
+            of_input, of_state, walk.num_lanes, walk.num_steps, tiles,
+            rows=shape.backward_rows, num_warps=shape.backward_warps, num_stages=1, xp=xp,
+            **ctx.options,
+        )  # fmt: skip
+        kinds = [weight.dtype for weight in weights]
+        found = _unbound(of_input, of_state, x.shape[1], h.shape[1], reset_state)
+        return None, None, None, None, d_x, d_h, *(each.to(kind) for each, kind in zip(found, kinds, strict=True))
+
+
+def bound(weights: tuple[Tensor, ...] | list[Tensor], gates: int, joined: bool) -> tuple[Tensor, ...]:
+    """Weights as kernels want them, float32 and padded with zeros: [gates, in, out] twice, biases [gates, out] twice.
+
+    ``joined``: both biases are added to the inputs.
+    """
+    w_ih, w_hh, b_ih, b_hh = weights
+    hidden = w_hh.shape[1]
+    hp, fp = padded(hidden), padded(w_ih.shape[1])
+    wide = [weight.float().view(gates, hidden, -1).transpose(1, 2) for weight in (w_ih, w_hh)]
+    flat = [bias.float().view(gates, hidden) for bias in (b_ih + b_hh if joined else b_ih, b_hh)]
+    into = [w_ih.new_zeros(gates, width, hp, dtype=torch.float32) for width in (fp, hp)]
+    biases = w_ih.new_zeros(2, gates, hp, dtype=torch.float32)
+    for place, weight in zip(into, wide, strict=True):
+        place[:, : weight.shape[1], :hidden] = weight
+    biases[:, :, :hidden] = torch.stack(flat)
+    return *into, biases[0], biases[1]
+
+
+def _sums(x: Tensor, *shape: int) -> Tensor:
+    return x.new_zeros(*shape, dtype=torch.float32)
+
+
+def _options(x: Tensor, h: Tensor, walk: Walk, reset_state: bool, exact: Precision) -> dict[str, Any]:
+    inputs, hidden = x.shape[1], h.shape[1]
+    sizes = {"inputs": inputs, "fp": padded(inputs), "hidden": hidden, "hp": padded(hidden)}
+    return {"reset_state": reset_state, "narrow": inputs <= NARROW, "precision": exact, **sizes}
+
+
+def _unbound(
+    of_input: Tensor | None, of_state: Tensor, inputs: int, hidden: int, reset_state: bool
+) -> tuple[Tensor, ...]:
+    """Gradients of the four weights from the sums of all programs, in which rows of the state and what stood beside it
+    alternate."""
+    total = of_state.sum(0, dtype=torch.float64).float()[:, :, :hidden]
+    state, beside = total[:, 0 : 2 * hidden : 2], total[:, 1::2]
+    if of_input is None:
+        of_inputs, ones = beside[:, :inputs], beside[:, inputs]
+    else:
+        of_inputs, ones = of_input.sum(0, dtype=torch.float64).float()[:, :inputs, :hidden], beside[:, 0]
+    d_w_ih = of_inputs[:3].transpose(1, 2).reshape(-1, inputs)
+    order = [0, 1, 2] if reset_state else [0, 1, 3]
+    d_w_hh = state[order].transpose(1, 2).reshape(-1, hidden)
+    return d_w_ih, d_w_hh, ones[:3].flatten(), ones[order].flatten()

@@ -1,0 +1,238 @@
+"""The GPU kernels against plain torch in float64: fresh random inputs, memory full of NaN, awkward shapes.
+
+They need a GPU, or Triton's interpreter: ``TRITON_INTERPRET=1 python -m pytest tests/ops/test_triton.py``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from strobe.ops import triton
+from strobe.ops.attention import attend, attend_reference
+from strobe.ops.gru import gru, gru_step
+from strobe.ops.lstm import lstm_stack, lstm_stack_reference
+from strobe.ops.readout import readout, readout_reference
+from strobe.ops.recurrent import reference
+from strobe.ops.sequences import Sequences
+from strobe.ops.sparse import Sparse, spmm, spmm_reference
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+DEVICE = torch.device("cpu" if INTERPRETED else "cuda")
+pytestmark = pytest.mark.skipif(
+    not triton.available() or not (INTERPRETED or torch.cuda.is_available()),
+    reason="the kernels need Triton and a GPU, or TRITON_INTERPRET=1",
+)
+
+Run = Callable[..., tuple[Tensor, ...]]
+ERRORS = {"highest": 1e-5, "high": 1e-2, "bfloat16": 3e-2}
+"""Of norms, of results and all gradients: products as exact as float32, products in TF32, rows stored as bfloat16."""
+
+
+@pytest.fixture(autouse=True)
+def _precision() -> Iterator[None]:
+    before = torch.get_float32_matmul_precision()
+    yield
+    torch.set_float32_matmul_precision(before)
+
+
+def _poison() -> None:
+    """Fills memory that is about to be handed out with NaN."""
+    if DEVICE.type == "cuda":
+        blocks = [torch.full((1 << size,), torch.nan, device=DEVICE) for size in range(6, 20) for _ in range(4)]
+        del blocks
+
+
+def _error(run: Run, plain: Run, given: list[Tensor], dtype: torch.dtype = torch.float32) -> float:
+    """The largest error of results and gradients, relative to those of plain torch in float64."""
+    results, seed = [], int(torch.randint(2**31, ()))
+    for each, kind in ((run, dtype), (plain, torch.float64)):
+        leaves = [tensor.to(dtype).to(kind).requires_grad_() for tensor in given]
+        _poison()
+        out = each(*leaves)
+        draws = torch.Generator().manual_seed(seed)
+        towards = [torch.randn(part.shape, generator=draws).to(DEVICE, dtype).double() for part in out]
+        loss = torch.stack([(part.double() * to).sum() for part, to in zip(out, towards, strict=True)]).sum()
+        _poison()
+        results.append([*out, *torch.autograd.grad(loss, leaves, materialize_grads=True)])
+    return max(map(_apart, *results))
+
+
+def _apart(found: Tensor, right: Tensor) -> float:
+    assert found.shape == right.shape
+    distance = (found.detach().double() - right.detach()).norm() / right.detach().norm().clamp(min=1e-9)
+    return float("inf") if bool(distance.isnan()) else float(distance)
+
+
+def _random(*shape: int, scale: float = 1.0) -> Tensor:
+    return scale * torch.randn(*shape, dtype=torch.float64, device=DEVICE)
+
+
+def _sequences(kind: str) -> Sequences:
+    rng = np.random.default_rng()
+    sizes = {"everybody": (150, 5, 1.0), "gaps": (150, 6, 0.7), "lanes": (200, 12, 0.1), "nobody": (9, 3, 0.0)}
+    nodes, snapshots, share = sizes[kind]
+    shots = [np.flatnonzero(rng.random(nodes) < share) for _ in range(snapshots)]
+    return Sequences.of(shots, nodes, DEVICE)
+
+
+PRESENCES = ["everybody", "gaps", "lanes"]
+WIDTHS = [(1, 3), (2, 32), (3, 17), (20, 16), (64, 32)]
+
+
+@pytest.mark.parametrize("exact", ["highest", "high"])
+@pytest.mark.parametrize("reset_state", [True, False])
+@pytest.mark.parametrize("presence", PRESENCES)
+@pytest.mark.parametrize(("inputs", "hidden"), WIDTHS)
+def test_a_gru_equals_plain_torch(inputs: int, hidden: int, presence: str, reset_state: bool, exact: str) -> None:
+    torch.set_float32_matmul_precision(exact)
+    sequences = _sequences(presence)
+    given = [_random(sequences.num_cells, inputs), _random(sequences.num_slots, hidden), *_weights(3, inputs, hidden)]
+
+    def run(x: Tensor, h: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
+        return gru(x, h, sequences, *weights, reset_state=reset_state)
+
+    def plain(x: Tensor, h: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
+        out, (last,) = reference(partial(gru_step, weights, reset_state), x, (h,), sequences)
+        return out, last
+
+    assert _error(run, plain, given) < ERRORS[exact]
+
+
+@pytest.mark.parametrize("exact", ["highest", "high"])
+@pytest.mark.parametrize("presence", PRESENCES)
+@pytest.mark.parametrize(("inputs", "hidden"), WIDTHS)
+def test_a_stack_of_lstms_equals_plain_torch(inputs: int, hidden: int, presence: str, exact: str) -> None:
+    torch.set_float32_matmul_precision(exact)
+    sequences = _sequences(presence)
+    cells, slots = sequences.num_cells, sequences.num_slots
+    given = [_random(cells, inputs), _random(cells, 2), *(_random(slots, hidden) for _ in range(4))]
+    given += [*_weights(4, inputs, hidden)[:3], *_weights(4, hidden, hidden)[:3]]
+
+    def stack(run: Any, x: Tensor, beside: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
+        states, layers = [rest[:2], rest[2:4]], [rest[4:7], rest[7:]]
+        out, lasts = run([x], states, sequences, layers, beside=beside)
+        return out, *(each for last in lasts for each in last)
+
+    assert _error(partial(stack, lstm_stack), partial(stack, lstm_stack_reference), given) < ERRORS[exact]
+
+
+def _weights(gates: int, inputs: int, hidden: int) -> list[Tensor]:
+    wide = _random(gates * hidden, inputs, scale=inputs**-0.5), _random(gates * hidden, hidden, scale=hidden**-0.5)
+    return [*wide, _random(gates * hidden), _random(gates * hidden)]
+
+
+@pytest.mark.parametrize("presence", PRESENCES)
+def test_rows_stored_as_bfloat16_are_added_up_in_float32(presence: str) -> None:
+    sequences = _sequences(presence)
+    given = [_random(sequences.num_cells, 2), _random(sequences.num_slots, 32), *_weights(3, 2, 32)]
+
+    def run(x: Tensor, h: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
+        return gru(x, h, sequences, *weights, reset_state=True)
+
+    def plain(x: Tensor, h: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
+        out, (last,) = reference(partial(gru_step, weights, True), x, (h,), sequences)
+        return out, last
+
+    assert _error(run, plain, given, torch.bfloat16) < ERRORS["bfloat16"]
+
+
+def test_a_stage_without_cells_hands_states_on() -> None:
+    sequences = _sequences("nobody")
+    given = [_random(0, 2), _random(sequences.num_slots, 8), *_weights(3, 2, 8)]
+    h = given[1].float().requires_grad_()
+    out, last = gru(given[0].float(), h, sequences, *(weight.float() for weight in given[2:]))
+    assert out.shape == (0, 8)
+    assert torch.equal(last, h)
+    (gradient,) = torch.autograd.grad(last.sum(), h)
+    assert torch.equal(gradient, torch.ones_like(h))
+
+
+def test_only_last_states_may_have_a_gradient() -> None:
+    sequences = _sequences("everybody")
+    given = [_random(sequences.num_cells, 2), _random(sequences.num_slots, 32), *_weights(3, 2, 32)]
+
+    def run(x: Tensor, h: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
+        return gru(x, h, sequences, *weights, reset_state=True)[1:]
+
+    def plain(x: Tensor, h: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
+        return reference(partial(gru_step, weights, True), x, (h,), sequences)[1]
+
+    assert _error(run, plain, given) < ERRORS["highest"]
+
+
+def _matrix(*, weighted: bool) -> Sparse:
+    """60 × 90 with an empty row, rows of one piece exactly, one entry more, and many pieces."""
+    rng = np.random.default_rng()
+    degree = rng.integers(0, 6, 60)
+    degree[[0, 1, 2, 3, 59]] = [0, 128, 129, 300, 5000]
+    row_ptr = np.concatenate(([0], np.cumsum(degree)))
+    col = rng.integers(0, 90, int(row_ptr[-1])).astype(np.int32)
+    weight = rng.normal(size=len(col)) if weighted else None
+    return Sparse.stacked([(row_ptr, col, weight)], 90, dtype=torch.float64, device=DEVICE)
+
+
+def _in(matrix: Sparse, dtype: torch.dtype) -> Sparse:
+    weight = None if matrix.weight is None else matrix.weight.to(dtype)
+    return Sparse(matrix.row_ptr, matrix.col, weight, matrix.num_cols)
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 16, 32, 40, 100, 256])
+@pytest.mark.parametrize("weighted", [True, False])
+def test_the_product_equals_gathering_and_adding(width: int, weighted: bool) -> None:
+    matrix = _matrix(weighted=weighted)
+    single = _in(matrix, torch.float32)
+    exact = _in(single, torch.float64)
+    error = _error(lambda x: (spmm(single, x),), lambda x: (spmm_reference(exact, x),), [_random(90, width)])
+    assert error < ERRORS["highest"]
+
+
+def test_the_product_of_bfloat16_is_added_up_in_float32() -> None:
+    matrix = _in(_matrix(weighted=True), torch.bfloat16)
+    exact = _in(matrix, torch.float64)
+    error = _error(
+        lambda x: (spmm(matrix, x),), lambda x: (spmm_reference(exact, x),), [_random(90, 32)], torch.bfloat16
+    )
+    assert error < 1e-2  # results are rounded once, and pieces of long rows before they are joined
+
+
+def test_the_same_product_has_the_same_bits() -> None:
+    matrix, x = _in(_matrix(weighted=True), torch.float32), _random(90, 32).float()
+    assert torch.equal(spmm(matrix, x), spmm(matrix, x))
+
+
+def test_a_matrix_without_rows_or_entries_works() -> None:
+    for rows in (0, 3):
+        nothing = np.zeros(rows + 1, np.int64), np.empty(0, np.int32), None
+        matrix = Sparse.stacked([nothing], 4, dtype=torch.float32, device=DEVICE)
+        x = torch.ones(4, 5, device=DEVICE, requires_grad=True)
+        _poison()
+        out = spmm(matrix, x)
+        assert torch.equal(out, torch.zeros(rows, 5, device=DEVICE))
+        assert not torch.autograd.grad(out.sum(), x)[0].any()
+
+
+@pytest.mark.parametrize(("heads", "depth"), [(1, 1), (4, 8), (3, 5), (2, 32), (1, 64)])
+def test_attention_equals_gathering_scores_and_values(heads: int, depth: int) -> None:
+    matrix = _matrix(weighted=False)
+    given = [_random(60, heads, scale=3), _random(90, heads, scale=3), _random(90, heads * depth)]
+    error = _error(lambda *x: (attend(matrix, *x),), lambda *x: (attend_reference(matrix, *x),), given)
+    assert error < 2 * ERRORS["highest"]
+
+
+@pytest.mark.parametrize(("count", "width", "answers"), [(1, 1, 1), (200, 32, 2), (300, 20, 4), (130, 40, 17)])
+@pytest.mark.parametrize("some", [True, False])
+def test_the_readout_equals_plain_torch(count: int, width: int, answers: int, some: bool) -> None:
+    rows = torch.arange(0, count, 2, device=DEVICE) if some else None
+    given = [_random(count, width), _random(answers, width), _random(answers)]
+    error = _error(
+        lambda z, *w: (readout(z, w[0], w[1], rows),), lambda z, *w: (readout_reference(z, w[0], w[1], rows),), given
+    )
+    assert error < ERRORS["highest"]
