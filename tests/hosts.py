@@ -252,11 +252,20 @@ def start_ranks(hosts: Hosts, program: Sequence[object], logs: Path, **environme
 
 
 def start_torchrun(
-    hosts: Hosts, program: Sequence[object], logs: Path, *, options: Sequence[object] = (), **environment: str
+    hosts: Hosts,
+    program: Sequence[object],
+    logs: Path,
+    *,
+    ranks: Sequence[int] = (1, 1),
+    options: Sequence[object] = (),
+    **environment: str,
 ) -> Job:
-    """Starts a Python program on both hosts with torchrun, which meet at the first."""
+    """Starts a Python program with torchrun, so many ranks of it on each host; they meet at the first."""
     meet = ["--nnodes", len(hosts), "--rdzv-backend", "c10d", "--rdzv-endpoint", f"{hosts[0].address}:{PORT}"]
-    command = [sys.executable, "-m", "torch.distributed.run", *meet, *options, *program]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", *meet, *options, "--nproc-per-node"]
     paths = [logs / f"{host.name}.log" for host in hosts]
-    programs = [host.start(command, path, **environment) for host, path in zip(hosts, paths, strict=True)]
+    programs = [
+        host.start([*torchrun, here, *program], path, **environment)
+        for host, here, path in zip(hosts, ranks, paths, strict=True)
+    ]
     return Job(hosts, programs, paths)

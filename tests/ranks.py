@@ -6,6 +6,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable
 from copy import deepcopy
+from functools import partial
 from queue import Empty, Queue
 from typing import Any, TypeVar
 
@@ -211,3 +212,15 @@ def as_threads(
         raise next((error for error in errors if not isinstance(error, threading.BrokenBarrierError)), errors[0])
     assert not any(thread.is_alive() for thread in threads), "a rank hangs"
     return results
+
+
+def threads_for_processes(
+    work: Callable[[Comm, Callable[[Any], None]], Result],
+    num_ranks: int,
+    *,
+    on_event: Callable[[int, Any], None] | None = None,
+    **_: Any,
+) -> list[Result]:
+    """In the place of ``run_ranks``."""
+    tell = on_event or (lambda rank, event: None)
+    return as_threads(lambda comm: work(comm, partial(tell, comm.rank)), num_ranks)

@@ -6,13 +6,13 @@ import json
 import os
 import re
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import strobe.cli.main
 from benchmarks.distdy_tables import picture
 from benchmarks.record import RESULTS
 from benchmarks.render import DOCUMENTS, PICTURE, rendered
@@ -36,12 +36,16 @@ def commands(body: str) -> list[str]:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
-def test_every_block_of_a_document_runs(document: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_block_of_a_document_runs(
+    document: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "payments.csv").write_text(PAYMENTS)
     (tmp_path / "customers.csv").write_text(CUSTOMERS)
     monkeypatch.chdir(tmp_path)
     shared = ROOT.parent / "shared" / "data"
     data = os.environ.get("STROBE_DATA") or (str(shared) if shared.is_dir() else None)
+    if data is not None:
+        monkeypatch.setenv("STROBE_DATA", data)
     namespace: dict[str, Any] = {}
     ran = 0
     for language, body in blocks(document):
@@ -51,10 +55,10 @@ def test_every_block_of_a_document_runs(document: str, tmp_path: Path, monkeypat
         for command in commands(body) if language == "sh" else []:
             if " get " in command and data is None:
                 continue  # needs a data set that is not here
-            program = [str(Path(sys.executable).with_name("strobe")), *shlex.split(command)[1:]]
-            env = os.environ | ({} if data is None else {"STROBE_DATA": data})
-            done = subprocess.run(program, capture_output=True, text=True, env=env)
-            assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+            monkeypatch.setattr(sys, "argv", shlex.split(command))
+            with pytest.raises(SystemExit) as left:
+                strobe.cli.main.run()
+            assert not left.value.code, (command, capsys.readouterr())
             ran += 1
     assert ran or not blocks(document)
 

@@ -153,6 +153,7 @@ def test_mistakes_are_refused(arguments: list[str], kind: type[StrobeError], wor
         run(*arguments)
 
 
+@pytest.mark.usefixtures("ranks_are_threads")
 def test_plans_are_run_and_compared() -> None:
     (Path("odd.json")).write_text('{"exchange": {"structure": "none", "time": "none"}, "placement": "hash"}')
     quick = ("--task", "regression", "--hidden", 4, "--epochs", 2, "--threads", 1)

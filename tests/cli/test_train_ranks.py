@@ -132,6 +132,7 @@ def test_failures_are_no_mistakes_of_the_user(monkeypatch: pytest.MonkeyPatch) -
     assert isinstance(run("friends").exception, RunFailedError)
 
 
+@pytest.mark.usefixtures("ranks_are_threads")
 def test_two_ranks_train_and_show_what_each_did() -> None:
     result = run("friends", *SMALL, "--epochs", 2, "--ranks", 2, "--plan", "pss", "-o", "run")
     assert result.exit_code == 0, (result.output, result.exception)

@@ -36,11 +36,6 @@ def every_epoch_is_saved(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint, "SAVE_EVERY_S", 0.0)
 
 
-@pytest.fixture(autouse=True)
-def few_threads(one_thread: None) -> None:
-    """The graphs are tiny."""
-
-
 @pytest.fixture(scope="module")
 def unstopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("runs") / "unstopped"
@@ -112,18 +107,28 @@ def test_a_killed_process_is_gone_on_with(unstopped: Path, tmp_path: Path) -> No
     assert same_checkpoints(tmp_path / "run", unstopped)
 
 
-@pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 3), (2, 3)])
-def test_a_run_goes_on_with_another_number_of_ranks(tmp_path: Path, before: int, after: int) -> None:
+def assert_goes_on_with_another_number_of_ranks(folder: Path, before: int, after: int) -> None:
     chosen: dict[str, Any] = {"task": "regression", "window": 2, "precision": "float64", "threads": 1}
-    small_graph().save(tmp_path / "graph")
-    unstopped = strobe.train(tmp_path / "graph", "tgcn", epochs=4, **chosen)
-    strobe.train(tmp_path / "graph", "tgcn", epochs=2, out=tmp_path / "run", ranks=before, **chosen)
-    resumed = strobe.train(None, None, epochs=4, out=tmp_path / "run", resume=True, ranks=after)
+    small_graph().save(folder / "graph")
+    unstopped = strobe.train(folder / "graph", "tgcn", epochs=4, **chosen)
+    strobe.train(folder / "graph", "tgcn", epochs=2, out=folder / "run", ranks=before, **chosen)
+    resumed = strobe.train(None, None, epochs=4, out=folder / "run", resume=True, ranks=after)
     assert [line["epoch"] for line in resumed.history] == [1, 2, 3, 4]
+    assert len(resumed.ranks or [None]) == after
     for line, wanted in zip(resumed.history, unstopped.history, strict=True):
         assert line["loss"] == pytest.approx(wanted["loss"], rel=1e-9)
         assert line["validation"]["mse"] == pytest.approx(wanted["validation"]["mse"], rel=1e-9)
     assert resumed.test["mse"] == pytest.approx(unstopped.test["mse"], rel=1e-9)
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 3), (2, 3)])
+@pytest.mark.usefixtures("ranks_are_threads")
+def test_a_run_goes_on_with_another_number_of_ranks(tmp_path: Path, before: int, after: int) -> None:
+    assert_goes_on_with_another_number_of_ranks(tmp_path, before, after)
+
+
+def test_a_run_of_one_process_goes_on_as_two(tmp_path: Path) -> None:
+    assert_goes_on_with_another_number_of_ranks(tmp_path, 1, 2)
 
 
 def test_ranks_that_go_on_know_the_epochs_before(tmp_path: Path) -> None:

@@ -192,6 +192,7 @@ def test_a_rank_of_torchrun_does_not_start_ranks(monkeypatch: pytest.MonkeyPatch
         compare(small_graph(), plans=["pss"])
 
 
+@pytest.mark.usefixtures("ranks_are_threads")
 def test_exact_plans_on_two_ranks_come_to_the_same_loss() -> None:
     def model(inputs: int) -> nn.Module:
         from strobe.models import make_model

@@ -138,6 +138,7 @@ def test_nothing_that_slides_is_no_picture(graph: DynamicGraph) -> None:
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.usefixtures("ranks_are_threads")
 def test_a_run_leaves_the_picture_and_says_it_in_words(graph: DynamicGraph, ranks: int, tmp_path: Path) -> None:
     plan = preset("flare", full=2, decayed=2, keep=0.2, chunks=8)
     run = strobe.train(graph, "dcrnn", "regression", plan=plan, ranks=ranks, epochs=1, threads=1, out=tmp_path / "run")

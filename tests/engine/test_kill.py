@@ -22,7 +22,7 @@ from strobe.engine.checkpoint import BEST, LAST, has_checkpoint, read
 from strobe.engine.record import read_lines
 from tests.engine.runs import Noisy, same_tensors, small_graph
 
-EPOCHS = 24
+EPOCHS = 40
 
 
 def eager(inputs: int) -> nn.Module:
@@ -34,15 +34,6 @@ def eager(inputs: int) -> nn.Module:
 def train(folder: Path, out: Path, **changes: Any) -> None:
     chosen: dict[str, Any] = {"window": 2, "threads": 1, "patience": 0, "epochs": EPOCHS, "ranks": 2}
     strobe.train(folder / "graph", eager, "regression", out=out, **chosen | changes)
-
-
-@pytest.fixture(scope="module")
-def unstopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A graph, and a run on it that nobody disturbed."""
-    folder = tmp_path_factory.mktemp("killed")
-    small_graph().save(folder / "graph")
-    train(folder, folder / "unstopped")
-    return folder
 
 
 def same_end(first: Path, second: Path) -> bool:
@@ -63,23 +54,10 @@ class Killer(Progress):
             os.kill(ranks_of(os.getpid())[self.rank], signal.SIGKILL)
 
 
-def test_ranks_killed_again_and_again_end_with_the_same_bits(unstopped: Path) -> None:
-    drawn, out = random.Random(5), unstopped / "killed"
-    for kill, rank in enumerate((1, 0, 1)):
-        at = 1 + 4 * kill + drawn.randrange(4)  # later each time, and long before the end
-        with pytest.raises(RankError, match=rf"rank {rank} was killed \(signal 9\)"):
-            train(unstopped, out, resume=kill > 0, progress=Killer(rank, at, drawn.uniform(0, 0.02)))
-        assert ranks_of(os.getpid()) == {}
-        assert not (out / "result.json").exists()
-    train(unstopped, out, resume=True)
-    assert [line["epoch"] for line in read_lines(out) if line["event"] == "epoch"] == list(range(1, EPOCHS + 1))
-    assert same_end(out, unstopped / "unstopped")
-
-
-def test_a_killed_parent_takes_its_ranks_along_and_its_run_goes_on(unstopped: Path) -> None:
-    out = unstopped / "orphaned"
+def kill_parent(folder: Path, out: Path) -> None:
+    """Begins a run in a process of its own, which is killed in the middle of it."""
     code = "import sys; from tests.engine.test_kill import *; train(Path(sys.argv[1]), Path(sys.argv[2]))"
-    command = [sys.executable, "-c", code, str(unstopped), str(out)]
+    command = [sys.executable, "-c", code, str(folder), str(out)]
     parent = subprocess.Popen(command, cwd=Path(__file__).parents[2])
     while not has_checkpoint(out) and parent.poll() is None:
         sleep(0.01)
@@ -92,5 +70,20 @@ def test_a_killed_parent_takes_its_ranks_along_and_its_run_goes_on(unstopped: Pa
     while any(Path(f"/proc/{pid}").exists() for pid in ranks.values()):
         assert monotonic() < until, "ranks outlive the process that started them"
         sleep(0.01)
-    train(unstopped, out, resume=True)
-    assert same_end(out, unstopped / "unstopped")
+
+
+def test_a_parent_and_ranks_killed_one_after_the_other_the_run_ends_with_the_same_bits(tmp_path: Path) -> None:
+    small_graph().save(tmp_path / "graph")
+    train(tmp_path, tmp_path / "unstopped")
+    drawn, out = random.Random(5), tmp_path / "killed"
+    kill_parent(tmp_path, out)
+    for rank in (1, 0):
+        begun = max(line["epoch"] for line in read_lines(out) if line["event"] == "epoch")
+        at = begun + 1 + drawn.randrange(4)  # later each time, and long before the end
+        with pytest.raises(RankError, match=rf"rank {rank} was killed \(signal 9\)"):
+            train(tmp_path, out, resume=True, progress=Killer(rank, at, drawn.uniform(0, 0.02)))
+        assert ranks_of(os.getpid()) == {}
+        assert not (out / "result.json").exists()
+    train(tmp_path, out, resume=True)
+    assert [line["epoch"] for line in read_lines(out) if line["event"] == "epoch"] == list(range(1, EPOCHS + 1))
+    assert same_end(out, tmp_path / "unstopped")

@@ -36,10 +36,13 @@ def test_training_gives_the_same_bits_as_on_whole_snapshots(model: str) -> None:
     assert weights.isfinite().all()
 
 
-def test_two_ranks_that_keep_differences_give_the_same_bits_and_clear_up(tmp_path: Path) -> None:
+def test_two_ranks_that_keep_differences_give_the_same_bits_and_clear_up(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     graph = small_graph()  # people who come and go
-    full = trained(graph, Full(), "tgcn", ranks=2)
     delta = trained(graph, Delta(window=2, segments=2, folder=str(tmp_path)), "tgcn", ranks=2)
+    request.getfixturevalue("ranks_are_threads")  # from here on
+    full = trained(graph, Full(), "tgcn", ranks=2)
     assert same_runs(full, delta)
     del delta
     gc.collect()
