@@ -2,7 +2,7 @@
 
 Hosts, which are network namespaces of this machine (tests/hosts.py), with one rank of one thread each and a link of
 1 Gb/s to a switch. GraphSAGE with two convolutions of 128 columns on sampled neighbours, windows of 4 snapshots, of a
-graph like Ex500K but smaller: 10% hot nodes, 128 binary features, 10 snapshots, 30% of features and edges change. The
+graph like Ex500K but smaller: 10% hot nodes, 128 binary features, 8 snapshots, 30% of features and edges change. The
 plan is the preset's with 2,048 examples a step; only its placement is another. Runs alternate. Bytes are those that
 ranks' ledgers count in an epoch, all ranks together; seconds are those of training. Both are medians of epochs, without
 the first.
@@ -48,7 +48,7 @@ class Size:
     rounds: int
 
 
-FULL = Size(nodes=20_000, snapshots=10, epochs=2, rounds=2)
+FULL = Size(nodes=20_000, snapshots=8, epochs=3, rounds=1)
 QUICK = Size(nodes=200, snapshots=8, epochs=2, rounds=1)
 
 
