@@ -153,7 +153,7 @@ def children(process: int) -> list[int]:
     return [int(pid) for pid in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
 
 
-def test_a_killed_rank_ends_all_with_3_and_the_run_goes_on_with_as_many() -> None:
+def test_a_killed_rank_ends_all_with_3_and_the_run_goes_on_with_as_many(request: pytest.FixtureRequest) -> None:
     program = [STROBE, "train", "friends", *SMALL, "--ranks", "2", "--epochs", "1000000", "--patience", "0"]
     running = subprocess.Popen([*program, "-o", "run"], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     until = monotonic() + 120
@@ -171,6 +171,7 @@ def test_a_killed_rank_ends_all_with_3_and_the_run_goes_on_with_as_many() -> Non
     assert stderr.splitlines()[-1] == "go on with: strobe train --resume --out run"
     assert not any(Path(f"/proc/{rank}").exists() for rank in ranks)
     epoch = max(line["epoch"] for line in read_lines(Path("run")) if line["event"] == "epoch")
+    request.getfixturevalue("ranks_are_threads")
     result = run("--resume", "--out", "run", "--epochs", epoch + 1, "--json")
     assert result.exit_code == 0, (result.output, result.exception)
     found = json.loads(result.stdout)

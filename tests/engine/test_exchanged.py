@@ -221,10 +221,18 @@ def test_a_run_that_goes_on_ends_with_the_bits_of_one_that_never_stopped(
     assert not same_tensors(weights(forgot[0]), weights(whole[0]))
 
 
-@pytest.mark.parametrize("inner", [Halo(), Stale(share=0.5)], ids=str)
-@pytest.mark.parametrize(("name", "recompute"), [("wd-gcn", None), ("gat-lstm", 2), ("mpnn-lstm", None)])
+@pytest.mark.parametrize(
+    ("name", "inner", "recompute"),
+    [
+        ("wd-gcn", Halo(), 2),
+        ("wd-gcn", Stale(share=0.5), None),
+        ("gat-lstm", Stale(share=0.5), 2),
+        ("mpnn-lstm", Halo(), None),
+    ],
+    ids=str,
+)
 def test_a_run_with_rows_in_flight_goes_on_to_the_bits_of_one_that_never_stopped(
-    name: str, recompute: int | None, inner: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, inner: Any, recompute: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whose convolutions send once each: then snapshots go by the length of their messages, whatever things took."""
     exchange = Exchange(structure=Overlapped(inner=inner), time=Relay(groups=2))

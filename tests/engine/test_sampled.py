@@ -64,7 +64,7 @@ def test_any_number_of_ranks_draws_and_computes_the_same(model: str, monkeypatch
     for number, (num_ranks, place) in enumerate(zip((2, 3, 4), PLACEMENTS, strict=True)):
         trainer = Trainer(changing_graph(), model, TASKS[number])
         trainer.same_head(monkeypatch)
-        plan = plan_of(place, ahead=number != 1, size=250 if TASKS[number] == "link-prediction" else 16)
+        plan = plan_of(place, ahead=number != 1, size=250 if TASKS[number] == "link-prediction" else 24)
         (one,) = trainer.train(plan, 1, epochs=1)
         assert_same(trainer.train(plan, num_ranks, epochs=1), one)
 

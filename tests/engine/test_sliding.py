@@ -44,17 +44,17 @@ def sliding(batching: Trapezoid, chunks: int = 4) -> Plan:
     )
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(("number", "model"), enumerate(MODELS))
 def test_everything_kept_is_the_whole_history(
-    graph: DynamicGraph, model: str, ranks: int, monkeypatch: pytest.MonkeyPatch
+    graph: DynamicGraph, number: int, model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer = Trainer(graph, model, "regression")
     trainer.same_head(monkeypatch)
     history = Plan(batching=Groups(size=len(graph), stride=1), schedule=InOrder(per_step=1))
     (one,) = trainer.train(history, 1, epochs=2)
-    runs = trainer.train(sliding(Trapezoid(full=3, decayed=len(graph), keep=1)), ranks, epochs=2)
-    assert_same(runs, one)
+    for ranks in (1, 4) if number % 2 else (2, 3):
+        runs = trainer.train(sliding(Trapezoid(full=3, decayed=len(graph), keep=1)), ranks, epochs=2)
+        assert_same(runs, one)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,9 +74,9 @@ class Dealt(Placement):
 
 
 @pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("schedule", [InOrder(), RandomSplit()], ids=str)
+@pytest.mark.parametrize(("schedule", "ranks"), [(InOrder(), 3), (RandomSplit(), 2)], ids=str)
 def test_ranks_that_leave_out_the_same_chunks_train_as_one_does(
-    graph: DynamicGraph, model: str, schedule: Schedule, monkeypatch: pytest.MonkeyPatch
+    graph: DynamicGraph, model: str, schedule: Schedule, ranks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The order of chunks is the same on any number of ranks here; in a run ranks take turns."""
     monkeypatch.setattr(engine_sliding, "survival", lambda ranks, seed: np.random.default_rng(seed).permutation(8))
@@ -84,8 +84,7 @@ def test_ranks_that_leave_out_the_same_chunks_train_as_one_does(
     trainer.same_head(monkeypatch)
     plan = replace(sliding(Trapezoid(full=1, decayed=3, keep=0.3)), placement=Dealt(), schedule=schedule)
     (one,) = trainer.train(plan, 1, epochs=3)
-    for ranks in (2, 3):
-        assert_same(trainer.train(plan, ranks, epochs=3), one)
+    assert_same(trainer.train(plan, ranks, epochs=3), one)
 
 
 @pytest.mark.parametrize("model", ["mpnn-lstm", "evolvegcn-h", "gat-lstm", "wd-gcn"])

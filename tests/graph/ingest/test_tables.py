@@ -34,7 +34,7 @@ FIELDS = st.sampled_from(["1", "2", "30", "007", " 4", "0x10", "-5", "", "a", '"
 LINES = st.lists(FIELDS, min_size=1, max_size=4) | st.just(["# note"]) | st.just([""])
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     lines=st.lists(LINES, min_size=1, max_size=6),
     delimiter=st.sampled_from([",", " "]),
