@@ -13,7 +13,7 @@ demo: .venv/ready
 	@echo "pictures: demo/social.html demo/learning_curve.svg"
 
 test: .venv/ready
-	$(BIN)/python -m pytest -n auto --dist worksteal
+	$(BIN)/python -m pytest -n auto
 
 check: .venv/ready
 	$(BIN)/ruff check .
