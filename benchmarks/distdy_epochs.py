@@ -26,7 +26,7 @@ from tests.hosts import Hosts, NoHostsError, start_ranks, switched_hosts
 
 MODULE = "benchmarks.distdy"
 COMPARED = ("online", "metis", "metis-per-snapshot", "greedy", "hash")
-RATE, RANKS = "1gbit", (2, 4)
+RATE, RANKS = "1gbit", (2,)
 MODEL, MODEL_OPTIONS = "sage", {"hidden": 128, "layers": 2, "span": 4}
 LR, STEP = 0.001, 164
 USUAL = "online"
@@ -53,7 +53,7 @@ QUICK = Size(nodes=200, snapshots=8, epochs=2, rounds=1)
 
 
 def epochs(record: Record, quick: bool, scale: float, name: str) -> None:
-    """All placements on two and on four hosts."""
+    """All placements on two hosts."""
     if name not in PRESETS:
         record.missing["epoch_speedup_vs_metis"] = record.missing["bytes_vs_metis"] = f"there is no preset {name}"
         return
