@@ -19,7 +19,7 @@ def distdy(
     fanouts: int | Sequence[int] = (5, 10),
     segments: int = 4,
     passes: int = 1,
-    slack: float = 1.1,
+    slack: float = 1.05,
 ) -> Plan:
     """Snapshots placed as they arrive, kept as differences, sampled window by window (DistDy, Zhang and Wu 2025).
 
