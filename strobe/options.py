@@ -32,6 +32,11 @@ def check_options(whose: str, given: Mapping[str, Any], hints: Hints) -> None:
             raise OptionError(f"{name} of {whose} must be {in_words(hints[name])}, not {value!r}")
 
 
+def several(given: object) -> tuple[Any, ...]:
+    """One value or a sequence of them, as a tuple."""
+    return tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else (given,)
+
+
 def in_words(hint: Any) -> str:
     """What a type allows, for people."""
     if get_origin(hint) is Literal:

@@ -10,6 +10,7 @@ from strobe.batching.base import Batch, Batching
 from strobe.batching.drawing import Chosen, Drawing
 from strobe.errors import OptionError
 from strobe.graph import DynamicGraph
+from strobe.options import several
 from strobe.strategy import Fact, Need
 
 
@@ -41,10 +42,10 @@ class Hybrid(Batching):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("snapshots", "vertices"):
-            shares = _several(getattr(self, name))
+            shares = several(getattr(self, name))
             _check_shares(name, shares)
             object.__setattr__(self, name, shares if len(shares) > 1 else shares[0])
-        number = len(_several(self.snapshots)) * len(_several(self.vertices))
+        number = len(several(self.snapshots)) * len(several(self.vertices))
         if self.sizes == "fixed" and number > 1:
             raise OptionError(f"there are {number} sizes of batches to choose from: say sizes=random or sizes=learned")
         for name in ("least", "groups", "steps"):
@@ -66,8 +67,8 @@ class Hybrid(Batching):
     @property
     def drawing(self) -> Drawing:
         return Drawing(
-            snapshots=_several(self.snapshots),
-            nodes=_several(self.vertices),
+            snapshots=several(self.snapshots),
+            nodes=several(self.vertices),
             chosen=self.sizes,
             least=self.least,
             groups=self.groups,
@@ -79,10 +80,6 @@ class Hybrid(Batching):
         """None: they are drawn while training goes on."""
         del graph, times, hops, seed
         return []
-
-
-def _several(given: object) -> tuple[Any, ...]:
-    return tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else (given,)
 
 
 def _check_shares(name: str, shares: tuple[Any, ...]) -> None:

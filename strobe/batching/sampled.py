@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from strobe.batching.base import Batch, Batching
 from strobe.errors import OptionError
 from strobe.graph import DynamicGraph
+from strobe.options import several
 from strobe.strategy import Fact, Need
 
 
@@ -57,7 +58,7 @@ class Sampled(Batching):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        fanouts = _several(self.fanouts)
+        fanouts = several(self.fanouts)
         if not fanouts or any(isinstance(f, bool) or not isinstance(f, int) or f < 0 for f in fanouts):
             raise OptionError(f"fan-outs are one or several whole numbers, 0 for all, not {self.fanouts!r}")
         object.__setattr__(self, "fanouts", fanouts if len(fanouts) > 1 else fanouts[0])
@@ -78,7 +79,7 @@ class Sampled(Batching):
 
     @property
     def sampling(self) -> Sampling:
-        return Sampling(snapshots=self.history, passes=self.passes, size=self.size, fanouts=_several(self.fanouts))
+        return Sampling(snapshots=self.history, passes=self.passes, size=self.size, fanouts=several(self.fanouts))
 
     @property
     def looks_back(self) -> int:
@@ -91,7 +92,3 @@ class Sampled(Batching):
         """Those of whole windows: their targets are drawn while training goes on."""
         del graph, hops, seed
         return [Batch(self.sampling.times(t, times.start), range(t, t + 1), carries=False) for t in times]
-
-
-def _several(given: Any) -> tuple[int, ...]:
-    return tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else (given,)

@@ -38,6 +38,11 @@ class Asked:
         return len(self.examples)
 
 
+def whole(examples: Examples | None) -> Asked | None:
+    """All examples of a snapshot, as they are."""
+    return None if examples is None else Asked(examples)
+
+
 def asked(problem: Problem, segment: Segment, part: range, epoch: int | None = None) -> Asked | None:
     """What is asked of a segment's cells that belong to a part, joined; rows count over the whole segment.
 

@@ -59,11 +59,6 @@ class Held:
         """The owner of every cell of a snapshot, [n]."""
         return self._snapshots[t].owner
 
-    @property
-    def nbytes(self) -> int:
-        """Memory that the rows of features take."""
-        return self._kept.nbytes
-
     def slide(self, job: Job, times: range) -> None:
         """On to the snapshots of another window. One that begins earlier than the last is read anew."""
         if any(t >= times.stop or (t < times.start and times.start not in self._snapshots) for t in self._snapshots):

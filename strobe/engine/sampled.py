@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from strobe.comm.rows import Route
-from strobe.engine.asked import Asked
+from strobe.engine.asked import Asked, whole
 from strobe.engine.held import Fetched, Held
 from strobe.engine.kept import KeptExamples
 from strobe.engine.trace import watched_order
@@ -151,7 +151,7 @@ class SampledSteps:
         problem = self._job.problem
         if problem.changes_with_epoch:
             return problem.examples(t, draw)
-        found = self._examples.get(problem, t, lambda: _whole(problem.examples(t, draw)))
+        found = self._examples.get(problem, t, lambda: whole(problem.examples(t, draw)))
         return None if found is None else found.examples
 
     def _drawn(self, batch: _Batch) -> _Drawn:
@@ -205,10 +205,6 @@ def _question(drawn: _Drawn, cells: SampledCells) -> Asked:
         base=None if whole.base is None else whole.base.index_select(0, at),
     )
     return Asked(examples, around)
-
-
-def _whole(examples: Examples | None) -> Asked | None:
-    return None if examples is None else Asked(examples)
 
 
 def _key(*numbers: int) -> int:

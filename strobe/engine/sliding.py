@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from strobe.batching.decay import Decay, survival
-from strobe.engine.asked import Asked, shared
+from strobe.engine.asked import Asked, shared, whole
 from strobe.engine.kept import KeptExamples
 from strobe.engine.machine import free_bytes
 from strobe.engine.passes import mapped
@@ -19,7 +19,6 @@ from strobe.engine.trace import reading
 from strobe.engine.windows import Segment, Window
 from strobe.ops.csr import IntArray
 from strobe.placement import Placed
-from strobe.tasks.base import Examples
 from strobe.view import Carry, Owners
 from strobe.view.inputs import OwnInputs
 from strobe.view.ordered import Order, Ordered
@@ -137,7 +136,7 @@ class Sliding:
     def _asked(self, t: int, share: ShrunkShare) -> Asked | None:
         """What is asked of the newest snapshot, which is the same in every epoch but for the order of cells."""
         problem, last = self._job.problem, len(share.blocks) - 1
-        found = self._examples.get(problem, t, lambda: _whole(problem.examples(t)))
+        found = self._examples.get(problem, t, lambda: whole(problem.examples(t)))
         return None if found is None or not len(share.own[last]) else shared(share, {last: found.examples}, None)
 
     def _share(self, times: range, blocks: tuple[Block, ...], ended: list[Ended] | None) -> ShrunkShare:
@@ -163,10 +162,6 @@ class Sliding:
     def _by_slot(self, states: list[Ended], order: Order) -> Carry:
         at = torch.from_numpy(np.searchsorted(self._own, order.nodes)).to(self._job.device)
         return [_rows(each, at)[1] for each in states]
-
-
-def _whole(examples: Examples | None) -> Asked | None:
-    return None if examples is None else Asked(examples)
 
 
 def _rows(ended: Ended, at: Tensor) -> Ended:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from strobe.graph.follow import Counts
 
 
-class Arriving(Protocol):
+class Followed(Protocol):
     """A source of snapshots, which builds the graph on disk as they come."""
 
     @property
@@ -66,7 +66,7 @@ class Arriving(Protocol):
         ...
 
 
-Follow = Callable[[Path], Arriving]
+Follow = Callable[[Path], Followed]
 """Begins to follow a source, or goes on with it, into a directory."""
 
 
@@ -189,7 +189,7 @@ def watch_here(watching: Watching, given: Given, place: Place, progress: Progres
 
 
 def _arriving(
-    watching: Watching, source: Arriving | None, path: Path, online: Online, progress: Progress, comm: Comm
+    watching: Watching, source: Followed | None, path: Path, online: Online, progress: Progress, comm: Comm
 ) -> Iterator[DynamicGraph]:
     """The graph as it is whenever one more snapshot has arrived. Rank 0 looks, all are told."""
     growing: Growing | None = None
@@ -250,7 +250,7 @@ def _gone_if_refused(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _following(watching: Watching, path: Path) -> Iterator[Arriving]:
+def _following(watching: Watching, path: Path) -> Iterator[Followed]:
     source = watching.follow(path)
     try:
         yield source

@@ -28,6 +28,13 @@ def index_dtype(largest: int) -> type[np.int32] | type[np.int64]:
     return np.int32 if largest <= _INT32_MAX else np.int64
 
 
+def fixed(array: Any) -> Any:
+    """A view that cannot be written to: of arrays that can, numba would compile the same once more."""
+    view = np.asarray(array).view()
+    view.flags.writeable = False
+    return view
+
+
 def stable_argsort(key: IntArray) -> IntArray:
     """The order that sorts non-negative keys and leaves equal ones as they stand.
 

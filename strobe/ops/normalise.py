@@ -37,20 +37,20 @@ def normalise(norm: Norm, row_ptr: IntArray, col: IntArray, weight: FloatArray |
     if norm == "gcn":
         row_ptr, col, values = _with_loops(row_ptr, col, values, again=False)
         row = expand_rows(row_ptr)
-        root = _inverse(np.sqrt(_row_sums(np.abs(values), row, row_ptr.size - 1)))
+        root = inverse(np.sqrt(_row_sums(np.abs(values), row, row_ptr.size - 1)))
         return row_ptr, col, root[row] * values * root[col]
     if norm == "mean_out":
         row_ptr, col, at = transpose(row_ptr, col, row_ptr.size - 1)
         values = values[at]
     row = expand_rows(row_ptr)
-    return row_ptr, col, values * _inverse(_row_sums(np.abs(values), row, row_ptr.size - 1))[row]
+    return row_ptr, col, values * inverse(_row_sums(np.abs(values), row, row_ptr.size - 1))[row]
 
 
 def _row_sums(values: FloatArray, row: IntArray, rows: int) -> FloatArray:
     return np.bincount(row, weights=values, minlength=rows).astype(np.float64)
 
 
-def _inverse(values: FloatArray) -> FloatArray:
+def inverse(values: FloatArray) -> FloatArray:
     """1 / value, and 0 for 0: a cell that reads nothing gets nothing."""
     return np.divide(1.0, values, out=np.zeros_like(values), where=values > 0)
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from strobe.ops.compiled import compiled
-from strobe.ops.csr import IntArray, index_dtype
+from strobe.ops.csr import IntArray, fixed, index_dtype
 
 Pairs = tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]
 """Pairs, ascending, and how many snapshots have each."""
@@ -30,7 +30,7 @@ def no_pairs() -> Pairs:
 def pairs_of(row_ptr: IntArray, col: IntArray, *, directed: bool, place: IntArray | None = None) -> Pairs:
     """The pairs of a snapshot with arcs by rows, once however many edges join them, without self-loops. ``place`` has
     the number of each of its cells among the nodes of a graph, ascending; None: their own."""
-    pairs = _below(_fixed(row_ptr), _fixed(col), directed)
+    pairs = _below(fixed(row_ptr), fixed(col), directed)
     if place is not None:
         pairs = (place[pairs >> _END] << _END) | place[pairs & ((1 << _END) - 1)]
     return pairs, np.ones(len(pairs), np.int32)
@@ -46,13 +46,6 @@ def both_ways(pairs: Pairs, size: int) -> sp.csr_array:
     """The symmetric matrix of counts, [size, size], columns ascending in each row."""
     ptr, col, count = _mirrored(*pairs, size)
     return sp.csr_array((count, col, ptr.astype(index_dtype(len(col)))), shape=(size, size))
-
-
-def _fixed(array: Any) -> Any:
-    """A view that cannot be written to: of arrays that can, numba would compile the same once more."""
-    view = np.asarray(array).view()
-    view.flags.writeable = False
-    return view
 
 
 @compiled

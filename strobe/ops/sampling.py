@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from strobe.ops.csr import FloatArray, IntArray
+from strobe.ops.csr import FloatArray, IntArray, fixed
 
 ALL = -1
 """A fan-out that leaves nothing out."""
@@ -82,7 +82,7 @@ def sample(
     from strobe.ops.sampling_loops import clear, draw, mark  # numba takes its time to load
 
     place = _take_paper(len(row_ptr) - 1)
-    whole = _fixed(row_ptr), _fixed(col), _fixed(nodes)
+    whole = fixed(row_ptr), fixed(col), fixed(nodes)
     found: IntArray = targets.astype(np.int32)
     mark(found, place)
     sizes, hops = [len(found)], []
@@ -101,10 +101,3 @@ def _take_paper(num_cells: int) -> Any:
     paper = getattr(_kept, "paper", None)
     _kept.paper = None
     return np.full(num_cells, -1, np.int32) if paper is None or len(paper) < num_cells else paper
-
-
-def _fixed(array: Any) -> Any:
-    """A view that cannot be written to: of arrays that can, numba would compile the same once more."""
-    view = np.asarray(array).view()
-    view.flags.writeable = False
-    return view

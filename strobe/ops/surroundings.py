@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from strobe.errors import InputError, OptionError
-from strobe.ops.csr import FloatArray, IntArray, distinct, transpose
+from strobe.ops.csr import FloatArray, IntArray, distinct, fixed, transpose
 
 Places = npt.NDArray[np.int32]
 Distances = npt.NDArray[np.uint8]
@@ -155,8 +155,8 @@ def surroundings(
         raise OptionError(f"cells are found within 0 to {_FARTHEST} sparse products, not {hops}")
     paper = _take_paper(int(np.diff(blocks.cell_ptr)[when].max(initial=0)))
     cell_ptr, arcs, paper.found, paper.distance = reach(
-        (when, _fixed(blocks.cell_ptr)),
-        _fixed(_NOTHING if blocks.node is None else blocks.node),
+        (when, fixed(blocks.cell_ptr)),
+        fixed(_NOTHING if blocks.node is None else blocks.node),
         blocks.num_nodes,
         wanted,
         hops,
@@ -165,11 +165,11 @@ def surroundings(
         (paper.place, paper.found, paper.distance),
     )
     position, distance = paper.found[: cell_ptr[-1]].copy(), paper.distance[: cell_ptr[-1]].copy()
-    cells = when, _fixed(blocks.cell_ptr), cell_ptr, position
+    cells = when, fixed(blocks.cell_ptr), cell_ptr, position
     inner = distance < hops
     reads = _rows(blocks.reads, arcs[0], inner, paper.place, cells)
     leaves = None if there is None else _rows(there, arcs[1], inner, paper.place, cells)
-    node = position if blocks.node is None else named(cells, _fixed(blocks.node))
+    node = position if blocks.node is None else named(cells, fixed(blocks.node))
     _kept.paper = paper
     return Surroundings(blocks, when, Blocks(blocks.num_nodes, cell_ptr, reads, node, leaves), position, distance)
 
@@ -183,7 +183,7 @@ def rows_of(found: Surroundings, whole: Rows, hops: int) -> Rows:
     ptr = found.blocks.cell_ptr
     ends = np.concatenate(([0], np.cumsum(degree, dtype=np.int64)))
     paper = _take_paper(int(np.diff(found.whole.cell_ptr)[found.times].max(initial=0)))
-    cells = found.times, _fixed(found.whole.cell_ptr), ptr, found.position
+    cells = found.times, fixed(found.whole.cell_ptr), ptr, found.position
     rows = _rows(whole, np.diff(ends[ptr]), inner, paper.place, cells)
     _kept.paper = paper
     return rows
@@ -223,15 +223,8 @@ def _take_paper(most_cells: int) -> _Paper:
     return paper
 
 
-def _fixed(array: Any) -> Any:
-    """A view that cannot be written to: of arrays that can, numba would compile the same once more."""
-    view = np.asarray(array).view()
-    view.flags.writeable = False
-    return view
-
-
 def _arrays(rows: Rows) -> tuple[Any, Any, Any]:
-    return _fixed(rows.arc_ptr), _fixed(rows.row_ptr), _fixed(rows.col)
+    return fixed(rows.arc_ptr), fixed(rows.row_ptr), fixed(rows.col)
 
 
 def _rows(whole: Rows, arcs: IntArray, inner: Any, place: Places, cells: tuple[Any, ...]) -> Rows:
@@ -244,5 +237,5 @@ def _rows(whole: Rows, arcs: IntArray, inner: Any, place: Places, cells: tuple[A
     row_ptr = np.empty(len(inner) + len(arcs), whole.row_ptr.dtype)
     col = np.empty(num_arcs, whole.col.dtype)
     weights = np.empty(0 if whole.weight is None else num_arcs, weight.dtype)
-    copy(cells, inner, place, (*_arrays(whole), _fixed(weight)), (row_ptr, col, weights))
+    copy(cells, inner, place, (*_arrays(whole), fixed(weight)), (row_ptr, col, weights))
     return Rows(arc_ptr, row_ptr, col, None if whole.weight is None else weights)

@@ -15,16 +15,6 @@ from strobe.strategy import Strategy
 class KeptRows(Protocol):
     """Rows of features of one server's nodes in consecutive snapshots."""
 
-    @property
-    def times(self) -> list[int]:
-        """Snapshots that are there, ascending."""
-        ...
-
-    @property
-    def nbytes(self) -> int:
-        """Memory that it takes."""
-        ...
-
     def add(self, t: int, nodes: IntArray, x: Array) -> None:
         """The next snapshot: ids, ascending, and their rows, [n, F]."""
         ...

@@ -17,10 +17,7 @@ from strobe.store.row_pieces import PackedRows, Pieces, put
 from strobe.store.sorted_keys import Moves, merged, moves
 from strobe.store.stretches import (
     Cuts,
-    changed_bytes,
     changed_segments,
-    nonzero_segments,
-    segment_bytes,
     stretches,
 )
 
@@ -124,21 +121,6 @@ class Segments(FirstAndLater[tuple[int, IntArray, PackedRows], _Later]):
                 found.follow(how, each.changed)
             self._found[1][t] = found
         return self._found[1][t].pick(at)
-
-    @property
-    def full_bytes(self) -> int:
-        """Bytes of a node that is stored whole; 0 before the first snapshot."""
-        return 0 if self._first is None else int(self._first[2].width * self._first[2].kind.itemsize)
-
-    def bytes_to_add(self, nodes: IntArray, x: Array) -> IntArray:
-        """Bytes that each of these nodes would take in the next snapshot, [n]: whole, or only what changed since the
-        last. Without the S bits a node, and the ids of those that arrive."""
-        if self._first is None:
-            _refuse_rows(nodes, x)
-            return segment_bytes(nonzero_segments(x, self._cuts(x)), self._cuts(x), x.itemsize)
-        self._refuse(self.times[-1] + 1, nodes, x)
-        last = self.times[-1]
-        return changed_bytes(self.nodes(last), self.rows(last), nodes, x, self._segments)
 
     def arrays(self) -> Iterator[Array]:
         """Everything that is allocated."""

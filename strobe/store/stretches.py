@@ -9,7 +9,7 @@ import numpy as np
 from strobe.graph.arrays import Array, read_only
 from strobe.ops.csr import IntArray
 from strobe.store.marks import Mask
-from strobe.store.sorted_keys import Moves, moves
+from strobe.store.sorted_keys import Moves
 
 Cuts = list[tuple[int, int]]
 """Where each segment of a row begins and ends."""
@@ -35,14 +35,6 @@ def changed_segments(how: Moves, before: Array, x: Array, cuts: Cuts) -> Mask:
 def nonzero_segments(x: Array, cuts: Cuts) -> Mask:
     """Which segments of which rows are not all zeros, to the bit, [S, n]."""
     return changed_segments(Moves.all_new(len(x)), x[:0], x, cuts)
-
-
-def changed_bytes(nodes_before: IntArray, before: Array, nodes: IntArray, x: Array, segments: int = 4) -> IntArray:
-    """Bytes that each row takes beside those of the snapshot before, [n]: the segments that changed; where the node was
-    not there, those that are not all zeros. Nodes ascend."""
-    cuts = stretches(x.shape[1], segments)
-    changed = changed_segments(moves(nodes_before, nodes), before, x, cuts)
-    return segment_bytes(changed, cuts, x.itemsize)
 
 
 def segment_bytes(chosen: Mask, cuts: Cuts, itemsize: int) -> IntArray:

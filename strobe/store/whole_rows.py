@@ -13,11 +13,6 @@ class WholeRows:
     def __init__(self) -> None:
         self._held: dict[int, tuple[IntArray, Array]] = {}
 
-    @property
-    def times(self) -> list[int]:
-        """Snapshots that are there, ascending."""
-        return list(self._held)
-
     def add(self, t: int, nodes: IntArray, x: Array) -> None:
         """The next snapshot: ids, ascending, and their rows, [n, F]."""
         self._held[t] = nodes, x
@@ -34,8 +29,3 @@ class WholeRows:
         """The rows of some nodes of snapshot t, by their positions in what was added, in any order."""
         rows: Array = self._held[t][1][at]
         return rows
-
-    @property
-    def nbytes(self) -> int:
-        """Memory that it takes."""
-        return sum(nodes.nbytes + x.nbytes for nodes, x in self._held.values())

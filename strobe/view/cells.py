@@ -97,7 +97,7 @@ class Cells:
             if self._reads(t):
                 x[self.rows(t)] = self._own_rows(t, self._features(t))
         x = x.to(self.device)
-        self._remember((), x)
+        self.remember((), x)
         return x
 
     @cached_property
@@ -208,7 +208,7 @@ class Cells:
             for t in range(self.num_snapshots):
                 if self._reads(t):
                     out[self.rows(t)] = self._aggregated(t, key, x)
-            self._remember(key, out)
+            self.remember(key, out)
         return self._aggregates[key]
 
     @property
@@ -249,11 +249,8 @@ class Cells:
     def _reads(self, t: int) -> bool:
         return self.share is None or len(self.share.own[t]) > 0
 
-    def knows(self, x: Tensor, key: tuple[Norm, ...]) -> None:
-        """A tensor is the features, or an aggregate of them."""
-        self._remember(key, x)
-
-    def _remember(self, key: tuple[Norm, ...], x: Tensor) -> None:
+    def remember(self, key: tuple[Norm, ...], x: Tensor) -> None:
+        """A tensor is the features, or the aggregate of them by these norms."""
         self._inputs[id(x)] = key
         self._aggregates[key] = x
 

@@ -46,13 +46,13 @@ class ChosenCells(Cells):
     @cached_property
     def x(self) -> Tensor:
         x = self._at_hand(self.cache.x)
-        self._remember((), x)
+        self.remember((), x)
         return x
 
     def aggregated_input(self, x: Tensor, norm: Norm) -> Tensor:
         key = (*self._inputs[id(x)], norm)
         if key not in self._aggregates:
-            self._remember(key, self._at_hand(self.cache.aggregates[key]))
+            self.remember(key, self._at_hand(self.cache.aggregates[key]))
         return self._aggregates[key]
 
     @cached_property
@@ -127,7 +127,7 @@ class _Single(Cells):
     @cached_property
     def x(self) -> Tensor:
         x = self._window.x[self._window.rows(self._t)]
-        self._remember((), x)
+        self.remember((), x)
         return x
 
     def aggregated_input(self, x: Tensor, norm: Norm) -> Tensor:
@@ -136,7 +136,7 @@ class _Single(Cells):
             whole = self._window.x
             for each in key:
                 whole = self._window.aggregated_input(whole, each)
-            self._remember(key, whole[self._window.rows(self._t)])
+            self.remember(key, whole[self._window.rows(self._t)])
         return self._aggregates[key]
 
     @cached_property

@@ -18,7 +18,7 @@ from strobe.exchange.base import Columns
 from strobe.exchange.shuffle import Shuffling
 from strobe.graph import DynamicGraph, Snapshot
 from strobe.ops.csr import FloatArray, IntArray, expand_rows
-from strobe.ops.normalise import Csr, Norm
+from strobe.ops.normalise import Csr, Norm, inverse
 from strobe.ops.picked import picked
 from strobe.ops.sampling import Drawn, Sample, sample
 from strobe.ops.sequences import Sequences
@@ -67,9 +67,9 @@ class Topology:
             return drawn.row_ptr, drawn.col, None if plain else values
         if norm == "mean":
             readers = found[: len(drawn.degree)]
-            return drawn.row_ptr, drawn.col, values * _inverse(self._sums[readers])[drawn.reader]
+            return drawn.row_ptr, drawn.col, values * inverse(self._sums[readers])[drawn.reader]
         missing = ~self._has_loop[found]
-        root = _inverse(np.sqrt(self._sums[found] + missing))
+        root = inverse(np.sqrt(self._sums[found] + missing))
         loops = np.where(missing, root * root, 0.0)[: len(drawn.degree)]
         return _with_loops(drawn, values * root[drawn.reader] * root[drawn.col], loops)
 
@@ -126,7 +126,7 @@ class SampledCells(Cells):
 
     @cached_property
     def x(self) -> Tensor:
-        self._remember((), self._x)
+        self.remember((), self._x)
         return self._x
 
     @property
@@ -209,7 +209,7 @@ class Level(Cells):
         """The product of these cells' rows, as rows of the window; an aggregate of inputs is one itself."""
         out = self._spread(spmm(self.matrix(norm), self._loaded(x)))
         if self._window.is_input(x):
-            self._window.knows(out, (*self._window.key_of(x), norm))
+            self._window.remember((*self._window.key_of(x), norm), out)
         return out
 
     def aggregated_input(self, x: Tensor, norm: Norm) -> Tensor:
@@ -219,7 +219,7 @@ class Level(Cells):
         rows = x.index_select(0, self._read)
         self.x = self.pulled_x = rows if x is self._window.x else rows[:0]
         if self._window.is_input(x):
-            self.knows(rows, self._window.key_of(x))
+            self.remember(self._window.key_of(x), rows)
         return rows
 
     def _spread(self, rows: Tensor) -> Tensor:
@@ -267,8 +267,3 @@ def _with_loops(drawn: Drawn, values: FloatArray | None, loops: FloatArray) -> C
     new_values = np.empty(row_ptr[-1])
     new_values[first], new_values[~first] = loops[added], values
     return row_ptr, new_col, new_values
-
-
-def _inverse(values: FloatArray) -> FloatArray:
-    """1 / value, and 0 for 0."""
-    return np.divide(1.0, values, out=np.zeros_like(values), where=values > 0)

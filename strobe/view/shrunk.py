@@ -254,7 +254,7 @@ class ShrunkCells(Cells):
     @cached_property
     def x(self) -> Tensor:
         x = self._inputs_of(())
-        self._remember((), x)
+        self.remember((), x)
         return x
 
     @cached_property
@@ -265,7 +265,7 @@ class ShrunkCells(Cells):
     def aggregated_input(self, x: Tensor, norm: Norm) -> Tensor:
         key = (*self._inputs[id(x)], norm)
         if key not in self._aggregates:
-            self._remember(key, self._inputs_of(key))
+            self.remember(key, self._inputs_of(key))
         return self._aggregates[key]
 
     def neighbours(self, reads: Reads) -> Neighbours:
