@@ -63,6 +63,11 @@ class Column:
             with contextlib.suppress(OSError):  # on a full disk buffered bytes cannot be written, and need not be
                 self._file.close()
 
+    def mapped(self) -> Array:
+        """What was written, as far as it was flushed."""
+        assert self.dtype is not None
+        return map_npy(self.path, self.dtype, self.shape)
+
     def describe(self) -> dict[str, Any]:
         assert self.dtype is not None
         return {"dtype": self.dtype.str, "shape": list(self.shape), "crc32": f"{self.crc32:08x}"}
@@ -83,16 +88,20 @@ class Column:
     def _rewrite(self, dtype: np.dtype[Any]) -> None:
         """Starts again with a wider type, which happens when a snapshot outgrows int32."""
         self.close()
-        narrow = map_npy(self.path)
+        narrow = self.mapped()
         self.path.rename(old := self.path.with_suffix(".old"))
         self._start(dtype, narrow.shape[1:])
         self._write(narrow)
         old.unlink()
 
 
-def map_npy(path: Path) -> Array:
-    """The array of an .npy file, read-only, loaded page by page as it is used."""
-    mapped: Array = np.load(path, mmap_mode="r", allow_pickle=False)
+def map_npy(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+    """The array of an .npy file, read-only, loaded page by page as it is used.
+
+    Its header is not read: numpy parses it as Python, which fails now and then where two threads do so at once
+    (CPython 3.11, gh-106905).
+    """
+    mapped = np.memmap(path, dtype, "r", len(npy_header(dtype, shape)), shape)
     return np.asarray(mapped)  # plain ndarray over the same pages: slices of np.memmap are slow to make
 
 

@@ -91,7 +91,7 @@ class DiskSink:
     def arrays(self) -> dict[str, Array]:
         for column in self._columns.values():
             column.flush()
-        return {name: map_npy(column.path) for name, column in self._columns.items()}
+        return {name: column.mapped() for name, column in self._columns.items()}
 
     def finish(self, graph: DynamicGraph) -> DynamicGraph:
         for column in self._columns.values():
@@ -278,7 +278,7 @@ def _open_array(folder: Path, name: str, entry: dict[str, Any]) -> Array:
     with path.open("rb") as file:
         if file.read(len(header)) != header:
             raise FormatError(f"{path} is damaged: its header does not match {META}")
-    return map_npy(path)
+    return map_npy(path, dtype, shape)
 
 
 def refuse_target(target: Path, overwrite: bool) -> None:
