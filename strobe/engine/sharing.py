@@ -15,6 +15,7 @@ from strobe.placement import Placed, Work
 from strobe.plan import Plan
 from strobe.view import Cells, Owners, Share
 from strobe.view.pieces import Fusing
+from strobe.view.streamed import Streamed
 
 Mask = npt.NDArray[np.bool_]
 
@@ -37,6 +38,7 @@ class Sharing:
         self.comm = Alone() if comm is None else comm
         self.placed = placed
         self.device, self.dtype = torch.device(device), dtype
+        self.streamed: Streamed | None = None
         self._home = np.full(graph.num_nodes, NOBODY, np.int16)
         self._until = 0
 

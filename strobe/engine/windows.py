@@ -41,7 +41,10 @@ Window = tuple[Segment, ...]
 
 def cut(sharing: Sharing, times: range, size: int | None, segment: int | None) -> list[Window]:
     """Windows of at most ``size`` snapshots over ``times``, in order, each of segments of at most ``segment``."""
-    return list(stream(sharing, times, size, segment))
+    windows = list(stream(sharing, times, size, segment))
+    for part in (part for window in windows for part in window):
+        part.cells.streamed = sharing.streamed
+    return windows
 
 
 def stream(sharing: Sharing, times: range, size: int | None, segment: int | None) -> Iterator[Window]:
@@ -68,5 +71,6 @@ def window_of(sharing: Sharing, batch: Batch, segment: int | None) -> Window:
         chosen = None if batch.targets is None else around(sharing.graph, part, batch.targets, batch.hops)
         fresh = not batch.carries and part.start == batch.times.start
         cells = sharing.cells(part, chosen=chosen, fresh=fresh)
+        cells.streamed = sharing.streamed
         found.append(Segment(part, cells, kept, batch.asked, targets, fresh))
     return tuple(found)
