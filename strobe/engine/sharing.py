@@ -9,6 +9,7 @@ import numpy.typing as npt
 import torch
 
 from strobe.comm import Alone, Comm
+from strobe.engine.kept import Room
 from strobe.exchange.legs import NOBODY
 from strobe.graph import DynamicGraph
 from strobe.placement import Placed, Work
@@ -39,6 +40,7 @@ class Sharing:
         self.placed = placed
         self.device, self.dtype = torch.device(device), dtype
         self.streamed: Streamed | None = None
+        self.room = Room.on(self.device)
         self._home = np.full(graph.num_nodes, NOBODY, np.int16)
         self._until = 0
 
