@@ -12,6 +12,7 @@ from strobe.engine.sharing import Mask
 from strobe.engine.windows import Segment
 from strobe.exchange.halo import Neighbours
 from strobe.ops.csr import IntArray
+from strobe.ops.threads import each_in_order
 from strobe.tasks.base import Examples, Problem
 from strobe.view import Share
 
@@ -53,15 +54,20 @@ def asked(problem: Problem, segment: Segment, part: range, epoch: int | None = N
         if segment.question is not None:
             return segment.question()
         cells = segment.cells
-        found = {
-            k: examples
+        places = [
+            k
             for k, t in enumerate(segment.times)
             if t in part
             and (segment.asked is None or t in segment.asked)
             and (cells.share is None or len(cells.share.own[k]))
-            and (examples := problem.examples(t, epoch)) is not None
-        }
-        found = {k: _to_learn(problem, examples, cells.dtype) for k, examples in found.items()}
+        ]
+
+        def to_learn(number: int) -> Examples | None:
+            return _to_learn(problem, segment.times[places[number]], epoch, cells.dtype)
+
+        one_by_one = map(to_learn, range(len(places)))
+        made = each_in_order(to_learn, len(places)) if problem.asked_at_once else one_by_one
+        found = {k: examples for k, examples in zip(places, made, strict=True) if examples is not None}
         if not found:
             return None
         if cells.share is None:
@@ -139,8 +145,11 @@ def join(found: list[tuple[int, Examples]], num_cells: int, device: torch.device
     return Examples(tuple(torch.cat(column).to(device) for column in zip(*rows, strict=True)), y, base)
 
 
-def _to_learn(problem: Problem, examples: Examples, dtype: torch.dtype) -> Examples:
-    """What a loss reads of examples, numbers as models compute with them; classes stay whole numbers."""
+def _to_learn(problem: Problem, t: int, epoch: int | None, dtype: torch.dtype) -> Examples | None:
+    """What a loss reads of a snapshot's examples, numbers as models compute with them; classes stay whole numbers."""
+    examples = problem.examples(t, epoch)
+    if examples is None:
+        return None
     y = examples.y.to(dtype) if examples.y.is_floating_point() else examples.y
     base = examples.base if problem.loss_reads_base else None
     return replace(examples, y=y, base=None if base is None else base.to(dtype))

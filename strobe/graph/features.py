@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -225,21 +225,19 @@ class Standardised(Carrier):
     def fit(cls, of: Carrier, graph: DynamicGraph) -> Standardised:
         """Mean and standard deviation over all cells of ``graph``; a constant column gets std 1."""
         _refuse_scalars(of)
+        from strobe.ops.threads import each_in_order  # loads torch, which who only reads a graph does not need
+
         count, mean, squares = 0, np.zeros(of.shape), np.zeros(of.shape)
         low, high = np.full(of.shape, np.inf), np.full(of.shape, -np.inf)
-        for snapshot in graph:
-            x = of.rows(snapshot).astype(np.float64)
-            if len(x) == 0:
+        for found in each_in_order(lambda t: _Moments.of(of, graph[t]), len(graph)):
+            if not found.rows:
                 continue
-            if not bool(np.isfinite(x).all()):
-                column = int(np.argmin(np.isfinite(x).all(0)))
-                raise InputError(f"snapshot {snapshot.t}: feature {column} is not finite everywhere, so it has no mean")
             # Squares about the mean of each snapshot, joined as Chan, Golub and LeVeque do: squares about
             # zero would cancel where a column, say a time in seconds, is large and varies little.
-            here, joined = x.mean(0), count + len(x)
-            squares += ((x - here) ** 2).sum(0) + (here - mean) ** 2 * (count * len(x) / joined)
-            mean += (here - mean) * (len(x) / joined)
-            count, low, high = joined, np.minimum(low, x.min(0)), np.maximum(high, x.max(0))
+            joined = count + found.rows
+            squares += found.squares + (found.mean - mean) ** 2 * (count * found.rows / joined)
+            mean += (found.mean - mean) * (found.rows / joined)
+            count, low, high = joined, np.minimum(low, found.low), np.maximum(high, found.high)
         if count == 0:
             raise InputError("cannot standardise over a graph without cells")
         std = np.where(low == high, 1.0, np.sqrt(squares / count))
@@ -260,6 +258,28 @@ class Standardised(Carrier):
             "std": list(self.std),
             "of": self.of.recipe(),
         }
+
+
+class _Moments(NamedTuple):
+    """Rows of one snapshot: how many, the mean of each column, the squares about it, the least and the largest."""
+
+    rows: int
+    mean: Array
+    squares: Array
+    low: Array
+    high: Array
+
+    @classmethod
+    def of(cls, carrier: Carrier, snapshot: Snapshot) -> _Moments:
+        x = carrier.rows(snapshot).astype(np.float64)
+        if len(x) == 0:
+            nothing = np.zeros(carrier.shape)
+            return cls(0, nothing, nothing, nothing, nothing)
+        if not bool(np.isfinite(x).all()):
+            column = int(np.argmin(np.isfinite(x).all(0)))
+            raise InputError(f"snapshot {snapshot.t}: feature {column} is not finite everywhere, so it has no mean")
+        mean = x.mean(0)
+        return cls(len(x), mean, ((x - mean) ** 2).sum(0), x.min(0), x.max(0))
 
 
 def given(carrier: Carrier | None) -> Given | None:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
 
 import torch
 
 Work = Callable[[int], None]
+Found = TypeVar("Found")
 
 _RANGES = 8
 """For each thread: some take longer than others."""
@@ -48,6 +50,20 @@ def run_parts(work: Work, count: int) -> None:
     for error in errors:
         if error is not None:
             raise error
+
+
+def each_in_order(make: Callable[[int], Found], count: int) -> Iterator[Found]:
+    """``make(0) … make(count - 1)``, in order. As many are made at a time as torch has threads: no more are held."""
+    step = torch.get_num_threads()
+    for first in range(0, count, step):
+        found: dict[int, Found] = {}
+
+        def work(k: int, first: int = first, found: dict[int, Found] = found) -> None:
+            found[first + k] = make(first + k)
+
+        run_parts(work, min(step, count - first))
+        for k in range(first, first + len(found)):
+            yield found.pop(k)
 
 
 def run_ranges(work: Callable[[int, int], None], count: int, least: int = 1) -> None:

@@ -51,6 +51,8 @@ class Problem(ABC):
     """Whether an example reads two cells."""
     loss_reads_base: ClassVar[bool] = True
     """Whether who learns must know what answers start from."""
+    asked_at_once: ClassVar[bool] = False
+    """Whether several threads may ask for examples of different snapshots at a time."""
     changes_with_epoch: bool = False
     """Whether training examples are drawn anew every epoch. Where not, and in evaluation, they may be kept."""
 

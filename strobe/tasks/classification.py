@@ -55,6 +55,7 @@ class ClassificationProblem(Problem):
 
     metric = "accuracy"
     higher_is_better = True
+    asked_at_once = True
 
     def __init__(self, task: NodeClassification, graph: DynamicGraph, seed: int, state: dict[str, Any] | None) -> None:
         _refuse_without_classes(graph)

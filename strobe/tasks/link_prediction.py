@@ -77,6 +77,7 @@ class LinkProblem(Problem):
 
     metric = "ap"
     higher_is_better = True
+    asked_at_once = True
     asks_pairs = True
     changes_with_epoch = True
 
@@ -216,7 +217,8 @@ class LinkProblem(Problem):
         if t in self._futures:
             return self._futures[t]
         future = Future.of(self.graph[t], self.graph[t + self.task.ahead])
-        if sum(kept.nbytes for kept in self._futures.values()) + future.nbytes <= KEPT_BYTES:
+        known = list(self._futures.values())  # others may ask meanwhile
+        if sum(kept.nbytes for kept in known) + future.nbytes <= KEPT_BYTES:
             self._futures[t] = future
         return future
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from strobe.errors import InputError, OptionError
 from strobe.graph import Degrees, DynamicGraph, Snapshot
 from strobe.ops.csr import FloatArray, IntArray
+from strobe.ops.threads import each_in_order
 from strobe.tasks.base import Examples, Metrics, Problem, Task
 from strobe.tasks.features import inputs_state, with_inputs
 from strobe.tasks.metrics import mae, mse
@@ -75,6 +76,7 @@ class RegressionProblem(Problem):
     metric = "mse"
     higher_is_better = False
     loss_reads_base = False
+    asked_at_once = True
 
     def __init__(self, task: NodeRegression, graph: DynamicGraph, state: dict[str, Any] | None) -> None:
         if task.target == "labels" and graph.labels is None:
@@ -146,8 +148,9 @@ class RegressionProblem(Problem):
         return ["label"] if self.width == 1 else [f"label_{k}" for k in range(self.width)]
 
     def _all_asked(self, times: range) -> Iterator[Asked]:
-        """What is asked of each snapshot, one in memory at a time."""
-        return (asked for t in times if len((asked := self._asked(t)).at))
+        """What is asked of each snapshot, in memory only while it is looked at."""
+        found = each_in_order(lambda k: self._asked(times[k]), len(times))
+        return (asked for asked in found if len(asked.at))
 
     def _asked(self, t: int) -> Asked:
         read, aim = self.graph[t], self.graph[t + self.task.shift]
@@ -189,7 +192,7 @@ class RegressionProblem(Problem):
     def _fit(self) -> tuple[FloatArray, FloatArray, bool]:
         """The mean of the training targets, the root mean square of what the model is to say, and what it starts from.
 
-        Two passes with one snapshot in memory at a time.
+        Two passes with few snapshots in memory at a time.
         """
         count, total = 0, np.zeros(1)
         for asked in self._all_asked(self.split.train):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from strobe.ops.csr import IntArray, select_rows
 from strobe.ops.normalise import Csr, Norm, normalise
 from strobe.ops.sequences import Sequences
 from strobe.ops.sparse import Sparse, spmm
+from strobe.ops.threads import each_in_order, run_parts
 from strobe.view.pieces import Fusing
 from strobe.view.share import Handover, Reads, Share
 
@@ -97,9 +98,16 @@ class Cells:
     def x(self) -> Tensor:
         """Features of all cells, [C, F]."""
         x = torch.empty(self.num_cells, self.num_features, dtype=self.dtype)
-        for t in range(self.num_snapshots):
+
+        def read(t: int) -> None:
             if self._reads(t):
                 x[self.rows(t)] = self._own_rows(t, self._features(t))
+
+        if self.share is None:
+            run_parts(read, self.num_snapshots)
+        else:  # rows that ranks load are counted, one after the other
+            for t in range(self.num_snapshots):
+                read(t)
         x = x.to(self.device)
         self.remember((), x)
         return x
@@ -214,9 +222,9 @@ class Cells:
         key = (*self._inputs[id(x)], norm)
         if key not in self._aggregates:
             out = torch.empty_like(x)
-            for t in range(self.num_snapshots):
+            for t, block in enumerate(self._blocks(norm)):
                 if self._reads(t):
-                    out[self.rows(t)] = self._aggregated(t, key, x)
+                    out[self.rows(t)] = self._aggregated(t, key, x, block)
             self.remember(key, out)
         return self._aggregates[key]
 
@@ -234,13 +242,14 @@ class Cells:
     def _staying(self) -> Staying:
         return Staying(self.sequences)
 
-    def _aggregated(self, t: int, key: tuple[Norm, ...], x: Tensor) -> Tensor:
+    def _aggregated(self, t: int, key: tuple[Norm, ...], x: Tensor, last: Csr) -> Tensor:
+        """The aggregate of snapshot t, whose block of the last norm is given."""
         if self.share is None:
-            return spmm(self._block_alone(t, key[-1]), x[self.rows(t)])
+            return spmm(self._alone(last), x[self.rows(t)])
         whole = self._features(t).to(self.device)
-        for norm in key:
-            whole = spmm(self._block_alone(t, norm), whole)
-        return self._own_rows(t, whole)
+        for norm in key[:-1]:
+            whole = spmm(self._alone(self._block(t, norm)), whole)
+        return self._own_rows(t, spmm(self._alone(last), whole))
 
     def _features(self, t: int) -> Tensor:
         """Features of all cells of a snapshot, whoever has them."""
@@ -265,7 +274,7 @@ class Cells:
 
     def _whole(self, norm: Norm) -> Sparse:
         symmetric = not self.graph.directed and norm in ("gcn", "sum", "loops")
-        blocks = [self._block(t, norm) if self._reads(t) else _NOTHING for t in range(self.num_snapshots)]
+        blocks = list(self._blocks(norm))
         return Sparse.block_diagonal(blocks, dtype=self.dtype, device=self.device, symmetric=symmetric)
 
     def _shared(self, norm: Norm) -> Sparse:
@@ -279,8 +288,12 @@ class Cells:
         num_cols = self.num_cells + around.num_rows
         return Sparse.stacked(blocks, num_cols, dtype=self.dtype, device=self.device)
 
-    def _block_alone(self, t: int, norm: Norm) -> Sparse:
-        return Sparse.block_diagonal([self._block(t, norm)], dtype=self.dtype, device=self.device)
+    def _alone(self, block: Csr) -> Sparse:
+        return Sparse.block_diagonal([block], dtype=self.dtype, device=self.device)
+
+    def _blocks(self, norm: Norm) -> Iterator[Csr]:
+        """The matrix of every snapshot, in order; nothing for those that are not read."""
+        return each_in_order(lambda t: self._block(t, norm) if self._reads(t) else _NOTHING, self.num_snapshots)
 
     def _block(self, t: int, norm: Norm) -> Csr:
         snapshot = self.graph[t]

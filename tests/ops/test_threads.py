@@ -4,11 +4,13 @@ import threading
 from collections.abc import Iterator
 from multiprocessing import get_context
 from multiprocessing.queues import SimpleQueue
+from typing import ClassVar
+from weakref import WeakSet
 
 import pytest
 import torch
 
-from strobe.ops.threads import run_parts, run_ranges
+from strobe.ops.threads import each_in_order, run_parts, run_ranges
 
 
 @pytest.fixture(autouse=True, params=[1, 3])
@@ -86,3 +88,23 @@ def test_a_forked_process_makes_threads_of_its_own() -> None:
 
 def void(_: object) -> None:
     """Swallows a result."""
+
+
+class Thing:
+    alive: ClassVar[WeakSet[Thing]] = WeakSet()
+
+    def __init__(self, k: int) -> None:
+        self.k = k
+        self.alive.add(self)
+
+
+def test_things_made_at_a_time_come_in_order_and_few_are_held(threads: int) -> None:
+    for k, thing in enumerate(each_in_order(Thing, 7)):
+        assert thing.k == k
+        assert len(Thing.alive) <= threads + 1
+    assert list(each_in_order(Thing, 0)) == []
+
+
+def test_what_goes_wrong_in_making_goes_wrong_here() -> None:
+    with pytest.raises(ZeroDivisionError):
+        list(each_in_order(lambda k: 1 / (2 - k), 5))
