@@ -154,7 +154,7 @@ class Online:
         """The same run on a graph that has grown."""
         assert self._job is not None
         job = self._job
-        problem = job.task.bind(graph, seed=job.settings.seed, state=job.problem.state())
+        problem = job.task.rebind(job.problem, graph)
         newest = problem.split.test.stop - 1
         self._job = replace(job, source=replace(job.source, graph=graph), problem=problem.at(newest))
         placed = self._arrivals.placed(graph)
