@@ -20,8 +20,6 @@ from strobe.engine.record import read_lines
 from strobe.errors import InputError, OptionError, StrobeError
 from strobe.graph import Degrees, from_edges, open_graph
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 EVENTS = ("--src", "payer", "--dst", "payee", "--time", "at", "--per", "day")
 SMALL = ("--task", "link-prediction", "--hidden", "4", "--threads", "1", "--fit", "4")
 

@@ -27,8 +27,6 @@ from strobe.strategy import Fact
 from tests.engine.runs import CtrlC, same_tensors, small_graph
 from tests.engine.trainer import Trainer, assert_same
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 @pytest.fixture(scope="module")
 def graph() -> DynamicGraph:

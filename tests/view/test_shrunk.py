@@ -28,7 +28,6 @@ from strobe.view.shrunk import Block, ShrunkCells, ShrunkShare
 from tests.engine.runs import small_graph
 from tests.engine.trainer import OPTIONS
 
-pytestmark = pytest.mark.usefixtures("one_thread")
 CHUNKS = 8
 LOOKING_BACK = ("dysat", "sage")
 """Models whose time stage has no state to inherit: it looks at the cells of the window."""
