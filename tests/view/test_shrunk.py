@@ -24,7 +24,8 @@ from strobe.plan import Plan
 from strobe.view import Carry, Owners, View
 from strobe.view.inputs import OwnInputs
 from strobe.view.ordered import Order, Ordered
-from strobe.view.shrunk import Block, ShrunkCells, ShrunkShare
+from strobe.view.shrunk import ShrunkCells
+from strobe.view.shrunk_share import Block, ShrunkShare
 from tests.engine.runs import small_graph
 from tests.engine.trainer import OPTIONS
 
