@@ -42,7 +42,7 @@ def sliding(batching: Trapezoid, chunks: int = 4) -> Plan:
     )
 
 
-@pytest.mark.parametrize(("number", "model"), enumerate(MODELS))
+@pytest.mark.parametrize(("number", "model"), list(enumerate(MODELS)))
 def test_everything_kept_is_the_whole_history(
     graph: DynamicGraph, number: int, model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
