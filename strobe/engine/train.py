@@ -107,11 +107,15 @@ def train_here(given: Given, place: Place, watch: Progress, comm: Comm) -> Run:
         if place.path is not None and earlier is not None:
             refuse_other_kind(place.path, earlier, watches=False)
         job = choose(given, earlier, watch, comm)
-        state = begin(job, record, watch, resumed=earlier is not None)
+        state = fresh(job)
+        if earlier is not None:
+            start(job, record, watch, state, resumed=True)
         before_s = sum(line["train_s"] + line["evaluate_s"] for line in state.history)  # of the run that is resumed
         with comm.ledger.phase("prepare"):
             order = Scheduling(job, state.scheduled)
             windows = prepared(job, order.steps, watch)
+        if earlier is None:  # a run that is replaced stays until nothing can be refused any more
+            start(job, record, watch, state, resumed=False)
         did, _ = ledgers(job)
         record.event("prepared", prepare_s=round(perf_counter() - began, 6), **did)
         try:
@@ -130,20 +134,25 @@ def train_here(given: Given, place: Place, watch: Progress, comm: Comm) -> Run:
     return run
 
 
-def begin(job: Job, record: Record, watch: Progress, *, resumed: bool, config: dict[str, Any] | None = None) -> State:
-    """Fresh weights and their optimiser, or those of the run that is resumed; the same on every rank. ``config`` is
-    what the record says of the job, where that is more than the job says itself."""
+def fresh(job: Job) -> State:
+    """Fresh weights and their optimiser; the same on every rank."""
     model, head = job.make()
-    optimiser = make_optimiser([*model.parameters(), *head.parameters()], job)
-    state = State(model, head, optimiser)
+    state = State(model, head, make_optimiser([*model.parameters(), *head.parameters()], job))
     if job.comm.rank:
         seed_all(job.settings.seed + job.comm.rank)  # ranks drop different numbers where a model drops any
+    return state
+
+
+def start(
+    job: Job, record: Record, watch: Progress, state: State, *, resumed: bool, config: dict[str, Any] | None = None
+) -> None:
+    """The record begins, in place of one that was there; or it goes on, and the state becomes what it was on every
+    rank. ``config`` is what the record says of the job, where that is more than the job says itself."""
     note = record.start(job.to_json() if config is None else config, state)
     if resumed and job.comm.num_ranks > 1:
         state.adopt(job.comm.share(state.captured() if job.comm.rank == 0 else None, kind="setup"), job.comm.rank)
     if note is not None:
         watch.note(note)
-    return state
 
 
 def fit(
