@@ -8,7 +8,6 @@ and write to rows of their own after those of the result; a second kernel joins 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -40,9 +39,9 @@ class Rows:
     @classmethod
     def of(cls, matrix: Sparse) -> Rows:
         """Those of a matrix, made once."""
-        rows = _made.get(matrix)
-        if rows is None:
-            rows = _made[matrix] = cls.between(matrix.row_ptr[:-1], matrix.row_ptr[1:])
+        if cls not in matrix.plans:
+            matrix.plans[cls] = cls.between(matrix.row_ptr[:-1], matrix.row_ptr[1:])
+        rows: Rows = matrix.plans[cls]
         return rows
 
     @classmethod
@@ -76,6 +75,3 @@ class Rows:
     def result(self, x: Tensor, width: int) -> Tensor:
         """Room for a result of so many columns and for the pieces after it."""
         return x.new_empty(self.num_rows + self.num_cut, width)
-
-
-_made: WeakKeyDictionary[Sparse, Rows] = WeakKeyDictionary()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -35,9 +34,9 @@ class Walk:
     @classmethod
     def of(cls, sequences: Sequences) -> Walk:
         """The walk through some sequences, made once for each object."""
-        walk = _made.get(sequences)
-        if walk is None:
-            walk = _made[sequences] = _plan(sequences)
+        if cls not in sequences.plans:
+            sequences.plans[cls] = _plan(sequences)
+        walk: Walk = sequences.plans[cls]
         return walk
 
     def last(self, first: Tensor, after: Tensor) -> Tensor:
@@ -45,9 +44,6 @@ class Walk:
         assert self.ends is not None
         at = torch.nonzero(self.ends >= 0)[:, 0]
         return first.index_copy(0, self.ends[at].long(), after[at])
-
-
-_made: WeakKeyDictionary[Sequences, Walk] = WeakKeyDictionary()
 
 
 def _plan(sequences: Sequences) -> Walk:
