@@ -16,11 +16,12 @@ from strobe.engine.diverged import DivergedError
 from strobe.engine.evaluate import score
 from strobe.engine.job import Given, Job, choose
 from strobe.engine.machine import peak_bytes, random_state
+from strobe.engine.moments import ledgers
 from strobe.engine.progress import Progress
 from strobe.engine.record import ONLINE, Record
 from strobe.engine.sampled import SampledSteps
 from strobe.engine.source import Source
-from strobe.engine.train import fresh, ledgers, start, train_step
+from strobe.engine.train import fresh, start, train_step
 from strobe.engine.watched import Watched
 from strobe.errors import InputError, OptionError
 from strobe.graph import DynamicGraph

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from functools import partial
 from itertools import chain
 from os import PathLike
@@ -21,7 +21,7 @@ from torch import nn
 from strobe.comm import Alone, Comm
 from strobe.comm.group import DEADLINE_S
 from strobe.comm.launch import in_ranks
-from strobe.comm.ledger import AGREEING, Ran, merged
+from strobe.comm.ledger import AGREEING, merged
 from strobe.engine.asked import Asked
 from strobe.engine.checkpoint import State
 from strobe.engine.choice import ModelLike
@@ -37,6 +37,7 @@ from strobe.engine.judging import Judging
 from strobe.engine.keeping import settle
 from strobe.engine.launch import Place, Team, as_rank_of_torchrun, in_processes
 from strobe.engine.machine import peak_bytes, random_state, seed_all
+from strobe.engine.moments import Moments, ledgers
 from strobe.engine.optimiser import make_optimiser
 from strobe.engine.passes import ask, count, detached, window_loss
 from strobe.engine.progress import Progress
@@ -44,7 +45,7 @@ from strobe.engine.record import CURVE, SLOTS, STEPS, TRAPEZOID, Record, open_re
 from strobe.engine.run import Run
 from strobe.engine.scheduling import Scheduling, steps_svg
 from strobe.engine.settings import Settings
-from strobe.engine.slots import Slots, busy_share, slots_svg
+from strobe.engine.slots import slots_svg
 from strobe.engine.source import GraphLike
 from strobe.engine.tuning import start_tuning
 from strobe.plan import Plan
@@ -343,25 +344,6 @@ def _until_it_ran(job: Job) -> None:
     """A GPU runs behind. Where batches are one rank's each, their seconds are looked at, so it is waited for."""
     if job.device.type == "cuda" and job.plan.schedule.wants is not None:
         torch.cuda.synchronize(job.device)
-
-
-@dataclass(frozen=True)
-class Moments:
-    """When things ran in an epoch, of every rank; on rank 0."""
-
-    slots: Slots = field(default_factory=list)
-    ran: list[list[Ran]] = field(default_factory=list)
-
-
-def ledgers(job: Job) -> tuple[dict[str, Any], Moments]:
-    """What every rank did since the last time, and when, on rank 0. One rank alone only tells when."""
-    mine = job.comm.ledger.cut() | peak_bytes(job.device)
-    if job.comm.num_ranks == 1:
-        return {}, Moments(ran=[mine["ran"]])
-    everyone = job.comm.collect(mine, kind="ledger")
-    moments = Moments([each.pop("slots") for each in everyone], [each.pop("ran") for each in everyone])
-    busy = busy_share(moments.slots)
-    return {"ranks": everyone} | ({} if busy is None else {"busy": busy}), moments
 
 
 def save(
