@@ -18,6 +18,7 @@ import statistics
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -27,6 +28,7 @@ import torch
 
 import strobe
 from benchmarks import hosts
+from benchmarks.parts import run_parts
 from benchmarks.real_graphs import real_graphs
 from benchmarks.record import Record, child, options, table, tell
 from strobe.batching import Fused
@@ -73,15 +75,8 @@ def main() -> None:
     if chosen.child:
         return label_rate(float(chosen.child[0]))
     record = Record("dgc", chosen.quick)
-    for part in (traffic, ways, prediction, fusion, padding, staleness, overhead, labels, link):
-        began = perf_counter()
-        part(record, chosen.quick)
-        print(f"({part.__name__}: {perf_counter() - began:.0f} s)\n", flush=True)
-    rows = [
-        [name, f"{value:.3g}", f"{PAPER[name]:.3g}" if name in PAPER else ""] for name, value in record.figures.items()
-    ]
-    table(["figure", "here", "paper"], rows)
-    record.write(chosen.json)
+    parts = (traffic, ways, prediction, fusion, padding, staleness, overhead, labels, link)
+    run_parts(record, {part.__name__: partial(part, record, chosen.quick) for part in parts}, chosen, PAPER)
     return None
 
 

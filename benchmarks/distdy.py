@@ -19,18 +19,17 @@ smaller. Figures of the paper are of other machines and graphs.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable
-from pathlib import Path
+from functools import partial
 from subprocess import CalledProcessError
-from time import perf_counter
 
 from benchmarks.distdy_epochs import RanksFailedError, epochs, one_of_some
 from benchmarks.distdy_online import as_watcher, kills, online
 from benchmarks.distdy_partition import partition, placed_and_stored
 from benchmarks.distdy_rebuild import rebuild
 from benchmarks.distdy_storage import storage
-from benchmarks.record import RESULTS, Record, table, tell
+from benchmarks.parts import parts_parser, run_parts
+from benchmarks.record import Record, tell
 from strobe.errors import StrobeError
 
 PAPER: dict[str, float] = {
@@ -54,13 +53,9 @@ QUICK_SCALE = 0.01
 
 def chosen() -> argparse.Namespace:
     """What the command line says."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="the same on less work, within 50 seconds")
-    parser.add_argument("--json", type=Path, help="where the record goes")
-    parser.add_argument("--only", choices=list(PARTS), help="one part; others stay as they were in the record")
+    parser = parts_parser(__doc__, PARTS)
     parser.add_argument("--scale", type=float, help="size of generated graphs; 1 but for a quick run")
     parser.add_argument("--preset", default="distdy", help="the plan of the part epochs")
-    parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)
     said = parser.parse_args()
     said.scale = said.scale or (QUICK_SCALE if said.quick else 1.0)
     return said
@@ -74,21 +69,7 @@ def main() -> None:
     if said.scale != 1 and not said.quick and said.json is None:
         raise SystemExit("smaller graphs are for a record of their own: say --json FILE")
     record = Record("distdy", said.quick)
-    if said.only:
-        recall(record, said.json or RESULTS / "distdy.json")
-    for name in [said.only] if said.only else PARTS:
-        began = perf_counter()
-        measure(record, name, said)
-        print(f"({name}: {perf_counter() - began:.0f} s)\n", flush=True)
-        if not said.quick:
-            record.write(said.json)  # whatever happens to the next part
-    rows = [
-        [name, f"{value:.3g}", f"{PAPER[name]:.3g}" if name in PAPER else ""] for name, value in record.figures.items()
-    ]
-    table(["figure", "here", "paper"], rows)
-    for name, reason in record.missing.items():
-        print(f"missing {name}: {reason}")
-    record.write(said.json)
+    run_parts(record, {name: partial(measure, record, name, said) for name in PARTS}, said, PAPER)
     return None
 
 
@@ -102,13 +83,6 @@ def measure(record: Record, part: str, said: argparse.Namespace) -> None:
     except (CalledProcessError, RanksFailedError, StrobeError) as error:
         print(error, flush=True)
         record.missing[PREFIXES[part][0]] = str(error).splitlines()[-1]
-
-
-def recall(record: Record, path: Path) -> None:
-    """Goes on with what is in a record already, if it is one of the same kind."""
-    if path.exists() and (found := json.loads(path.read_text()))["quick"] == record.quick:
-        for name in ("figures", "samples", "missing"):
-            getattr(record, name).update(found[name])
 
 
 def as_child(part: str, *given: str) -> None:

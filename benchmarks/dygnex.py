@@ -17,6 +17,7 @@ import os
 import statistics
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from multiprocessing import get_context
 from time import perf_counter
@@ -25,6 +26,7 @@ from typing import Any
 import numpy as np
 
 import strobe
+from benchmarks.parts import run_parts
 from benchmarks.real_graphs import real_graphs
 from benchmarks.record import Record, options, table
 from strobe.engine import Progress, Run
@@ -78,17 +80,8 @@ def main() -> None:
     """Measures and prints everything."""
     chosen = options(__doc__ or "")
     record = Record("dygnex", chosen.quick)
-    for part in (solving, efficiency, balance, epochs, validation, quality):
-        began = perf_counter()
-        part(record, chosen.quick)
-        print(f"({part.__name__}: {perf_counter() - began:.0f} s)\n", flush=True)
-    rows = [
-        [name, f"{value:.3g}", f"{PAPER[name]:.3g}" if name in PAPER else ""] for name, value in record.figures.items()
-    ]
-    table(["figure", "here", "paper"], rows)
-    for name, reason in record.missing.items():
-        print(f"missing {name}: {reason}")
-    record.write(chosen.json)
+    parts = (solving, efficiency, balance, epochs, validation, quality)
+    run_parts(record, {part.__name__: partial(part, record, chosen.quick) for part in parts}, chosen, PAPER)
 
 
 def growing(count: int, seed: int = 0) -> Costs:

@@ -24,11 +24,12 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from time import perf_counter
 from typing import Any, NamedTuple
 
 from benchmarks.dynahb_sets import CLASSIFICATION, QUICK, REGRESSION, Case
+from benchmarks.parts import run_parts
 from benchmarks.record import Record, options, table
 from benchmarks.time_to_loss import Course, Race, Way
 from strobe.batching import Hybrid
@@ -136,17 +137,8 @@ def main() -> None:
     """Measures and prints everything."""
     chosen = options(__doc__ or "")
     record = Record("dynahb", chosen.quick)
-    for part in (races, classes, building):
-        began = perf_counter()
-        part(record, chosen.quick)
-        print(f"({part.__name__}: {perf_counter() - began:.0f} s)\n", flush=True)
-    rows = [
-        [name, f"{value:.3g}", f"{PAPER[name]:.3g}" if name in PAPER else ""] for name, value in record.figures.items()
-    ]
-    table(["figure", "here", "paper"], rows)
-    for name, reason in record.missing.items():
-        print(f"missing {name}: {reason}")
-    record.write(chosen.json)
+    parts = (races, classes, building)
+    run_parts(record, {part.__name__: partial(part, record, chosen.quick) for part in parts}, chosen, PAPER)
 
 
 def races(record: Record, quick: bool) -> None:

@@ -32,10 +32,9 @@ machines and graphs.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 from collections.abc import Callable
-from pathlib import Path
+from functools import partial
 from subprocess import CalledProcessError
 from time import perf_counter
 from typing import Any
@@ -47,7 +46,8 @@ from benchmarks.flare_passes import passes, timed
 from benchmarks.flare_renumbered import compare
 from benchmarks.flare_runs import FULL, OURS, plan_of
 from benchmarks.flare_sets import CASES, QUICK, SHAPES, Case, named
-from benchmarks.record import RESULTS, Record, child, table, tell
+from benchmarks.parts import parts_parser, run_parts
+from benchmarks.record import Record, child, table, tell
 from strobe.batching.decay import survival
 from strobe.comm import RankError
 from strobe.graph import DynamicGraph, open_graph
@@ -72,15 +72,11 @@ PAPER: dict[str, float] = {
 
 def chosen() -> argparse.Namespace:
     """What the command line says."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="the same on less work, within 50 seconds")
-    parser.add_argument("--json", type=Path, help="where the record goes")
-    parser.add_argument("--only", choices=list(PARTS), help="one part; others stay as they were in the record")
+    parser = parts_parser(__doc__, PARTS)
     sets = ",".join(case.name for case in CASES)
     parser.add_argument("--sets", default=sets, help=f"of histories and passes; the others stay: {sets}")
     parser.add_argument("--at-a-time", type=int, default=1, help="runs of histories and passes, each with one thread")
     parser.add_argument("--youtube", help="the shape of soc-youtube at 100%% on disk; without it, it is made")
-    parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
@@ -90,21 +86,7 @@ def main() -> None:
     if said.child:
         return as_child(*said.child)
     record = Record("flare", said.quick)
-    if said.only:
-        recall(record, said.json or RESULTS / "flare.json")
-    for name in [said.only] if said.only else PARTS:
-        began = perf_counter()
-        measure(record, name, said)
-        print(f"({name}: {perf_counter() - began:.0f} s)\n", flush=True)
-        if not said.quick:
-            record.write(said.json)  # whatever happens to the next part
-    rows = [
-        [name, f"{value:.3g}", f"{PAPER[name]:.3g}" if name in PAPER else ""] for name, value in record.figures.items()
-    ]
-    table(["figure", "here", "paper"], rows)
-    for name, reason in record.missing.items():
-        print(f"missing {name}: {reason}")
-    record.write(said.json)
+    run_parts(record, {name: partial(measure, record, name, said) for name in PARTS}, said, PAPER)
     return None
 
 
@@ -117,13 +99,6 @@ def measure(record: Record, part: str, said: argparse.Namespace) -> None:
         PARTS[part](record, said)
     except (CalledProcessError, RankError) as error:
         record.missing |= {name: str(error).splitlines()[0] for name in FIGURES[part] if name not in record.figures}
-
-
-def recall(record: Record, path: Path) -> None:
-    """Goes on with what is in a record already, if it is one of the same kind."""
-    if path.exists() and (found := json.loads(path.read_text()))["quick"] == record.quick:
-        for name in ("figures", "samples", "missing"):
-            getattr(record, name).update(found[name])
 
 
 def as_child(part: str, *given: str) -> None:

@@ -30,7 +30,8 @@ from strobe.ops.sparse import Sparse
 from strobe.plan import Plan
 from strobe.tasks import Task
 from strobe.view.ordered import Order, Ordered
-from strobe.view.shrunk import Block, ShrunkCells
+from strobe.view.shrunk import ShrunkCells
+from strobe.view.shrunk_share import Block
 
 _whole: WeakKeyDictionary[Ordered, dict[Norm, Csr]] = WeakKeyDictionary()
 

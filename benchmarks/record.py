@@ -19,12 +19,17 @@ _PACKAGES = ("numpy", "scipy", "torch", "torch-geometric", "duckdb", "pyarrow", 
 
 
 def options(description: str) -> argparse.Namespace:
+    """What the command line of a benchmark says that has no more options than all have."""
+    return option_parser(description).parse_args()
+
+
+def option_parser(description: str | None) -> argparse.ArgumentParser:
     """--quick, --json, and what a child process is told."""
-    parser = argparse.ArgumentParser(description=description)
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="the same on less work, within 50 seconds")
     parser.add_argument("--json", type=Path, help="where the record goes")
     parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)
-    return parser.parse_args()
+    return parser
 
 
 def child(module: str, *arguments: object) -> dict[str, Any]:
@@ -65,6 +70,13 @@ class Record:
     figures: dict[str, float] = field(default_factory=dict)
     samples: dict[str, Any] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
+
+    def recall(self, path: Path | None) -> None:
+        """Goes on with what is in a record already, if it is one of the same kind."""
+        known = path or RESULTS / f"{self.name}.json"
+        if known.exists() and (found := json.loads(known.read_text()))["quick"] == self.quick:
+            for name in ("figures", "samples", "missing"):
+                getattr(self, name).update(found[name])
 
     def write(self, path: Path | None) -> None:
         """Writes the record as JSON; without a path only a full run is kept, among the results."""

@@ -33,13 +33,6 @@ def usual_threads() -> Iterator[None]:
 
 
 @pytest.fixture
-def one_thread() -> Iterator[None]:
-    """Where several are usual."""
-    with threads(1):
-        yield
-
-
-@pytest.fixture
 def ranks_are_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs of several ranks start no process, each of which would take seconds to load torch."""
     from strobe.engine.job import Job

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich import box
@@ -17,12 +17,15 @@ from strobe.cli.run_options import AsJsonOption, DeviceOption, GraphOption, RunA
 from strobe.errors import OptionError
 from strobe.numbers import file_size, number_of
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 
 def predict(
     run: RunArgument,
-    to: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The Parquet file to write.")] = Path(
-        "predictions.parquet"
-    ),
+    to: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FILE", help="The file to write: Parquet (.parquet) or CSV (.csv).")
+    ] = Path("predictions.parquet"),
     part: Annotated[
         str,
         typer.Option(help="Which snapshots: next (the newest, whose future nobody knows), train, validation, test."),
@@ -41,7 +44,7 @@ def predict(
 
     `strobe predict runs/social-tgcn -o next.parquet`
 
-    `strobe predict runs/social-tgcn --part test --embeddings -o test.parquet`
+    `strobe predict runs/social-tgcn --part test --embeddings -o test.csv`
 
     With a graph that has grown since, the model reads on where it is now:
 
@@ -50,28 +53,27 @@ def predict(
     _check_target(to, overwrite)
     from strobe.engine import open_run
     from strobe.engine.predict import write_predictions
+    from strobe.engine.table_file import opener
 
+    opener(to)  # refuses a name that says nothing, before the graph is read
     opened = open_run(run, graph=graph, device=device)
     with progress_bar("snapshots") as on_progress:
-        rows = write_predictions(opened, to, part, embeddings=embeddings, on_progress=on_progress)
-    size = to.stat().st_size
+        written = write_predictions(opened, to, part, embeddings=embeddings, on_progress=on_progress)
+    rows, size = written.rows, to.stat().st_size
     if as_json:
         typer.echo(json.dumps({"run": str(run), "part": part, "file": str(to), "rows": rows, "bytes": size}))
         return
     out.print(Text(f"{number_of(rows, 'prediction')}, {file_size(size)} at {to}"), soft_wrap=True)
-    out.print(_first_rows(to), highlight=False)
+    out.print(_first_rows(written.first), highlight=False)
 
 
-def _first_rows(path: Path, count: int = 5) -> Table:
+def _first_rows(written: pa.Table, count: int = 5) -> Table:
     """The beginning of what was written, without embeddings, which are too wide."""
-    from pyarrow import parquet
-
-    file = parquet.ParquetFile(path)
-    names = [name for name in file.schema_arrow.names if not name.endswith("embedding")]
+    shown = written.select([name for name in written.column_names if not name.endswith("embedding")])
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    for name in names:
+    for name in shown.column_names:
         table.add_column(name.replace("_", " "), justify="right")
-    for row in next(file.iter_batches(count, columns=names)).to_pylist():
+    for row in shown.slice(0, count).to_pylist():
         table.add_row(*(escape(f"{value:.4f}" if isinstance(value, float) else str(value)) for value in row.values()))
     return table
 

@@ -110,27 +110,30 @@ def _trained(place: Path, quiet: bool, **chosen: Any) -> Run:
     from strobe.comm.base import CommError
     from strobe.comm.launch import RankError
     from strobe.engine import train as train_run
+    from strobe.engine.record import last_begun
 
+    before = None if chosen["resume"] else last_begun(place)
     try:
         with watched(quiet, num_ranks(chosen.get("ranks"))) as progress:
             return train_run(**chosen, out=place, progress=progress)
     except KeyboardInterrupt:
         kept = f"stopped; all up to the last checkpoint is in {place}"
-        raise RunInterruptedError(_and_how(kept, place) or "stopped before the first epoch") from None
+        raise RunInterruptedError(_and_how(kept, place, before) or "stopped before the first epoch") from None
     except RankError as error:
         if not str(error).startswith(f"rank {error.rank} "):
             raise  # what a rank refused to do is told as if it had been refused here
-        raise RunFailedError(_and_how(str(error), place) or str(error)) from error
+        raise RunFailedError(_and_how(str(error), place, before) or str(error)) from error
     except CommError as error:
-        raise RunFailedError(_and_how(str(error), place) or str(error)) from error
+        raise RunFailedError(_and_how(str(error), place, before) or str(error)) from error
 
 
-def _and_how(said: str, place: Path) -> str:
-    """With how to go on; nothing where there is no checkpoint to go on from."""
+def _and_how(said: str, place: Path, before: tuple[int, int] | None) -> str:
+    """With how to go on; nothing where there is no checkpoint to go on from, or it is that of the run before."""
     from strobe.engine.checkpoint import has_checkpoint
+    from strobe.engine.record import last_begun
 
     how = f"go on with: strobe train --resume --out {shlex.quote(str(place))}"
-    return f"{said}\n{how}" if has_checkpoint(place) else ""
+    return f"{said}\n{how}" if has_checkpoint(place) and last_begun(place) != before else ""
 
 
 def _show(run: Run, place: Path, quiet: bool) -> None:

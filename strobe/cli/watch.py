@@ -134,19 +134,20 @@ def _watched(
     from strobe.cli.watch_progress import shown
     from strobe.comm.base import CommError
     from strobe.comm.launch import RankError
-    from strobe.engine.record import CONFIG
+    from strobe.engine.record import last_begun
     from strobe.engine.watch import watch as watch_source
 
+    before = None if resume else last_begun(place)
     how = f"go on with: strobe watch --resume --out {shlex.quote(str(place))}"
     try:
         with shown(quiet) as progress:
             return watch_source(watching, **chosen, out=place, resume=resume, overwrite=overwrite, progress=progress)
     except KeyboardInterrupt:
-        if not (place / CONFIG).exists():
+        if last_begun(place) == before:
             raise RunInterruptedError("stopped before anything had begun") from None
         raise RunInterruptedError(f"stopped; all up to the last snapshot is in {place}\n{how}") from None
     except InputError as error:
-        if not (place / CONFIG).exists():
+        if last_begun(place) == before:
             raise
         raise InputError(f"{error}\n{how}") from error
     except RankError as error:

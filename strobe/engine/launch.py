@@ -20,7 +20,7 @@ from strobe.engine.checkpoint import load_weights
 from strobe.engine.job import Given, Job, choose
 from strobe.engine.machine import choose_device
 from strobe.engine.progress import Progress
-from strobe.engine.record import CONFIG, read_config
+from strobe.engine.record import CONFIG, last_begun, read_config
 from strobe.engine.run import Run
 from strobe.engine.source import Saved
 from strobe.errors import OptionError
@@ -70,23 +70,19 @@ def in_processes(train_here: TrainHere, given: Given, place: Place, watch: Progr
     job = choose(given, earlier, watch, num_ranks=team.ranks)
     with ExitStack() as stack:
         given = replace(given, graph=found_by_all(job, stack), problem=job.problem.state())
-        restarts, begun = 0, _config(path)
+        restarts, before = 0, last_begun(path)
         while True:
             try:
                 told = _run(train_here, given, place, watch, team, job)
                 break
             except RankError as error:
-                # Without a configuration of its own the run had not begun: what is there may be one to be replaced.
-                if restarts == team.max_restarts or (_config(path) == begun and not place.resume):
+                # What is there may be a run to be replaced, if this one had not begun.
+                if restarts == team.max_restarts or (last_begun(path) == before and not place.resume):
                     raise
                 restarts += 1
                 watch.note(f"{str(error).splitlines()[0]}; going on from the last checkpoint ({restarts})")
                 place = replace(place, resume=True, overwrite=False)
     return _assembled(job, told)
-
-
-def _config(path: Path | None) -> bytes | None:
-    return (path / CONFIG).read_bytes() if path is not None and (path / CONFIG).exists() else None
 
 
 def _run(train_here: TrainHere, given: Given, place: Place, watch: Progress, team: Team, job: Job) -> dict[str, Any]:

@@ -16,11 +16,12 @@ from strobe.engine.diverged import DivergedError
 from strobe.engine.evaluate import score
 from strobe.engine.job import Given, Job, choose
 from strobe.engine.machine import peak_bytes, random_state
+from strobe.engine.moments import ledgers
 from strobe.engine.progress import Progress
 from strobe.engine.record import ONLINE, Record
 from strobe.engine.sampled import SampledSteps
 from strobe.engine.source import Source
-from strobe.engine.train import begin, ledgers, train_step
+from strobe.engine.train import fresh, start, train_step
 from strobe.engine.watched import Watched
 from strobe.errors import InputError, OptionError
 from strobe.graph import DynamicGraph
@@ -142,7 +143,8 @@ class Online:
         name = str(self._told.get("name", GRAPH))
         self._job = replace(job, source=Source(graph, {"path": str((self._path / GRAPH).resolve())}, name))
         told = self._job.to_json() | {"fingerprint": None, "watch": dict(self._told)}
-        self._state = begin(self._job, self._record, self._progress, resumed=self._earlier is not None, config=told)
+        self._state, resumed = fresh(self._job), self._earlier is not None
+        start(self._job, self._record, self._progress, self._state, resumed=resumed, config=told)
         arrived = self._comm.share(self._state.arrived, kind="setup")
         if self._earlier is not None and arrived is not None:
             self._arrivals.recall(arrived, graph)
@@ -154,7 +156,7 @@ class Online:
         """The same run on a graph that has grown."""
         assert self._job is not None
         job = self._job
-        problem = job.task.bind(graph, seed=job.settings.seed, state=job.problem.state())
+        problem = job.task.rebind(job.problem, graph)
         newest = problem.split.test.stop - 1
         self._job = replace(job, source=replace(job.source, graph=graph), problem=problem.at(newest))
         placed = self._arrivals.placed(graph)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import chain
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +17,7 @@ from strobe.atomic import write_whole
 from strobe.engine.asked import Asked, asked_at
 from strobe.engine.passes import answer, embeddings
 from strobe.engine.run import Run
+from strobe.engine.table_file import opener
 from strobe.errors import OptionError, UnknownNameError
 from strobe.graph import DynamicGraph
 from strobe.graph.progress import OnProgress
@@ -30,8 +33,16 @@ def predictions(run: Run, part: str = NEXT, *, embeddings: bool = False) -> pa.T
     """All predictions of a part in memory; ``write_predictions`` keeps one snapshot at a time."""
     tables = list(tables_of(run, part, with_embeddings=embeddings))
     if not tables:
-        raise OptionError(f"nothing can be asked about the part {part!r}: its snapshots are empty")
+        raise _nothing(part)
     return pa.concat_tables(tables)
+
+
+@dataclass(frozen=True)
+class Written:
+    """Predictions that are in a file: how many rows, and the first snapshot's."""
+
+    rows: int
+    first: pa.Table
 
 
 def write_predictions(
@@ -41,26 +52,27 @@ def write_predictions(
     *,
     embeddings: bool = False,
     on_progress: OnProgress | None = None,
-) -> int:
-    """Writes predictions of a part to a Parquet file, a row group per snapshot; gives the number of rows."""
-    from pyarrow import parquet
-
-    rows = 0
+) -> Written:
+    """Writes predictions of a part, snapshot by snapshot, to a file of the kind its name says (``table_file``)."""
+    open_table = opener(path)
     tables = tables_of(run, part, with_embeddings=embeddings, on_progress=on_progress)
+    written: Written | None = None
 
-    def write(file: Any) -> None:
-        nonlocal rows
-        writer = None
-        for table in tables:
-            writer = writer or parquet.ParquetWriter(file, table.schema)
-            writer.write_table(table)
-            rows += table.num_rows
-        if writer is None:
-            raise OptionError(f"nothing can be asked about the part {part!r}: its snapshots are empty")
-        writer.close()
+    def write(file: BinaryIO) -> None:
+        nonlocal written
+        first = next(tables, None)
+        if first is None:
+            raise _nothing(part)
+        rows = 0
+        with open_table(file, first.schema) as writer:
+            for table in chain([first], tables):
+                writer.write_table(table)
+                rows += table.num_rows
+        written = Written(rows, first)
 
     write_whole(Path(path), write)
-    return rows
+    assert written is not None
+    return written
 
 
 def tables_of(
@@ -88,6 +100,10 @@ def tables_of(
             if part == NEXT:
                 columns = {name: values for name, values in columns.items() if not name.startswith("actual")}
             yield _table(problem.graph, t, asked, columns, z if with_embeddings else None)
+
+
+def _nothing(part: str) -> OptionError:
+    return OptionError(f"nothing can be asked about the part {part!r}: its snapshots are empty")
 
 
 def _up_to(run: Run, stop: int) -> list[range]:

@@ -201,6 +201,14 @@ def read_config(path: Path) -> dict[str, Any]:
     return config
 
 
+def last_begun(path: Path | None) -> tuple[int, int] | None:
+    """What tells the run that has begun in a directory from any that begins there later; None where there is none."""
+    if path is None or not (path / CONFIG).exists():
+        return None
+    found = (path / CONFIG).stat()
+    return found.st_ino, found.st_mtime_ns
+
+
 def refuse_other_kind(path: Path, config: Mapping[str, Any], *, watches: bool) -> None:
     """Raises where a run is to go on in another way than it began: watching a source, or training on a graph."""
     if watches and "watch" not in config:

@@ -22,7 +22,8 @@ from strobe.placement import Placed
 from strobe.view import Carry, Owners
 from strobe.view.inputs import OwnInputs
 from strobe.view.ordered import Order, Ordered
-from strobe.view.shrunk import Block, Ended, ShrunkCells, ShrunkShare
+from strobe.view.shrunk import ShrunkCells
+from strobe.view.shrunk_share import Block, Ended, ShrunkShare
 
 if TYPE_CHECKING:
     from strobe.engine.job import Job

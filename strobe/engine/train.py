@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from functools import partial
 from itertools import chain
 from os import PathLike
@@ -21,7 +21,7 @@ from torch import nn
 from strobe.comm import Alone, Comm
 from strobe.comm.group import DEADLINE_S
 from strobe.comm.launch import in_ranks
-from strobe.comm.ledger import AGREEING, Ran, merged
+from strobe.comm.ledger import AGREEING, merged
 from strobe.engine.asked import Asked
 from strobe.engine.checkpoint import State
 from strobe.engine.choice import ModelLike
@@ -37,6 +37,7 @@ from strobe.engine.judging import Judging
 from strobe.engine.keeping import settle
 from strobe.engine.launch import Place, Team, as_rank_of_torchrun, in_processes
 from strobe.engine.machine import peak_bytes, random_state, seed_all
+from strobe.engine.moments import Moments, ledgers
 from strobe.engine.optimiser import make_optimiser
 from strobe.engine.passes import ask, count, detached, window_loss
 from strobe.engine.progress import Progress
@@ -44,7 +45,7 @@ from strobe.engine.record import CURVE, SLOTS, STEPS, TRAPEZOID, Record, open_re
 from strobe.engine.run import Run
 from strobe.engine.scheduling import Scheduling, steps_svg
 from strobe.engine.settings import Settings
-from strobe.engine.slots import Slots, busy_share, slots_svg
+from strobe.engine.slots import slots_svg
 from strobe.engine.source import GraphLike
 from strobe.engine.tuning import start_tuning
 from strobe.plan import Plan
@@ -108,11 +109,15 @@ def train_here(given: Given, place: Place, watch: Progress, comm: Comm) -> Run:
         if place.path is not None and earlier is not None:
             refuse_other_kind(place.path, earlier, watches=False)
         job, kept = settle(choose(given, earlier, watch, comm))
-        state = begin(job, record, watch, resumed=earlier is not None)
+        state = fresh(job)
+        if earlier is not None:
+            start(job, record, watch, state, resumed=True)
         before_s = sum(line["train_s"] + line["evaluate_s"] for line in state.history)  # of the run that is resumed
         with comm.ledger.phase("prepare"):
             order = Scheduling(job, state.scheduled)
             windows = prepared(job, order.steps, watch)
+        if earlier is None:  # a run that is replaced stays until nothing can be refused any more
+            start(job, record, watch, state, resumed=False)
         did, _ = ledgers(job)
         record.event("prepared", prepare_s=round(perf_counter() - began, 6), **asdict(kept), **did)
         try:
@@ -131,20 +136,25 @@ def train_here(given: Given, place: Place, watch: Progress, comm: Comm) -> Run:
     return run
 
 
-def begin(job: Job, record: Record, watch: Progress, *, resumed: bool, config: dict[str, Any] | None = None) -> State:
-    """Fresh weights and their optimiser, or those of the run that is resumed; the same on every rank. ``config`` is
-    what the record says of the job, where that is more than the job says itself."""
+def fresh(job: Job) -> State:
+    """Fresh weights and their optimiser; the same on every rank."""
     model, head = job.make()
-    optimiser = make_optimiser([*model.parameters(), *head.parameters()], job)
-    state = State(model, head, optimiser)
+    state = State(model, head, make_optimiser([*model.parameters(), *head.parameters()], job))
     if job.comm.rank:
         seed_all(job.settings.seed + job.comm.rank)  # ranks drop different numbers where a model drops any
+    return state
+
+
+def start(
+    job: Job, record: Record, watch: Progress, state: State, *, resumed: bool, config: dict[str, Any] | None = None
+) -> None:
+    """The record begins, in place of one that was there; or it goes on, and the state becomes what it was on every
+    rank. ``config`` is what the record says of the job, where that is more than the job says itself."""
     note = record.start(job.to_json() if config is None else config, state)
     if resumed and job.comm.num_ranks > 1:
         state.adopt(job.comm.share(state.captured() if job.comm.rank == 0 else None, kind="setup"), job.comm.rank)
     if note is not None:
         watch.note(note)
-    return state
 
 
 def fit(
@@ -334,25 +344,6 @@ def _until_it_ran(job: Job) -> None:
     """A GPU runs behind. Where batches are one rank's each, their seconds are looked at, so it is waited for."""
     if job.device.type == "cuda" and job.plan.schedule.wants is not None:
         torch.cuda.synchronize(job.device)
-
-
-@dataclass(frozen=True)
-class Moments:
-    """When things ran in an epoch, of every rank; on rank 0."""
-
-    slots: Slots = field(default_factory=list)
-    ran: list[list[Ran]] = field(default_factory=list)
-
-
-def ledgers(job: Job) -> tuple[dict[str, Any], Moments]:
-    """What every rank did since the last time, and when, on rank 0. One rank alone only tells when."""
-    mine = job.comm.ledger.cut() | peak_bytes(job.device)
-    if job.comm.num_ranks == 1:
-        return {}, Moments(ran=[mine["ran"]])
-    everyone = job.comm.collect(mine, kind="ledger")
-    moments = Moments([each.pop("slots") for each in everyone], [each.pop("ran") for each in everyone])
-    busy = busy_share(moments.slots)
-    return {"ranks": everyone} | ({} if busy is None else {"busy": busy}), moments
 
 
 def save(

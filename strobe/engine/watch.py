@@ -6,41 +6,39 @@ Every rank runs this; rank 0 follows the source and builds the graph, which all 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 from shutil import rmtree
-from tempfile import TemporaryDirectory
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from strobe.comm import Alone, Comm
 from strobe.comm.group import DEADLINE_S
 from strobe.comm.launch import run_ranks
-from strobe.engine.choice import ModelLike, choose_model
+from strobe.engine.anew import begin_anew
+from strobe.engine.choice import ModelLike
 from strobe.engine.interrupt import second_interrupt_kills
 from strobe.engine.job import Given
 from strobe.engine.launch import Place, Team, Telling
 from strobe.engine.machine import choose_device
 from strobe.engine.online import GRAPH, Online
 from strobe.engine.progress import Progress
-from strobe.engine.record import Record, open_record, refuse_other_kind
+from strobe.engine.record import open_record, refuse_other_kind
 from strobe.engine.rehearsal import rehearse
 from strobe.engine.settings import Settings
 from strobe.engine.watched import Watched
 from strobe.errors import OptionError, StrobeError
 from strobe.graph import DynamicGraph
 from strobe.graph.description import is_growing
+from strobe.graph.follow.base import Counts
 from strobe.graph.growing import Growing
 from strobe.numbers import number_of
 from strobe.plan import Plan
 from strobe.presets import ARRIVING, preset
 from strobe.tasks import make_task
 from strobe.tasks.base import Task
-
-if TYPE_CHECKING:
-    from strobe.graph.follow import Counts
 
 
 class Followed(Protocol):
@@ -162,8 +160,8 @@ def watch_here(watching: Watching, given: Given, place: Place, progress: Progres
         if comm.rank == 0 and earlier is None:
             if not mine.overwrite:
                 stack.enter_context(_gone_if_refused(path))
-            _begin_anew(path, record, watching, given, comm.num_ranks)
-        source = stack.enter_context(_following(watching, path / GRAPH)) if comm.rank == 0 else None
+            begin_anew(path, record, given, comm.num_ranks, follow=watching.follow, told=watching.told)
+        source = stack.enter_context(closing(watching.follow(path / GRAPH))) if comm.rank == 0 else None
         if source is not None and (earlier is None or earlier["problem"] is None):
             rehearse(given, Growing(path / GRAPH).open(0))
         comm.share(None, kind="setup")  # the graph is there
@@ -178,7 +176,8 @@ def watch_here(watching: Watching, given: Given, place: Place, progress: Progres
             limit=watching.snapshots,
         )
         try:
-            for graph in _arriving(watching, source, path / GRAPH, online, progress, comm):
+            known = Counts() if source is None or earlier is None else source.counts
+            for graph in _arriving(watching, source, known, path / GRAPH, online, progress, comm):
                 online.arrive(graph)
                 if online.enough:
                     break
@@ -189,15 +188,21 @@ def watch_here(watching: Watching, given: Given, place: Place, progress: Progres
 
 
 def _arriving(
-    watching: Watching, source: Followed | None, path: Path, online: Online, progress: Progress, comm: Comm
+    watching: Watching,
+    source: Followed | None,
+    known: Counts,
+    path: Path,
+    online: Online,
+    progress: Progress,
+    comm: Comm,
 ) -> Iterator[DynamicGraph]:
-    """The graph as it is whenever one more snapshot has arrived. Rank 0 looks, all are told."""
+    """The graph as it is whenever one more snapshot has arrived. Rank 0 looks, all are told; the user is of what has
+    been left out since so much was ``known``."""
     growing: Growing | None = None
     resumed, before = False, -1
-    known = None if source is None else source.counts
     while True:
         looked = None if source is None else (source.poll(ended=watching.once), source.ended)
-        if source is not None and known is not None:
+        if source is not None:
             _tell_left_out(known, source.counts, progress)
             known = source.counts
         there, ended = comm.share(looked, kind="arrivals")
@@ -249,15 +254,6 @@ def _gone_if_refused(path: Path) -> Iterator[None]:
         raise
 
 
-@contextmanager
-def _following(watching: Watching, path: Path) -> Iterator[Followed]:
-    source = watching.follow(path)
-    try:
-        yield source
-    finally:
-        source.close()
-
-
 def _plan_and_settings(given: Given, earlier: dict[str, Any] | None) -> tuple[Plan, Settings]:
     """What was said, what the earlier run had, or what is usual for a run that watches."""
     start = Settings(fit=FIT) if earlier is None else Settings(**earlier["settings"])
@@ -285,43 +281,3 @@ def _with_earlier(given: Given, earlier: dict[str, Any] | None) -> Given:
     options = (model["options"] if same else {}) | dict(given.model_options or {})
     known = given.task or (None if task is None else make_task(**task))
     return replace(given, model=given.model or model["name"], model_options=options, task=known)
-
-
-def _begin_anew(path: Path, record: Record, watching: Watching, given: Given, ranks: int) -> None:
-    """Removes what an earlier run left, and says what this one is, before the first snapshot."""
-    if (path / GRAPH).exists():
-        _refuse_in_vain(path, watching)
-    rmtree(path / GRAPH, ignore_errors=True)
-    (path / f"{GRAPH}.rejects.csv").unlink(missing_ok=True)
-    assert isinstance(given.plan, Plan)
-    assert given.settings is not None
-    if given.model is None:
-        raise OptionError("say which model to train")
-    record.announce(
-        {
-            "graph": {"path": str((path / GRAPH).resolve())},
-            "fingerprint": None,
-            "model": choose_model(given.model, given.model_options).to_json(),
-            "task": _task_json(given.task),
-            "problem": None,
-            "settings": given.settings.to_json(),
-            "plan": given.plan.to_json(),
-            "ranks": ranks,
-            "watch": dict(watching.told),
-        }
-    )
-
-
-def _refuse_in_vain(path: Path, watching: Watching) -> None:
-    """Raises where a run would be removed for a source that cannot be followed, or that is its own graph."""
-    source = watching.told.get("source")
-    if source is not None and Path(source).resolve().is_relative_to((path / GRAPH).resolve()):
-        raise OptionError(f"{source} is what the run at {path} has kept: choose another place (--out)")
-    with TemporaryDirectory(prefix="strobe-watch-") as aside, _following(watching, Path(aside) / GRAPH):
-        pass
-
-
-def _task_json(task: str | Task | None) -> dict[str, Any] | None:
-    if task is None:
-        return None
-    return {"name": task} if isinstance(task, str) else task.to_json()

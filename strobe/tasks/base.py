@@ -135,3 +135,7 @@ class Task(ABC):
     def bind(self, graph: DynamicGraph, *, seed: int = 0, state: dict[str, Any] | None = None) -> Problem:
         """The task on a graph. ``state`` (of an earlier ``Problem.state()``) takes the place of fitting and of the
         seed."""
+
+    def rebind(self, problem: Problem, graph: DynamicGraph) -> Problem:
+        """A problem of this task on a graph that has grown since: its first snapshots are the same."""
+        return self.bind(graph, state=problem.state())

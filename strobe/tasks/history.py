@@ -4,6 +4,7 @@ many edges its ends have."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import expit
@@ -12,29 +13,76 @@ from strobe.graph import DynamicGraph, Snapshot
 from strobe.ops.csr import FloatArray, IntArray
 from strobe.tasks.pairs import Keys, edge_keys, pair_keys
 from strobe.tasks.places import places
+from strobe.tasks.runs import with_one_more
 
 ITERATIONS = 50
 RIDGE = 1e-4
 """Pulls coefficients towards 0, as a share of the mean square of the facts: they stay finite where facts tell all."""
 
 
-class History:
-    """Every edge of every snapshot, sorted by pair and then by time: 8 bytes each, and 16 for each distinct pair.
+@dataclass(frozen=True, eq=False)
+class _Edges:
+    """Edges of the snapshots ``start`` up to ``stop``, sorted by pair and then by time."""
 
-    Nothing after the snapshot read is told, so one history serves all times.
-    """
+    start: int
+    stop: int
+    pairs: Keys  # [P], ascending, each once
+    first: IntArray  # [1 + P], where each pair's edges begin
+    edges: Keys  # [E], number of the pair * snapshots + number of the snapshot
 
-    def __init__(self, graph: DynamicGraph) -> None:
-        self._num_nodes, self._directed, self._num_times = graph.num_nodes, graph.directed, max(len(graph), 1)
-        found = [edge_keys(snapshot, graph.num_nodes) for snapshot in graph]
-        keys = np.concatenate([np.empty(0, np.int64), *found])
-        times = np.repeat(np.arange(len(found)), [len(each) for each in found])
+    @classmethod
+    def of(cls, start: int, stop: int, keys: Keys, times: IntArray) -> _Edges:
+        """From the pairs of edges, in order of time."""
         order = np.argsort(keys, kind="stable")  # equal keys stay in order of time
         keys = keys[order]
         first = np.flatnonzero(np.diff(keys, prepend=-1))
-        self._pairs, self._first = keys[first], np.append(first, len(keys))
-        pair = np.repeat(np.arange(len(self._pairs)), np.diff(self._first))
-        self._edges = pair * self._num_times + times[order]
+        pairs, first = keys[first], np.append(first, len(keys))
+        number = np.repeat(np.arange(len(pairs)), np.diff(first))
+        return cls(start, stop, pairs, first, number * (stop - start) + times[order] - start)
+
+    def __len__(self) -> int:
+        return len(self.edges)
+
+    def join(self, later: _Edges) -> _Edges:
+        """With those of the snapshots that follow."""
+        both = self, later
+        keys = np.concatenate([np.repeat(each.pairs, np.diff(each.first)) for each in both])
+        times = np.concatenate([each.start + each.edges % (each.stop - each.start) for each in both])
+        return _Edges.of(self.start, later.stop, keys, times)
+
+    def until(self, t: int, keys: Keys) -> tuple[IntArray, IntArray]:
+        """In how many snapshots up to t pairs have an edge, and in which the last time, -1 for never."""
+        span = self.stop - self.start
+        pair = places(keys, self.pairs)
+        behind = np.searchsorted(self.edges, pair * span + min(t, self.stop - 1) - self.start, side="right")
+        often = np.where(pair >= 0, behind - self.first[pair], 0)
+        last = np.full(len(keys), -1)
+        last[often > 0] = self.start + self.edges[behind[often > 0] - 1] % span
+        return often, last
+
+
+class History:
+    """Every edge of every snapshot read so far: 8 bytes each, and 16 for each distinct pair.
+
+    Nothing after the snapshot asked about is told, so one history serves all times, also while more are read.
+    """
+
+    def __init__(self, graph: DynamicGraph) -> None:
+        self._directed = graph.directed
+        self._runs: tuple[_Edges, ...] = ()
+        self._num_read = 0
+        self.read(graph)
+
+    def read(self, graph: DynamicGraph) -> None:
+        """Takes the snapshots that a graph has beyond those that were read; each is read once, however often it is
+        asked to."""
+        start, stop = self._num_read, len(graph)
+        if stop <= start:
+            return
+        found = [edge_keys(graph[t]) for t in range(start, stop)]
+        times = np.repeat(np.arange(start, stop), [len(each) for each in found])
+        new = _Edges.of(start, stop, np.concatenate(found), times)
+        self._runs, self._num_read = with_one_more(self._runs, new, _Edges.join), stop
 
     def facts(self, read: Snapshot, src: IntArray, dst: IntArray) -> FloatArray:
         """[n, K] numbers about pairs of a snapshot's cells, from it and those before it.
@@ -54,13 +102,15 @@ class History:
         return np.concatenate([*known, np.log1p(np.stack(degrees, axis=1))], axis=1)
 
     def _edges_of(self, t: int, src: IntArray, dst: IntArray) -> FloatArray:
-        keys: Keys = pair_keys(src, dst, self._num_nodes, self._directed)
-        pair = places(keys, self._pairs)
-        until = np.searchsorted(self._edges, pair * self._num_times + t, side="right")
-        often = np.where(pair >= 0, until - self._first[pair], 0)
+        keys = pair_keys(src, dst, self._directed)
+        often, last = np.zeros(len(keys), np.int64), np.full(len(keys), -1)
+        for run in self._runs:
+            if run.start <= t:
+                more, later = run.until(t, keys)
+                often, last = often + more, np.maximum(last, later)
         seen = often > 0
         recent = np.zeros(len(keys))
-        recent[seen] = 1 / (1 + t - self._edges[until[seen] - 1] % self._num_times)
+        recent[seen] = 1 / (1 + t - last[seen])
         return np.stack([recent == 1, seen, np.log1p(often), recent], axis=1).astype(np.float64)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -18,7 +18,8 @@ from strobe.tasks.decoder import PairDecoder
 from strobe.tasks.features import inputs_state, with_inputs
 from strobe.tasks.history import History, fit_log_odds, log_odds
 from strobe.tasks.metrics import ap, auc, hits, mrr, ranks
-from strobe.tasks.pairs import Future, Keys, contains, edge_keys, merged, pair_keys
+from strobe.tasks.pairs import Future, Keys, pair_keys
+from strobe.tasks.so_far import SoFar
 from strobe.tasks.split import Split
 
 KEPT_BYTES = 1 << 28
@@ -67,6 +68,11 @@ class LinkPrediction(Task):
     def bind(self, graph: DynamicGraph, *, seed: int = 0, state: dict[str, Any] | None = None) -> LinkProblem:
         return LinkProblem(self, graph, seed, state)
 
+    def rebind(self, problem: Problem, graph: DynamicGraph) -> LinkProblem:
+        """Reads the edges of new snapshots alone."""
+        assert isinstance(problem, LinkProblem)
+        return LinkProblem(self, graph, problem.seed, problem.state(), problem)
+
 
 class LinkProblem(Problem):
     """Link prediction on a graph.
@@ -81,7 +87,14 @@ class LinkProblem(Problem):
     asks_pairs = True
     changes_with_epoch = True
 
-    def __init__(self, task: LinkPrediction, graph: DynamicGraph, seed: int, state: dict[str, Any] | None) -> None:
+    def __init__(
+        self,
+        task: LinkPrediction,
+        graph: DynamicGraph,
+        seed: int,
+        state: dict[str, Any] | None,
+        before: LinkProblem | None = None,
+    ) -> None:
         self.task = task
         self.seed: int = seed if state is None else state["seed"]
         self.split = Split.in_time(len(graph) - task.ahead, task.train, task.validation)
@@ -92,7 +105,8 @@ class LinkProblem(Problem):
                 "no training snapshot is followed by an edge between nodes it has: nothing can be learnt about edges. "
                 "Cut the data into longer snapshots, let edges live longer, or keep all nodes present"
             )
-        self._past = History(self.graph) if task.from_history else None
+        self._so_far: SoFar = SoFar() if before is None else before._so_far
+        self._past = self._history(before) if task.from_history else None
         self.start = None if not task.from_history else self._fit() if state is None else np.array(state["start"])
 
     def head(self, width: int) -> nn.Module:
@@ -142,21 +156,21 @@ class LinkProblem(Problem):
         (EdgeBank without forgetting). ``popularity``: edges that reached the destination so far. ``history``: what
         the model's scores start from, alone.
 
-        Memory: 8 bytes for each distinct edge seen.
+        Memory: 8 bytes for each distinct edge seen, which are kept for the snapshots to come.
         """
         said: dict[str, list[FloatArray]] = {"last snapshot": [], "seen before": [], "popularity": []}
         asked: list[Examples] = []
-        for t, now, seen, popularity in self._history(self.split.part(part)):
-            examples = self.examples(t)
+        for t in self.split.part(part):
+            so_far, examples = self._until(t), self.examples(t)
             if examples is None:
                 continue
             assert examples.rows is not None
             src, dst = (self.graph[t].nodes[rows.numpy()] for rows in examples.rows)
-            keys = pair_keys(src, dst, self.graph.num_nodes, self.graph.directed)
+            keys = pair_keys(src, dst, self.graph.directed)
             asked.append(examples)
-            said["last snapshot"].append(contains(now, keys).astype(np.float64))
-            said["seen before"].append(contains(seen, keys).astype(np.float64))
-            said["popularity"].append(popularity[dst].astype(np.float64))
+            said["last snapshot"].append(so_far.has_now(keys).astype(np.float64))
+            said["seen before"].append(so_far.has_had(keys).astype(np.float64))
+            said["popularity"].append(so_far.reached(dst).astype(np.float64))
             if examples.base is not None:
                 said.setdefault("history", []).append(examples.base.numpy())
         return {name: _scores(np.concatenate(scores), asked) for name, scores in said.items()} if asked else {}
@@ -222,17 +236,19 @@ class LinkProblem(Problem):
             self._futures[t] = future
         return future
 
-    def _history(self, times: range) -> Iterator[tuple[int, Keys, Keys, Keys]]:
-        """(t, keys of its edges, keys of all edges so far, edges that reached each node so far) of the given times."""
-        num_nodes = self.graph.num_nodes
-        seen, popularity = np.empty(0, np.int64), np.zeros(num_nodes, np.int64)
-        for t in range(times.stop):
-            snapshot = self.graph[t]
-            now = edge_keys(snapshot, num_nodes)
-            seen = merged(seen, now)
-            popularity[snapshot.nodes] += snapshot.in_degree
-            if t in times:
-                yield t, now, seen, popularity
+    def _history(self, before: LinkProblem | None) -> History:
+        if before is None or before._past is None:
+            return History(self.graph)
+        before._past.read(self.graph)
+        return before._past
+
+    def _until(self, t: int) -> SoFar:
+        """What is known when snapshot t has been read; whoever asks about earlier ones again begins anew."""
+        if self._so_far.num_read > t + 1:
+            self._so_far = SoFar()
+        while self._so_far.num_read <= t:
+            self._so_far.read(self.graph[self._so_far.num_read])
+        return self._so_far
 
 
 def _joined(src: Keys, dst: Keys, has: np.ndarray[Any, np.dtype[np.bool_]], others: Keys) -> Examples:

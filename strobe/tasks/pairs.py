@@ -1,6 +1,6 @@
 """Pairs of nodes as sorted keys: which are edges, which were edges before, and which could stand in for one.
 
-A pair (s, d) of n nodes is one int64 key, ``s * n + d``: exact up to about three thousand million nodes.
+A pair (s, d) of n cells is one int64 key, ``s * n + d``; one of nodes, whose number may grow, ``s * MOST_NODES + d``.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from strobe.ops.csr import IntArray, expand_rows, row_pointers
 from strobe.tasks.places import places
 
 Keys = npt.NDArray[np.int64]
+
+MOST_NODES = 3_000_000_000
+"""As many as there can be for pairs to be told apart."""
 
 
 @dataclass(frozen=True)
@@ -81,20 +84,20 @@ class Future:
         return has, r + successors_before
 
 
-def edge_keys(snapshot: Snapshot, num_nodes: int) -> Keys:
+def edge_keys(snapshot: Snapshot) -> Keys:
     """Keys of a snapshot's edges over global ids, ascending, each once; an undirected one smaller end first."""
     row_ptr, col, _ = snapshot.transposed
     src, dst = _once(expand_rows(row_ptr), col)
     if not snapshot.directed:
         src, dst = src[src < dst], dst[src < dst]
-    return snapshot.nodes[src].astype(np.int64) * num_nodes + snapshot.nodes[dst]
+    return snapshot.nodes[src].astype(np.int64) * MOST_NODES + snapshot.nodes[dst]
 
 
-def pair_keys(src: IntArray, dst: IntArray, num_nodes: int, directed: bool) -> Keys:
+def pair_keys(src: IntArray, dst: IntArray, directed: bool) -> Keys:
     """Keys of pairs of global ids, to look up among ``edge_keys``."""
     if not directed:
         src, dst = np.minimum(src, dst), np.maximum(src, dst)
-    return src.astype(np.int64) * num_nodes + dst
+    return src.astype(np.int64) * MOST_NODES + dst
 
 
 def contains(keys: Keys, wanted: Keys) -> npt.NDArray[np.bool_]:

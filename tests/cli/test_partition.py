@@ -12,8 +12,6 @@ from strobe.errors import FormatError, OptionError, StrobeError, UnknownNameErro
 from strobe.graph.synthetic import Social
 from strobe.plan import PlanError
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 @pytest.fixture(autouse=True)
 def friends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from pyarrow import parquet
+from pyarrow import csv, parquet
 from typer.testing import CliRunner
 
 import strobe
@@ -42,6 +42,18 @@ def test_a_part_with_embeddings_as_json(trained: Path, tmp_path: Path) -> None:
     table = parquet.read_table(tmp_path / "test.parquet")
     assert found["rows"] == table.num_rows
     assert {"actual_log_in_degree", "embedding"} <= set(table.column_names)
+
+
+def test_a_name_that_ends_in_csv_is_written_as_text(trained: Path, tmp_path: Path) -> None:
+    shown = run(trained, "-o", tmp_path / "next.csv")
+    table = csv.read_csv(tmp_path / "next.csv")
+    assert f"{table.num_rows} predictions" in shown
+    assert f"{table['predicted_log_in_degree'][0].as_py():.4f}" in shown
+
+
+def test_a_name_that_says_nothing_is_refused_before_the_run_is_opened(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="end it in"):
+        run(tmp_path / "no-run", "-o", tmp_path / "next.xls")
 
 
 def test_a_file_is_replaced_only_when_told(trained: Path, tmp_path: Path) -> None:

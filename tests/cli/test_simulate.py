@@ -20,8 +20,6 @@ from strobe.planner.network import Network
 from strobe.planner.simulate import Simulation
 from strobe.planner.simulator import Simulated
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 LINE = Linear(per_cell=0.41e-6, per_arc=11e-9, fixed=1.2e-3)
 COSTS = Calibration(line=LINE, time_line=LINE, step_s=0.5e-3, error=0.031, weight_bytes=100)
 

@@ -16,12 +16,13 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import strobe.engine
+from strobe.atomic import write_json
 from strobe.cli import main
 from strobe.cli.train import RunFailedError
 from strobe.comm.base import CommError
 from strobe.comm.launch import RankError
 from strobe.engine.checkpoint import LAST
-from strobe.engine.record import read_lines
+from strobe.engine.record import CONFIG, read_lines
 from strobe.graph.synthetic import Social
 from strobe.plan import Plan, PlanError
 from strobe.presets import preset
@@ -43,11 +44,16 @@ def run(*arguments: object) -> Result:
     return CliRunner().invoke(main.app, ["train", *map(str, arguments)], env={"COLUMNS": "80"})
 
 
-def fake_training(monkeypatch: pytest.MonkeyPatch, ends_with: BaseException) -> dict[str, Any]:
-    """Lets training end with an error; what it was asked for."""
+def fake_training(
+    monkeypatch: pytest.MonkeyPatch, ends_with: BaseException, begins: Path | None = None
+) -> dict[str, Any]:
+    """Lets training end with an error, where it ``begins`` after its configuration was written; what it was asked
+    for."""
     asked: dict[str, Any] = {}
 
     def train(**options: Any) -> None:
+        if begins is not None:
+            write_json(begins / CONFIG, {})
         asked.update(options)
         raise ends_with
 
@@ -102,11 +108,17 @@ def test_a_rank_that_fails_ends_with_3_and_one_message(
 def test_a_failure_says_how_to_go_on_where_there_is_a_checkpoint(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fake_training(monkeypatch, RankError("rank 1 failed in epoch 2\nTraceback", 1))
+    error = RankError("rank 1 failed in epoch 2\nTraceback", 1)
     monkeypatch.setattr("strobe.engine.checkpoint.has_checkpoint", lambda path: path == Path("run"))
-    code, said = ended(monkeypatch, capsys)
-    assert code == 3
-    assert said.splitlines()[-1] == "go on with: strobe train --resume --out run"
+    Path("run").mkdir()
+    how = "go on with: strobe train --resume --out run"
+    fake_training(monkeypatch, error, begins=Path("run"))
+    for said in ([], ["--overwrite"]):  # the second time in place of the first
+        code, told = ended(monkeypatch, capsys, *said)
+        assert code == 3
+        assert told.splitlines()[-1] == how
+    fake_training(monkeypatch, error)
+    assert how not in ended(monkeypatch, capsys, "--overwrite")[1]  # what is there is the run before
 
 
 def test_what_a_rank_refuses_ends_with_2_as_if_it_had_been_refused_here(

@@ -14,11 +14,11 @@ from strobe.cli import main
 from strobe.cli.train import RunInterruptedError
 from strobe.cli.watch import _watched
 from strobe.cli.watch_progress import SnapshotLines
+from strobe.engine import train
 from strobe.engine import watch as engine
+from strobe.engine.record import read_lines
 from strobe.errors import InputError, OptionError, StrobeError
-from strobe.graph import open_graph
-
-pytestmark = pytest.mark.usefixtures("one_thread")
+from strobe.graph import Degrees, from_edges, open_graph
 
 EVENTS = ("--src", "payer", "--dst", "payee", "--time", "at", "--per", "day")
 SMALL = ("--task", "link-prediction", "--hidden", "4", "--threads", "1", "--fit", "4")
@@ -92,6 +92,42 @@ def test_what_is_refused_leaves_nothing(payments: Path) -> None:
     assert "how to cut time" in refused(OptionError, "payments", *EVENTS[:6], *out)
     assert not Path("run").exists()
     assert not list(payments.iterdir())
+
+
+def test_a_run_is_replaced_when_nothing_of_the_new_one_can_be_refused(payments: Path) -> None:
+    assert strobe("payments", *EVENTS, *SMALL, "--once", "--out", "run").exit_code == 0
+    before = contents(Path("run"))
+    again = ("payments", *SMALL, "--once", "--out", "run", "--overwrite")
+    wrong = refused(InputError, *again, *EVENTS[2:], "--src", "payr")
+    assert "'payer'?" in wrong
+    assert "go on with" not in wrong
+    assert "dcrnn convolves" in refused(OptionError, *again, *EVENTS, "--model", "dcrnn")
+    write(payments / "later.csv", ["u1,u2,2024-01-11", "u1,,2024-01-11"])
+    assert "is empty" in refused(InputError, *again, *EVENTS)
+    assert contents(Path("run")) == before
+    replaced = strobe(*again, *EVENTS, "--skip-bad-rows")
+    assert replaced.exit_code == 0, replaced.output
+    assert "left out 1 bad row" in replaced.output
+    assert Path("run/graph.rejects.csv").exists()
+    assert len(open_graph("run/graph")) == 11
+    anew = strobe("payments", *EVENTS, *SMALL, "--once", "--out", "other", "--skip-bad-rows")
+    assert losses(Path("run")) == losses(Path("other")), anew.output
+    assert sorted(path.name for path in Path().iterdir()) == ["other", "payments", "run"]
+
+
+def test_a_run_that_trained_stays_while_the_source_is_refused(payments: Path) -> None:
+    train(from_edges([[[0, 1], [1, 2]]] * 8).with_features(Degrees()), "sage", "regression", out="run", epochs=1)
+    before = contents(Path("run"))
+    refused(InputError, "payments", *EVENTS[2:], "--src", "payr", *SMALL, "--out", "run", "--overwrite")
+    assert contents(Path("run")) == before
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def losses(run: Path) -> list[Any]:
+    return [line["loss"] for line in read_lines(run) if line["event"] == "epoch"]
 
 
 def test_it_asks_for_what_was_not_said() -> None:

@@ -24,8 +24,6 @@ from tests.models.cases import CHANGING
 from tests.placed import among_threads, one_of
 from tests.ranks import as_threads
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 CPU = torch.device("cpu")
 CELLS = [4, 3, 0, 6, 4, 6]  # of the graph that is asked about
 FIRST = np.cumsum([0, *CELLS]).tolist()

@@ -27,8 +27,6 @@ from tests.engine.runs import small_graph
 from tests.engine.test_sliding import Dealt, sliding
 from tests.engine.trainer import Trainer
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 @pytest.fixture(scope="module")
 def graph() -> DynamicGraph:

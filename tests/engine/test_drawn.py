@@ -28,8 +28,6 @@ from strobe.sync import AllReduce, Average, Sync
 from tests.engine.runs import CtrlC, same_tensors, small_graph
 from tests.engine.trainer import Trainer, assert_same
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 _TRAINED = drawn.Drawn.trained
 MakeTrainer = Callable[..., Trainer]
 

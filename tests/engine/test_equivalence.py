@@ -22,8 +22,6 @@ from tests.engine.trainer import Trainer, assert_same
 from tests.gathered import Gathered
 from tests.graphs import AWKWARD, PlainGraph, PlainSnapshot
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 TASKS = ("regression", "classification", "link-prediction")
 EXACT = [name for name in PRESETS if preset(name).exact]
 

@@ -34,8 +34,6 @@ from tests.engine.runs import same_tensors, small_graph
 from tests.engine.trainer import Trainer
 from tests.ranks import as_threads
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 MODELS: dict[str, dict[str, Any]] = {
     "wd-gcn": {"layers": 2},
     "dysat": {"layers": 2, "time_layers": 2, "heads": 2},

@@ -79,7 +79,6 @@ def losses_of_one_rank(graph: Path, **settings: Any) -> list[float]:
     return [line["loss"] for line in strobe.train(graph, "tgcn", patience=0, threads=1, **settings).history]
 
 
-@pytest.mark.usefixtures("one_thread")
 def test_the_ledger_counts_what_the_kernel_counts_on_a_slow_link(
     hosts_at: MakeHosts, disk: Path, tmp_path: Path
 ) -> None:
@@ -129,7 +128,6 @@ def test_a_rank_that_is_killed_ends_the_rank_on_the_other_host(hosts_at: MakeHos
     assert [host.processes() for host in hosts] == [{}, {}]
 
 
-@pytest.mark.usefixtures("one_thread")
 def test_two_hosts_with_disks_of_their_own_learn_what_one_rank_does_though_a_rank_is_killed_and_started_again(
     hosts_at: MakeHosts, disk: Path, tmp_path: Path
 ) -> None:

@@ -32,7 +32,6 @@ from strobe.plan import Plan, PlanError
 from tests.engine.runs import small_graph
 from tests.ranks import as_threads
 
-pytestmark = pytest.mark.usefixtures("one_thread")
 KINDS = ("halo", "relay", "shuffle", "carry", "state")
 
 

@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from pyarrow import parquet
+from pyarrow import csv, parquet
 
 import strobe
 from strobe.engine import Run
 from strobe.engine.predict import write_predictions
-from strobe.errors import UnknownNameError
+from strobe.errors import OptionError, UnknownNameError
 from strobe.graph import Degrees, GraphBuilder, NodeNames
 from strobe.graph.build import Edges
 from tests.engine.runs import small_graph
@@ -66,14 +66,34 @@ def test_other_tasks_predict_the_future_too(task: str, columns: list[str]) -> No
 def test_files_hold_the_same_as_tables_snapshot_by_snapshot(run: Run, tmp_path: Path) -> None:
     seen: list[tuple[int, int | None]] = []
     told = lambda done, total: seen.append((done, total))  # noqa: E731
-    rows = write_predictions(run, tmp_path / "test.parquet", "test", embeddings=True, on_progress=told)
+    written = write_predictions(run, tmp_path / "test.parquet", "test", embeddings=True, on_progress=told)
     table = run.predict("test", embeddings=True)
     file = parquet.ParquetFile(tmp_path / "test.parquet")
     assert file.read().equals(table)
-    assert rows == table.num_rows
+    assert written.rows == table.num_rows
+    assert written.first.equals(table.slice(0, written.first.num_rows))
     assert file.num_row_groups == len(run.problem.split.test)
     assert table.schema.field("embedding").type == pa.list_(pa.float32(), 32)
     assert seen[-1] == (9, 9)
+
+
+def test_a_csv_file_holds_the_same_with_a_column_for_each_number_of_an_embedding(run: Run, tmp_path: Path) -> None:
+    rows = write_predictions(run, tmp_path / "test.csv", "test", embeddings=True).rows
+    wanted, found = run.predict("test", embeddings=True), csv.read_csv(tmp_path / "test.csv")
+    flat = [name for name in wanted.column_names if name != "embedding"]
+    assert found.column_names == [*flat, *(f"embedding_{k}" for k in range(32))]
+    assert found.num_rows == rows == wanted.num_rows
+    for name in flat:
+        assert found[name].cast(wanted[name].type).equals(wanted[name])
+    embeddings = np.stack([found[f"embedding_{k}"].to_numpy() for k in range(32)], axis=1)
+    assert (embeddings.astype(np.float32) == np.array(wanted["embedding"].to_pylist(), np.float32)).all()
+
+
+def test_a_file_whose_name_says_nothing_is_refused_and_left_alone(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "p.txt").write_text("mine")
+    with pytest.raises(OptionError, match=r"p\.txt.* end it in \.parquet or \.csv"):
+        write_predictions(run, tmp_path / "p.txt")
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["mine"]
 
 
 def test_pairs_have_an_embedding_for_each_end() -> None:

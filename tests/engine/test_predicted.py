@@ -24,7 +24,6 @@ from strobe.presets import preset
 from tests.engine.runs import small_graph
 from tests.ranks import as_threads
 
-pytestmark = pytest.mark.usefixtures("one_thread")
 RANKS = 3
 KINDS = ("halo", "relay", "shuffle", "carry", "state")
 

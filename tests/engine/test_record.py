@@ -100,7 +100,15 @@ def test_an_overwritten_run_is_whole_until_the_new_one_begins(tmp_path: Path) ->
     before = all_bytes(tmp_path / "run")
     with pytest.raises(OptionError):
         trained(tmp_path / "run", overwrite=True, model_options={"hidden": 0})
+    with pytest.raises(OptionError, match="or batching windows"):  # which is seen when its snapshots are prepared
+        strobe.train(small_graph(), "dcrnn", "regression", plan="distdy", out=tmp_path / "run", overwrite=True)
     assert all_bytes(tmp_path / "run") == before
+
+
+def test_a_run_that_is_refused_while_it_is_prepared_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(OptionError):
+        strobe.train(small_graph(), "dcrnn", "regression", plan="distdy", out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_what_is_no_run_is_never_touched(tmp_path: Path) -> None:

@@ -28,8 +28,6 @@ from strobe.view.sampled import SampledCells
 from tests.engine.runs import small_graph
 from tests.engine.trainer import Trainer, assert_same
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 CONVOLVING = ("tgcn", "dysat", "sage", "evolvegcn-o")
 """Models that convolve before they go along sequences, and norm nothing over a whole snapshot."""
 

@@ -25,8 +25,6 @@ from strobe.schedule.base import Known
 from tests.engine.runs import CtrlC, same_tensors, small_graph
 from tests.ranks import as_threads
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def scheduled(times: Known = "measured", limit: int = 2) -> Plan:
     return replace(preset("psg", size=2), schedule=Greedy(times=times, limit=limit, profile=2))

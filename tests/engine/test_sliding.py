@@ -27,8 +27,6 @@ from strobe.strategy import Fact
 from tests.engine.runs import CtrlC, same_tensors, small_graph
 from tests.engine.trainer import Trainer, assert_same
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 @pytest.fixture(scope="module")
 def graph() -> DynamicGraph:
@@ -44,7 +42,7 @@ def sliding(batching: Trapezoid, chunks: int = 4) -> Plan:
     )
 
 
-@pytest.mark.parametrize(("number", "model"), enumerate(MODELS))
+@pytest.mark.parametrize(("number", "model"), list(enumerate(MODELS)))
 def test_everything_kept_is_the_whole_history(
     graph: DynamicGraph, number: int, model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

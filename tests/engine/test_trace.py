@@ -13,8 +13,6 @@ from strobe.models.time import Attention, Recurrent, Stack
 from strobe.view import View
 from tests.models.cases import AWKWARD_GRAPHS, CHANGING, INPUTS, run, with_inputs
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 GRAPH = with_inputs(CHANGING.build())  # 6 snapshots
 OPTIONS: dict[str, dict[str, Any]] = {"gat-lstm": {"heads": 2}, "dysat": {"heads": 2}}
 

@@ -47,7 +47,6 @@ from tests.graphs import AWKWARD
 from tests.placed import Owned, owned_graphs
 from tests.ranks import as_threads
 
-pytestmark = pytest.mark.usefixtures("one_thread")
 KINDS = ("halo", "relay", "shuffle", "carry", "state")
 NAMES: dict[str, dict[str, Any]] = {
     "tgcn": {"layers": 2},

@@ -35,8 +35,6 @@ from tests.engine.runs import Noisy, same_tensors, small_graph
 from tests.engine.test_sliding import Dealt
 from tests.engine.trainer import Trainer, assert_same
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 Setting = tuple[int, float]
 
 

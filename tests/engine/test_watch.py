@@ -40,8 +40,6 @@ from strobe.presets import preset
 from tests.engine.runs import same_tensors, small_graph
 from tests.ranks import as_threads
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 TASKS = ("regression", "link-prediction", "classification")
 CHANGES: dict[str, Any] = {"fit": 4, "threads": 1, "precision": "float64"}
 

@@ -12,8 +12,6 @@ from tests.placement.cases import communities, owned
 
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "add_a_strategy.py"
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 @pytest.fixture(scope="module")
 def example() -> dict[str, Any]:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import pytest
 import torch
 from torch import Tensor
 
@@ -9,8 +8,6 @@ from strobe.comm.rows import Route, exchange, tied
 from strobe.exchange.delivery import Fresh, FreshRows, arrivals
 from tests.comm.jobs import NUM_RANKS, all_inputs, route_of
 from tests.ranks import as_threads
-
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def test_fresh_rows_and_their_gradients_are_those_of_an_exchange_to_the_bit() -> None:

@@ -21,8 +21,6 @@ from strobe.view import Carry, Cells, Owners, Share, View
 from tests.models.cases import CHANGING, INPUTS, run, with_inputs
 from tests.ranks import as_threads
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 MODELS: dict[str, dict[str, Any]] = {
     "tgcn": {},
     "dcrnn": {},

@@ -16,8 +16,6 @@ from tests.exchange.cases import Table, tables
 from tests.placed import among_threads
 from tests.ranks import as_threads
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 CPU = torch.device("cpu")
 quick = settings(deadline=None, max_examples=60)
 

@@ -3,7 +3,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,8 +15,6 @@ from strobe.exchange.halo_product import HaloMatrix, halo_product, split_columns
 from strobe.ops.sparse import Sparse, spmm_reference
 from tests.placed import among_threads
 from tests.ranks import as_threads
-
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 Dense = np.ndarray[Any, np.dtype[np.floating[Any]]]
 Part = tuple[HaloMatrix, Route]

@@ -32,8 +32,6 @@ from tests.exchange.test_exact import alone, random_cells, random_nodes, togethe
 from tests.models.cases import CHANGING, INPUTS, with_inputs
 from tests.ranks import Hub, ThreadComm, as_threads
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 MODELS: dict[str, dict[str, Any]] = {
     "mpnn-lstm": {},
     "wd-gcn": {"layers": 3},

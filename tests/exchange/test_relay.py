@@ -28,8 +28,6 @@ from tests.exchange.cases import KINDS, Stage, Table, alone, detached, tables, w
 from tests.placed import among_threads
 from tests.ranks import as_threads
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 CPU = torch.device("cpu")
 quick = settings(deadline=None, max_examples=60)
 sparing = among_threads(25)

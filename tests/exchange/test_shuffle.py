@@ -5,7 +5,6 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,8 +18,6 @@ from strobe.ops.sequences import Sequences
 from tests.exchange.cases import Stage, Table, alone, detached, windows
 from tests.placed import among_threads
 from tests.ranks import as_threads
-
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 CPU = torch.device("cpu")
 sparing = among_threads(30)

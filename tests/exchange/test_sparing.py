@@ -16,8 +16,6 @@ from strobe.exchange.sparing import Sparing
 from tests.comm.jobs import NUM_RANKS, ROWS, SENDS, route_of
 from tests.ranks import as_threads
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 WIDTH, PASSES = 2, 6
 SHARES = [0.0, 0.3, 0.7, 1.0, 2.0]
 

@@ -198,10 +198,10 @@ def test_a_snapshot_that_is_refused_leaves_no_trace(tmp_path: Path) -> None:
     growing.append(Edges([], []), nodes=[], x=np.ones((0, 3)))
     assert growing.open().times == ("Mon", 1)
     growing.close()
-    nameless = Growing.create(tmp_path / "nameless")
-    nameless.append(Edges([], []), num_nodes=2)
-    with pytest.raises(InputError, match="the nodes before it have no names"):
-        nameless.append(Edges([], []), names=["c"])
+    with Growing.create(tmp_path / "nameless") as nameless:
+        nameless.append(Edges([], []), num_nodes=2)
+        with pytest.raises(InputError, match="the nodes before it have no names"):
+            nameless.append(Edges([], []), names=["c"])
 
 
 def test_one_process_appends_and_others_are_refused(tmp_path: Path) -> None:
@@ -219,6 +219,7 @@ def test_one_process_appends_and_others_are_refused(tmp_path: Path) -> None:
     assert len(first) == len(second) == 2
     with pytest.raises(OptionError, match="has 2 snapshots, there are no 3"):
         second.open(3)
+    second.close()
 
 
 def test_what_is_given_once_per_node_is_refused(tmp_path: Path) -> None:

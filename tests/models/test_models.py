@@ -33,8 +33,6 @@ appears, or while it pauses, shows in its output."""
 COUNTS_SNAPSHOTS = {"dysat", "sage"}
 """Models whose time stage reads how many snapshots lie between two cells: a pause is not the same as none."""
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def make(name: str, *, train: bool = True, dtype: torch.dtype = torch.float64) -> Model:
     """The model with weights that are the same each time, without chance in its passes."""

@@ -33,8 +33,6 @@ STAGES: dict[str, Callable[[], nn.Module]] = {
 }
 GAPS = {"changing": CHANGING, "everyone": EVERYONE}
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 @pytest.fixture(params=STAGES)
 def stage(request: pytest.FixtureRequest) -> Time:

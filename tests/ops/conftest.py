@@ -13,3 +13,10 @@ from tests.conftest import threads
 def usual_threads() -> Iterator[None]:
     with threads(2):
         yield
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Where two are of no use."""
+    with threads(1):
+        yield

@@ -88,7 +88,6 @@ def test_chunks_of_different_windows_are_different_ones() -> None:
 
 
 @pytest.mark.parametrize("work", [Work(), SHUFFLED], ids=["rows and states", "whole sequences wanted"])
-@pytest.mark.usefixtures("one_thread")  # which puts the number of threads back
 def test_a_seed_gives_the_same_chunks_on_any_number_of_threads(work: Work) -> None:
     graph, found = social(), []
     for num_threads in (1, 2, 1):

@@ -19,8 +19,6 @@ from strobe.planner import batch_memory
 from strobe.planner.batch_memory import at_most, check_memory, predicted_bytes
 from strobe.planner.pass_times import part_sizes, pass_bytes
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 GROWING = Social(nodes=600, snapshots=14, edges=4_000, start=0.1, communities=4, seed=1).write()
 
 

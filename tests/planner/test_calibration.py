@@ -21,8 +21,6 @@ from strobe.planner.pass_times import PassTimes
 from tests.engine.runs import Noisy, same_tensors, small_graph
 from tests.ranks import as_threads
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def given_of(model: Any = "tgcn", **changes: Any) -> Given:
     options = {"hidden": 4} if isinstance(model, str) else None

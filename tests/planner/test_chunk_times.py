@@ -14,8 +14,6 @@ from strobe.planner.chunk_times import Bench, affordable, measure
 from strobe.planner.chunks import Ranges, draw
 from strobe.view import View
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 SMALL = Ranges(cells=(30, 120), arcs=960, features=(1, 4), hidden=(16, 32))
 
 

@@ -135,7 +135,6 @@ def test_predictors_are_kept_in_the_users_cache(
     assert len(list((tmp_path / "strobe" / "workload").iterdir())) == 1
 
 
-@pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("name", ["tgcn", "evolvegcn-o"])
 def test_a_model_is_measured_learned_and_priced(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stages: list[str] = []

@@ -38,8 +38,6 @@ from strobe.planner.pass_times import (
 from strobe.view import View
 from tests.engine.runs import Noisy, same_tensors, small_graph
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 @pytest.fixture(autouse=True)
 def fewer_runs(monkeypatch: pytest.MonkeyPatch) -> None:

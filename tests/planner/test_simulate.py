@@ -20,8 +20,6 @@ from strobe.planner.simulate import Simulation, simulate
 from strobe.presets import preset
 from tests.engine.runs import small_graph
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 COSTS = Calibration(
     line=Linear(per_cell=4e-6, per_arc=1e-6, fixed=1e-4),
     time_line=Linear(per_cell=2e-6, per_arc=0.0, fixed=0.0),

@@ -31,8 +31,6 @@ from strobe.sync import Average
 from strobe.view import Owners, View
 from tests.engine.runs import small_graph
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 TIMED = [
     name
     for name in PRESETS

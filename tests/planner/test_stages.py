@@ -12,8 +12,6 @@ from strobe.planner.chunks import Chunk
 from strobe.planner.stages import timed_pass, whole_pass
 from strobe.view import Cells, View
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 CELLS = Cells(Chunk(cells=60, arcs=150, length=4, features=3, hidden=8, presence=0.8, spread=1.5, seed=1).graph())
 INTERWOVEN = ("dcrnn", "evolvegcn-o", "evolvegcn-h")
 

@@ -19,8 +19,6 @@ from strobe.sync.all_reduce import _cut, _Summing
 from tests.placed import among_threads
 from tests.ranks import as_threads
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 KINDS = (torch.float32, torch.float64)
 Weights = list[nn.Parameter]
 

@@ -13,8 +13,6 @@ from strobe.errors import OptionError
 from strobe.sync import AllReduce, Average, Sync
 from tests.ranks import as_threads
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 RANKS = 3
 
 

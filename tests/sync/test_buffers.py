@@ -1,14 +1,11 @@
 from __future__ import annotations
 
-import pytest
 import torch
 from torch import Tensor, nn
 
 from strobe.comm import Alone, Comm
 from strobe.sync import average_buffers
 from tests.ranks import as_threads
-
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 class Kept(nn.Module):

@@ -12,8 +12,6 @@ from strobe.sync import Average
 from tests.ranks import as_threads
 from tests.sync.free import Pace, Race, Ran, check, random_pace, run_free
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def raced(race: Race, num_ranks: int) -> list[Ran]:
     ran = as_threads(partial(run_free, race=race), num_ranks)

@@ -16,8 +16,6 @@ from strobe.sync.mean import Means, take_mean
 from tests.placed import among_threads
 from tests.ranks import as_threads
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 KINDS = (torch.float32, torch.float64)
 
 

@@ -66,12 +66,30 @@ def test_positions_are_those_of_the_snapshot_read() -> None:
 @pytest.mark.parametrize("directed", [True, False])
 def test_awkward_graphs_have_a_history(awkward: str, directed: bool) -> None:
     built = replace(AWKWARD[awkward], directed=directed).build()
-    history = History(built)
+    known = History(built)
     for snapshot in built:
         every = np.arange(snapshot.num_nodes)
-        found = history.facts(snapshot, every, every[::-1])
+        found = known.facts(snapshot, every, every[::-1])
         assert found.shape == (len(every), 12 if directed else 6)
         assert bool(np.isfinite(found).all())
+
+
+@pytest.mark.parametrize("directed", [True, False])
+def test_snapshots_read_as_they_come_make_the_same_history(directed: bool) -> None:
+    """While nodes come, too, and some snapshots have no edges."""
+    drawn = np.random.default_rng(3)
+    edges = [drawn.integers(0, 5 + t, (2, 0 if t % 7 == 4 else 3 * (30 - t))) for t in range(20)]
+    until = [from_edges(edges[: t + 1], num_nodes=5 + t, directed=directed) for t in range(20)]
+    growing, num_runs = History(until[3]), set()
+    for stop in range(4, 20):
+        growing.read(until[stop])
+        growing.read(until[stop])  # nothing has come since
+        num_runs.add(len(growing._runs))
+        whole = History(until[stop])
+        for snapshot in until[stop]:
+            src, dst = (drawn.integers(0, snapshot.num_nodes, 200) for _ in range(2))
+            assert (growing.facts(snapshot, src, dst) == whole.facts(snapshot, src, dst)).all()
+    assert max(num_runs) > 2
 
 
 def test_the_fit_finds_the_coefficients_that_made_the_data() -> None:

@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from strobe.errors import InputError, OptionError
-from strobe.graph import DynamicGraph, from_edges
-from strobe.tasks import Examples, LinkPrediction, link_prediction
+from strobe.graph import DynamicGraph, Snapshot, from_edges
+from strobe.tasks import Examples, LinkPrediction, history, link_prediction, pairs, so_far
+from strobe.tasks.base import Problem
 from strobe.tasks.link_prediction import LinkProblem
 
 Pair = tuple[int, int]
@@ -215,6 +216,40 @@ def test_what_scores_start_from_is_fitted_once_and_kept_in_the_state() -> None:
     assert other.start is not None
     assert other.start.tolist() == problem.start.tolist()
     assert LinkPrediction(from_history=False).bind(random_graph()).state()["start"] is None
+
+
+@pytest.mark.parametrize("from_history", [True, False])
+@pytest.mark.parametrize("directed", [True, False])
+def test_a_problem_that_follows_its_graph_is_one_that_was_bound_to_all_of_it(
+    directed: bool, from_history: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the bit, while new snapshots alone are read."""
+    task, whole = LinkPrediction(from_history=from_history), lasting_graph(directed)
+    problem: Problem = task.bind(whole[:4], seed=2)
+    state = problem.state()
+    anew = [task.bind(whole[:end], seed=2, state=state).at(end - 2) for end in range(4, 11)]
+    expected = [_told(each, end - 2) for end, each in enumerate(anew, 4)]
+    read: list[int] = []
+
+    def keys_of(snapshot: Snapshot) -> pairs.Keys:
+        read.append(snapshot.t)
+        return pairs.edge_keys(snapshot)
+
+    for module in (history, so_far):
+        monkeypatch.setattr(module, "edge_keys", keys_of)
+    found = []
+    for end in range(4, 11):
+        problem = task.rebind(problem, whole[:end]).at(end - 2)
+        found.append(_told(problem, end - 2))
+    assert found == expected
+    assert [read.count(t) for t in range(10)] == [1] * 4 + [1 + from_history] * 5 + [int(from_history)]
+
+
+def _told(problem: Problem, t: int) -> Any:
+    asked = [problem.examples(t), problem.examples(t, 0), problem.questions(t)]
+    listed = [(each.rows, each.y, each.base) for each in asked if each is not None]
+    plain = [[None if part is None else torch.as_tensor(part).tolist() for part in (y, base)] for _, y, base in listed]
+    return plain, [[part.tolist() for part in rows or ()] for rows, _, _ in listed], problem.baselines("validation")
 
 
 def test_few_pairs_are_enough_to_fit_a_start(monkeypatch: pytest.MonkeyPatch) -> None:

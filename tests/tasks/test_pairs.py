@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strobe.graph import from_edges
-from strobe.tasks.pairs import Future, contains, edge_keys, merged, pair_keys
+from strobe.tasks.pairs import MOST_NODES, Future, contains, edge_keys, merged, pair_keys
 from strobe.tasks.places import places
 from tests.graphs import PlainGraph, dynamic_graphs
 
@@ -74,22 +74,27 @@ def test_others_are_drawn_uniformly() -> None:
 def test_keys_hold_more_nodes_than_the_root_of_an_int32() -> None:
     last = 99_999  # times 100,000 it does not fit into 32 bits
     graph = from_edges([np.array([[last, 0], [0, last]])] * 2, num_nodes=last + 1)
-    keys = edge_keys(graph[0], graph.num_nodes)
-    assert keys.tolist() == [last, last * (last + 1)]
+    keys = edge_keys(graph[0])
+    assert keys.tolist() == [last, last * MOST_NODES]
     src = np.array([last, last], np.int32)
-    assert contains(keys, pair_keys(src, np.array([0, 1], np.int32), graph.num_nodes, True)).tolist() == [True, False]
+    assert contains(keys, pair_keys(src, np.array([0, 1], np.int32), True)).tolist() == [True, False]
     future = Future.of(graph[0], graph[1])
-    assert future.arcs.tolist() == keys.tolist()
+    assert future.arcs.tolist() == [last, last * (last + 1)]
     has, others = future.draw_others(np.full(1, last), 1000, np.random.default_rng(0))
     assert has.all()
     assert others.min() > 0
     assert others.max() < last
 
 
+def test_keys_of_as_many_nodes_as_there_can_be_are_numbers() -> None:
+    last = np.array([MOST_NODES - 1])
+    assert pair_keys(last, last, True).tolist() == [MOST_NODES**2 - 1]
+
+
 def test_undirected_pairs_are_looked_up_in_either_order() -> None:
     graph = from_edges([np.array([[2], [1]])], num_nodes=3, directed=False)
-    keys = edge_keys(graph[0], 3)
-    assert contains(keys, pair_keys(np.array([1, 2]), np.array([2, 1]), 3, False)).all()
+    keys = edge_keys(graph[0])
+    assert contains(keys, pair_keys(np.array([1, 2]), np.array([2, 1]), False)).all()
 
 
 @given(ids, ids)

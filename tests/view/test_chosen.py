@@ -19,8 +19,6 @@ from strobe.ops.csr import IntArray
 from strobe.view import Cache, Cells, ChosenCells, Reading, View
 from tests.models.cases import AWKWARD_GRAPHS, with_inputs
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 EXACT: list[tuple[str, dict[str, Any]]] = [
     *(("tgcn", {"layers": layers}) for layers in (1, 2, 3)),
     *(("evolvegcn-o", {"layers": layers}) for layers in (1, 2, 3)),

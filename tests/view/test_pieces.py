@@ -23,8 +23,6 @@ from strobe.view import Cells, View
 from strobe.view.pieces import Fusing
 from tests.models.cases import AWKWARD_GRAPHS, CHANGING, INPUTS, with_inputs
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 MODELS: dict[str, dict[str, Any]] = {
     "wd-gcn": {"layers": 2},
     "gat-lstm": {"heads": 2},

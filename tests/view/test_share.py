@@ -27,8 +27,6 @@ from tests.models.cases import CHANGING, with_inputs
 from tests.placed import CPU, EXCHANGE, Owned, among_threads, one_of, owned_graphs
 from tests.ranks import as_threads
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 NORMS: tuple[Norm, ...] = get_args(Norm)
 GRAPH = with_inputs(CHANGING.build())  # 4, 3, 0, 6, 4 and 6 cells
 RELAYED, ATTENDING = Recurrent(torch.nn.GRU(3, 2)), Attention(4)

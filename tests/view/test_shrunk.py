@@ -24,11 +24,11 @@ from strobe.plan import Plan
 from strobe.view import Carry, Owners, View
 from strobe.view.inputs import OwnInputs
 from strobe.view.ordered import Order, Ordered
-from strobe.view.shrunk import Block, ShrunkCells, ShrunkShare
+from strobe.view.shrunk import ShrunkCells
+from strobe.view.shrunk_share import Block, ShrunkShare
 from tests.engine.runs import small_graph
 from tests.engine.trainer import OPTIONS
 
-pytestmark = pytest.mark.usefixtures("one_thread")
 CHUNKS = 8
 LOOKING_BACK = ("dysat", "sage")
 """Models whose time stage has no state to inherit: it looks at the cells of the window."""

@@ -19,8 +19,6 @@ from tests.models.cases import CHANGING, with_inputs
 from tests.placed import Owned, among_threads, owned_graphs
 from tests.ranks import as_threads
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 EPS = 1e-5
 sparing = among_threads(25)
 

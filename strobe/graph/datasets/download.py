@@ -141,6 +141,7 @@ def _receive(url: str, part: Path, timeout_s: float, on_progress: OnProgress) ->
             done = _copy(answer, part, start, total, on_progress)
             return total is None or done == total
     except urllib.error.HTTPError as error:
+        error.close()  # it is an answer, too, and has a connection
         if error.code != 416:
             raise
         if error.headers.get("Content-Range") == f"bytes */{at}":  # nothing is missing

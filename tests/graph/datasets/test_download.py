@@ -5,10 +5,11 @@ import hashlib
 import shutil
 import socket
 import urllib.request
+from http.client import HTTPResponse
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from urllib.error import URLError
+from urllib.error import HTTPError, URLError
 
 import pytest
 
@@ -124,8 +125,13 @@ def test_a_server_that_stays_busy_is_given_up(site: Site, target: Path) -> None:
 
 
 def test_a_missing_file_is_said_to_be_missing_at_once(site: Site, target: Path) -> None:
-    with pytest.raises(DownloadError, match=r"answered 404 Not Found.*put the file file\.gz by hand into .*set$"):
+    told = r"answered 404 Not Found.*put the file file\.gz by hand into .*set$"
+    with pytest.raises(DownloadError, match=told) as caught:
         download(f"{site.url}/file.gz", target, patience=SOON)
+    answer = caught.value.__cause__
+    assert isinstance(answer, HTTPError)
+    assert isinstance(answer.fp, HTTPResponse)
+    assert answer.fp.isclosed()  # no connection is left open
     assert len(site.asked) == 1
     assert not target.parent.exists(), "an empty folder was left behind"
 

@@ -67,6 +67,7 @@ def test_a_graph_that_somebody_grows_is_followed(tmp_path: Path) -> None:
             follow(tmp_path / "source", into=tmp_path / "graph")
     with pytest.raises(OptionError, match="cannot be followed into itself"):
         follow(tmp_path / "source", into=tmp_path / "source")
+    source.close()
 
 
 def test_another_graph_is_refused(tmp_path: Path) -> None:

@@ -1,0 +1,194 @@
+"""Tables of benchmarks with a table or two, from their records, and what all tables share."""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any
+
+from benchmarks.quality import START, best_baseline, gain
+from strobe.graph.datasets import DATA_SETS
+
+_PEER_NAMES = {"tgcn": "T-GCN", "evolvegcno": "EvolveGCN-O", "evolvegcnh": "EvolveGCN-H", "mpnnlstm": "MPNN-LSTM"}
+
+
+def beside_paper(record: dict[str, Any], said: dict[str, str], paper: dict[str, float]) -> list[str]:
+    """Figures of a benchmark in words, beside what a paper reports."""
+    figures = record["figures"]
+    rows = [
+        f"| {told} | {_short(figures[figure])} | {_short(paper[figure]) if figure in paper else '–'} |"
+        for figure, told in said.items()
+        if figure in figures
+    ]
+    return ["| figure | here | paper |", "|---|---|---|", *rows]
+
+
+def ingest(record: dict[str, Any]) -> list[str]:
+    """The table of benchmarks/ingest.py."""
+    figures, samples = record["figures"], record["samples"]
+    written, opened = samples["write"], samples["open"]
+    return [
+        "| question | answer |",
+        "|---|---|",
+        f"| {samples['events']:,} events, CSV to graph on disk | {figures['ingest_rows_per_s']:,.0f} rows/s, "
+        f"{figures['ingest_speedup']:.1f} times as fast as pandas |",
+        f"| its peak memory | {figures['ingest_peak_gib']:.2f} GiB, "
+        f"{figures['ingest_memory_ratio']:.2f} of what pandas takes |",
+        f"| generate and write {written['nodes']:,} nodes, {written['edges']:,} edges | {written['seconds']:.0f} s, "
+        f"peak memory {figures['big_write_gib']:.2f} GiB |",
+        f"| open it ({opened['bytes'] / 2**30:.2f} GiB) | {1000 * figures['big_open_s']:.1f} ms, "
+        f"{figures['big_open_mib']:.1f} MiB |",
+    ]
+
+
+def peers(record: dict[str, Any]) -> list[str]:
+    """The table of benchmarks/peers.py."""
+    rows = []
+    for model, name in _PEER_NAMES.items():
+        ours, theirs = record["samples"][model]["strobe"], record["samples"][model]["pygt"]
+        speedup = record["figures"][f"{model}_speedup"]
+        rows.append(
+            f"| {name} | {ours['median_s']:.2f} s | {theirs['median_s']:.2f} s | {speedup:.1f} "
+            f"| {ours['peak_bytes'] / 2**20:,.0f} MiB | {theirs['peak_bytes'] / 2**20:,.0f} MiB |"
+        )
+    graph = record["samples"]["graph"]
+    size = f"{graph['nodes']:,} nodes, {graph['snapshots']} snapshots of {graph['edges_per_snapshot']:,} edges"
+    return [
+        f"| an epoch on {size} | Strobe | the peer | times as fast | memory | the peer's |",
+        "|---|---|---|---|---|---|",
+        *rows,
+    ]
+
+
+def epoch(record: dict[str, Any]) -> list[str]:
+    """The tables of benchmarks/epoch.py as one."""
+    figures = record["figures"]
+    rows = []
+    for key, stage in record["samples"].items():
+        model, name = key.split(" ")
+        floor = stage["floor_s"]
+        against = f"{1000 * floor:.0f} | {stage['seconds'] / floor:.1f}" if floor else "– | –"
+        rows.append(
+            f"| {model} | `{name.lstrip('_')}` | {1000 * stage['seconds']:.0f} | {stage['share']:.0%} | {against} |"
+        )
+    return [
+        f"Copying: {figures['copy_gb_per_s']:.1f} GB/s. Multiplying: {figures['multiply_gflop_per_s']:.0f} GFLOP/s.",
+        "",
+        "| model | stage | ms | share | floor, ms | times the floor |",
+        "|---|---|---|---|---|---|",
+        *rows,
+    ]
+
+
+def linear(record: dict[str, Any]) -> list[str]:
+    """The table of benchmarks/linear.py."""
+    rows = [
+        f"| {row['model']} | {row['nodes']:,} | {row['cells']:,} | {row['arcs']:,} | {row['ns_per_touch']:.1f} "
+        f"| {row['bytes_per_cell']:,.0f} |"
+        for row in record["samples"]["rows"]
+    ]
+    return [
+        "| model | nodes | cells | arcs | ns per cell and arc | bytes per cell |",
+        "|---|---|---|---|---|---|",
+        *rows,
+    ]
+
+
+def quality(record: dict[str, Any]) -> list[str]:
+    """The table of benchmarks/quality.py: bold where a model beats every baseline, the fitted one included."""
+    figures, sets = record["figures"], record["samples"]
+    models = list(next(iter(sets.values()))["models"])
+    columns = ["data set", "task", "metric", "best trivial answer", "start", *models, "seeds", "s"]
+    lines = ["| " + " | ".join(columns) + " |", "|---" * len(columns) + "|"]
+    for name, found in sets.items():
+        trivial = best_baseline(found, with_start=False)
+        start = found["baselines"].get(START)
+        cells = [f"`{name}`", found["task"], found["metric"], f"{trivial}: {_short(found['baselines'][trivial])}"]
+        cells.append("–" if start is None else _short(start))
+        for model in models:
+            value = _short(found["models"][model])
+            cells.append(f"**{value}**" if gain(found, model) > 1 else value)
+        seconds = sum(run["seconds"] for runs in found["runs"].values() for run in runs)
+        lines.append("| " + " | ".join([*cells, str(len(found["seeds"])), f"{seconds:.0f}"]) + " |")
+    pairs = len(sets) * len(models)
+    return [
+        *lines,
+        "",
+        f"Of {pairs} pairs of data set and model {round(pairs * figures['beaten_unfitted'])} beat the best trivial "
+        f"answer, {round(pairs * figures['beaten'])} also the start. The whole run took "
+        f"{figures['seconds'] / 60:.0f} minutes on one core of an {record['hardware']['cpu']}.",
+    ]
+
+
+def ranks(record: dict[str, Any]) -> list[str]:
+    """The table of benchmarks/scaling.py: how well ranks share the work."""
+    figures, speed = record["figures"], record["samples"]["speed"]
+    rows = [
+        f"| {name} | {count} | {statistics.median(speed[name]['1']):.3f} | {statistics.median(speed[name][count]):.3f} "
+        f"| {found['efficiency']:.2f} | {found['exposed']:.1%} | {found['waiting']:.1%} | {found['load']:.2f} "
+        f"| {found['sent'] / 1e6:.1f} |"
+        for key, found in speed.items()
+        if "/" in key
+        for name, count in [key.split("/")]
+    ]
+    return [
+        "| plan | ranks | one rank, s | s an epoch | efficiency | exposed | waiting | load max/min | MB sent |",
+        "|---|---|---|---|---|---|---|---|---|",
+        *rows,
+        "",
+        f"Two processes that share nothing but the machine reach {figures['ceiling_2']:.2f}: no plan can do better. "
+        f"In relayed time stages of two ranks, {figures['relay_busy_share']:.0%} of the ranks' time is computing. What "
+        f"ledgers count is {figures['ledger_vs_kernel_bytes']:.3f} of the bytes that the kernel saw between two hosts.",
+    ]
+
+
+def relay_rows(record: dict[str, Any]) -> list[str]:
+    """The rows on the wire of benchmarks/scaling.py."""
+    found = record["samples"]["rows"]
+    plans = list(next(iter(found.values())))
+    rows = [
+        f"| {name} | " + " | ".join(f"**{sent[p]:,}**" if p == "relay" else f"{sent[p]:,}" for p in plans) + " |"
+        for name, sent in found.items()
+    ]
+    share = record["figures"]["relay_rows_vs_best_paper_mean"]
+    return [
+        "| graph, ranks | " + " | ".join(plans) + " |",
+        "|---" * (len(plans) + 1) + "|",
+        *rows,
+        "",
+        f"Relay sends {share:.2f} of the rows of the best of pss, pts, pss-ts and metis, on average. `pss in blocks` "
+        "has consecutive snapshots per rank: about the rows of relay, but blocks of equal number, not of equal load, "
+        "and no pipeline.",
+    ]
+
+
+def hosts(record: dict[str, Any]) -> list[str]:
+    """The table of benchmarks/hosts.py."""
+    figures = record["figures"]
+    rows = [
+        f"| {plan} | {figures[f'{plan}_megabytes']:.1f} | {figures[f'{plan}_seconds_1gb']:.3f} "
+        f"| {figures[f'{plan}_exposed_1gb']:.0%} | {figures[f'{plan}_seconds_100mb']:.3f} "
+        f"| {figures[f'{plan}_exposed_100mb']:.0%} |"
+        for plan in ("relay", "metis", "hash")
+    ]
+    return [
+        "| plan | MB a rank sends an epoch | 1 Gb/s: s an epoch | exposed | 100 Mb/s: s an epoch | exposed |",
+        "|---|---|---|---|---|---|",
+        *rows,
+        "",
+        f"One rank alone: {figures['one_rank_seconds']:.3f} s an epoch.",
+    ]
+
+
+def datasets() -> list[str]:
+    """The catalogue of data sets."""
+    rows = [
+        f"| `{known.name}` | {known.title} | {known.nodes:,} | {known.edges:,} | {known.snapshots:,} "
+        f"| {', '.join(known.tasks)} |"
+        for known in sorted(DATA_SETS.values(), key=lambda known: known.name)
+    ]
+    return ["| name | what | nodes | edges | snapshots | tasks |", "|---|---|---|---|---|---|", *rows]
+
+
+def _short(value: float) -> str:
+    """Three digits, or all before the point."""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:#.3g}"
