@@ -25,6 +25,7 @@ from strobe.ops.readout import readout, readout_reference
 from strobe.ops.recurrent import reference
 from strobe.ops.sequences import Sequences
 from strobe.ops.sparse import Sparse, spmm, spmm_reference
+from strobe.ops.time_attention import time_attention
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = torch.device("cpu" if INTERPRETED else "cuda")
@@ -103,11 +104,13 @@ def _random(*shape: int, scale: float = 1.0) -> Tensor:
     return scale * torch.randn(*shape, dtype=torch.float64, device=DEVICE)
 
 
-def _sequences(kind: str) -> Sequences:
+def _sequences(kind: str, fewer: int = 2) -> Sequences:
+    """Sequences of over a hundred nodes; by the interpreter of so many times fewer."""
     rng = np.random.default_rng()
-    sizes = {"everybody": (150, 5, 1.0), "gaps": (150, 6, 0.7), "lanes": (200, 12, 0.1), "nobody": (9, 3, 0.0)}
+    sizes = {"everybody": (150, 5, 1.0), "gaps": (150, 6, 0.7), "few": (130, 9, 0.3), "lanes": (200, 12, 0.1)}
+    sizes["nobody"] = (9, 3, 0.0)
     nodes, snapshots, share = sizes[kind]
-    nodes = nodes // 2 if INTERPRETED else nodes
+    nodes = nodes // fewer if INTERPRETED else nodes
     shots = [np.flatnonzero(rng.random(nodes) < share) for _ in range(snapshots)]
     return Sequences.of(shots, nodes, DEVICE)
 
@@ -267,3 +270,83 @@ def test_the_readout_equals_plain_torch(count: int, width: int, answers: int, so
         lambda z, *w: (readout(z, w[0], w[1], rows),), lambda z, *w: (readout_reference(z, w[0], w[1], rows),), given
     )
     assert error < ERRORS["highest"]
+
+
+HEADS = [(1, 1), (4, 8), (3, 5), (2, 16)]
+LOOKS = [(None, 0), (1, 0), (3, 0), (None, 2), (3, 4)]
+"""Spans, and snapshots that are past."""
+
+
+@pytest.mark.parametrize(
+    ("heads", "presence", "look", "positions"),
+    _cases(HEADS, ["everybody", "gaps", "few"], LOOKS, [None, 2, 3, 16]),
+    ids=str,
+)
+@pytest.mark.usefixtures("_two_programs")
+def test_attention_over_time_equals_plain_torch(
+    heads: tuple[int, int], presence: str, look: tuple[int | None, int], positions: int | None
+) -> None:
+    run, given = _looking_back(_sequences(presence, 7), *heads, *look, positions)
+    assert _by_kernel(run, given)
+    assert _error(run, run, given) < 2 * ERRORS["highest"]
+
+
+def _looking_back(
+    sequences: Sequences, heads: int, depth: int, span: int | None = None, past: int = 0, positions: int | None = None
+) -> tuple[Run, list[Tensor]]:
+    """Attention over time, which is plain torch in float64, and what it is given."""
+    cells, width = sequences.num_cells, heads * depth
+    given = [_random(cells - sequences.cell_ptr[past], width, scale=2), _random(cells, width), _random(cells, width)]
+    given += [_random(positions, width) for _ in range(2) if positions]
+
+    def run(q: Tensor, k: Tensor, v: Tensor, *tables: Tensor) -> tuple[Tensor, ...]:
+        pair = (tables[0], tables[1]) if tables else None
+        return (time_attention(q, k, v, sequences, heads, span=span, past=past, positions=pair),)
+
+    return run, given
+
+
+def _by_kernel(run: Run, given: list[Tensor]) -> bool:
+    (out,) = run(*(tensor.float().requires_grad_() for tensor in given))
+    return type(out.grad_fn).__name__ == "_LookBackBackward"
+
+
+@pytest.fixture
+def _two_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two programs go through all tiles on the way back, several each."""
+    from strobe.ops.triton import time_attention as kernels
+
+    monkeypatch.setattr(kernels, "PROGRAMS", 2)
+    monkeypatch.setattr(kernels, "multiprocessors", lambda _: 1)
+
+
+def test_attention_over_time_of_bfloat16_is_added_up_in_float32() -> None:
+    run, given = _looking_back(_sequences("gaps", 7), 4, 8, positions=3)
+    assert _error(run, run, given, torch.bfloat16) < ERRORS["bfloat16"]
+
+
+def test_attention_over_time_and_its_gradients_have_the_same_bits() -> None:
+    run, given = _looking_back(_sequences("gaps", 7), 4, 8, positions=3)
+    leaves = [tensor.float().requires_grad_() for tensor in given]
+    both = []
+    for _ in range(2):
+        (out,) = run(*leaves)
+        both.append([out, *torch.autograd.grad(out.square().sum(), leaves)])
+    assert all(map(torch.equal, *both))
+
+
+@pytest.mark.parametrize(("nodes", "snapshots"), [(1, 1), (2, 33), (0, 3), (3, 0)])
+def test_attention_over_time_of_hardly_any_or_many_snapshots_works(nodes: int, snapshots: int) -> None:
+    sequences = Sequences.of([np.arange(nodes)] * snapshots, nodes, DEVICE)
+    run, given = _looking_back(sequences, 2, 4, positions=5)
+    assert _by_kernel(run, given)
+    assert _error(run, run, given) < 2 * ERRORS["highest"]
+
+
+def test_attention_over_time_that_kernels_are_not_made_for_is_plain_torch() -> None:
+    long = Sequences.of([np.arange(2)] * 40, 2, DEVICE)
+    assert not _by_kernel(*_looking_back(long, 4, 64))
+    assert _by_kernel(*_looking_back(long, 4, 64, span=32, past=39))
+    assert not _by_kernel(*_looking_back(_sequences("lanes"), 4, 8))
+    q = _random(80, 8).float().requires_grad_()
+    assert type(time_attention(q, q, q, long, 2, dropout=0.5).grad_fn).__name__ == "_PiecesBackward"
