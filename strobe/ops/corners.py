@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from strobe.ops import native
+from strobe.ops import native, triton
 from strobe.ops.csr import FloatArray, row_pointers
 from strobe.ops.memory import empty
 from strobe.ops.normalise import Csr
@@ -47,8 +47,17 @@ class Corner:
         row_ptr, col = self.matrix.row_ptr, self.matrix.col
         if self.is_whole:
             return row_ptr[1 : self.num_rows + 1]
+        if row_ptr.is_cuda:
+            return self._ends_there()
         first, columns = row_ptr.cpu().numpy(), col.cpu().numpy()
         return torch.from_numpy(row_ends(first, columns, self.num_rows, self.num_cols)).to(row_ptr.device)
+
+    def _ends_there(self) -> Tensor:
+        """The same, found on the GPU."""
+        inside = self.matrix.row_ptr.new_zeros(self.matrix.num_entries + 1)
+        inside[1:] = (self.matrix.col < self.num_cols).cumsum(0)
+        first, last = self.matrix.row_ptr[: self.num_rows], self.matrix.row_ptr[1 : self.num_rows + 1]
+        return first + inside[last] - inside[first]
 
     @cached_property
     def transposed(self) -> Corner:
@@ -101,6 +110,10 @@ class Corners:
 
     def times(self, x: Tensor) -> Tensor:
         weights = [block.matrix.weight for block in self.blocks if block.matrix.weight is not None]
+        if triton.usable(x, *weights):
+            from strobe.ops.triton import spmm as kernels
+
+            return kernels.diagonal_product(self.blocks, x)
         if not native.usable(x, *weights):
             return self.copied(x).times(x)
         out = empty(x, self.num_rows, x.shape[1])

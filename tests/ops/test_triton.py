@@ -19,6 +19,7 @@ from torch import Tensor
 
 from strobe.ops import triton
 from strobe.ops.attention import attend, attend_reference
+from strobe.ops.corners import Corner, Corners
 from strobe.ops.gru import gru, gru_step
 from strobe.ops.lstm import lstm_stack, lstm_stack_reference
 from strobe.ops.readout import readout, readout_reference
@@ -240,6 +241,34 @@ def test_the_product_of_bfloat16_is_added_up_in_float32() -> None:
 def test_the_same_product_has_the_same_bits() -> None:
     matrix, x = _in(_matrix(weighted=True), torch.float32), _random(90, 32).float()
     assert torch.equal(spmm(matrix, x), spmm(matrix, x))
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+def test_corners_are_multiplied_where_they_stand(weighted: bool) -> None:
+    """The second has long rows, whose pieces lie in rows of the third for a while."""
+    square = _ascending(_matrix(weighted=weighted))
+    scales = [_random(size).float() for size in (40, 60)]
+    sizes = [(7, 9), (60, 40), (60, 90), (0, 4), (30, 60)]
+
+    def corners(dtype: torch.dtype) -> Corners:
+        blocks = [Corner(_in(square, dtype), *size) for size in sizes]
+        blocks[1] = Corner(_in(square, dtype), 60, 40, *(scale.to(dtype) for scale in scales))
+        return Corners(tuple(blocks))
+
+    exact = corners(torch.float64).copied(_random(0))
+    error = _error(
+        lambda x: (spmm(corners(torch.float32), x),),
+        lambda x: (spmm_reference(exact, x),),
+        [_random(exact.num_cols, 3)],
+    )
+    assert error < ERRORS["highest"]
+
+
+def _ascending(matrix: Sparse) -> Sparse:
+    """The same matrix, columns in order in each row."""
+    order = torch.argsort(matrix.rows * matrix.num_cols + matrix.col)
+    weight = None if matrix.weight is None else matrix.weight[order].float().double()
+    return Sparse(matrix.row_ptr, matrix.col[order], weight, matrix.num_cols)
 
 
 def test_a_matrix_without_rows_or_entries_works() -> None:

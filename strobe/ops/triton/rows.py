@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
+from strobe.ops.corners import Corner
 from strobe.ops.sparse import Sparse
 
 _INT32_MAX = 2**31 - 1
@@ -38,11 +39,15 @@ class Rows:
     cuts: Tensor  # int32
 
     @classmethod
-    def of(cls, matrix: Sparse) -> Rows:
-        """Those of a matrix, made once."""
+    def of(cls, matrix: Sparse | Corner) -> Rows:
+        """Those of a matrix or a corner of one, made once."""
         rows = _made.get(matrix)
         if rows is None:
-            rows = _made[matrix] = cls.between(matrix.row_ptr[:-1], matrix.row_ptr[1:])
+            if isinstance(matrix, Corner):
+                rows = cls.between(matrix.matrix.row_ptr[: matrix.num_rows], matrix.ends)
+            else:
+                rows = cls.between(matrix.row_ptr[:-1], matrix.row_ptr[1:])
+            _made[matrix] = rows
         return rows
 
     @classmethod
@@ -78,4 +83,4 @@ class Rows:
         return x.new_empty(self.num_rows + self.num_cut, width)
 
 
-_made: WeakKeyDictionary[Sparse, Rows] = WeakKeyDictionary()
+_made: WeakKeyDictionary[Sparse | Corner, Rows] = WeakKeyDictionary()
