@@ -125,7 +125,12 @@ class TrainingOptions:
         ),
     ] = None
     precision: Annotated[
-        str | None, _training("The numbers it computes with.", "float32", metavar="float32|float64")
+        str | None,
+        _training(
+            "The numbers it computes with; tf32: float32, rounded in products on a GPU, which is faster.",
+            "float32",
+            metavar="float32|tf32|float64",
+        ),
     ] = None
     seed: Annotated[int | None, _training("The same seed gives the same weights.", "0")] = None
 
@@ -139,5 +144,24 @@ class MachineOptions:
         int | None,
         typer.Option(
             help="CPU threads, of each rank.", show_default="its share of the cores", rich_help_panel=MACHINE_PANEL
+        ),
+    ] = None
+    keep: Annotated[
+        str | None,
+        typer.Option(
+            help="Where snapshots are between steps: on the device, or in the host's memory, from where they come "
+            "while others are computed. auto looks what fits.",
+            metavar="auto|device|host",
+            show_default="auto",
+            rich_help_panel=MACHINE_PANEL,
+        ),
+    ] = None
+    deterministic: Annotated[
+        bool | None,
+        typer.Option(
+            "--deterministic/--fast",
+            help="The same bits in every run on a GPU, too, or no result at all.",
+            show_default="fast",
+            rich_help_panel=MACHINE_PANEL,
         ),
     ] = None

@@ -61,6 +61,7 @@ def asked(problem: Problem, segment: Segment, part: range, epoch: int | None = N
             and (cells.share is None or len(cells.share.own[k]))
             and (examples := problem.examples(t, epoch)) is not None
         }
+        found = {k: _to_learn(problem, examples, cells.dtype) for k, examples in found.items()}
         if not found:
             return None
         if cells.share is None:
@@ -126,7 +127,7 @@ def join(found: list[tuple[int, Examples]], num_cells: int, device: torch.device
     """Examples of several snapshots as one, given the number of cells before each snapshot."""
     y = torch.cat([examples.y for _, examples in found]).to(device)
     bases = [examples.base for _, examples in found if examples.base is not None]
-    base = torch.cat(bases) if bases else None
+    base = torch.cat(bases).to(device) if bases else None
     if all(examples.rows is None for _, examples in found) and len(y) == num_cells:
         return Examples(None, y, base)
     rows = [
@@ -136,6 +137,13 @@ def join(found: list[tuple[int, Examples]], num_cells: int, device: torch.device
         for offset, examples in found
     ]
     return Examples(tuple(torch.cat(column).to(device) for column in zip(*rows, strict=True)), y, base)
+
+
+def _to_learn(problem: Problem, examples: Examples, dtype: torch.dtype) -> Examples:
+    """What a loss reads of examples, numbers as models compute with them; classes stay whole numbers."""
+    y = examples.y.to(dtype) if examples.y.is_floating_point() else examples.y
+    base = examples.base if problem.loss_reads_base else None
+    return replace(examples, y=y, base=None if base is None else base.to(dtype))
 
 
 def _rows(examples: Examples) -> tuple[IntArray, ...]:

@@ -22,7 +22,7 @@ from strobe.engine.asked import asked, asked_at
 from strobe.engine.at_hand import AtHand
 from strobe.engine.choice import ModelChoice, ModelLike, choose_model, choose_task, task_json
 from strobe.engine.drawn import Drawn
-from strobe.engine.machine import choose_device, choose_threads, free_bytes, seed_all
+from strobe.engine.machine import choose_arithmetic, choose_device, choose_threads, free_bytes, seed_all
 from strobe.engine.progress import Progress
 from strobe.engine.sampled import SampledSteps
 from strobe.engine.settings import Settings
@@ -41,6 +41,7 @@ from strobe.presets import preset
 from strobe.schedule import Steps
 from strobe.tasks import Problem, Task, make_task
 from strobe.view import Cache
+from strobe.view.streamed import Streamed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +57,8 @@ class Job:
     comm: Comm
     device: torch.device
     threads: int
+    streams: bool = False
+    """Whether windows are on the device only while they are computed."""
     watch: Progress = field(default_factory=Progress, repr=False)
     _decided: list[Sharing] = field(default_factory=list, init=False, repr=False)
 
@@ -86,7 +89,9 @@ class Job:
         windows = [piece for window in (*together, *others) for piece in pieces(window, self.settings.recompute)]
         work = self.work if self.comm.rank == 0 and self.plan.placement.wants_work else None
         placed = place(graph, self.plan, self.comm, windows, self.settings.seed, work)
-        return Sharing(graph, self.plan, self.comm, placed, device=self.device, dtype=self.settings.dtype)
+        sharing = Sharing(graph, self.plan, self.comm, placed, device=self.device, dtype=self.settings.dtype)
+        sharing.streamed = Streamed(self.device) if self.streams else None
+        return sharing
 
     @cached_property
     def work(self) -> Work:
@@ -98,6 +103,12 @@ class Job:
 
             loads = learned_loads(self.choice, graph, device=self.device, dtype=dtype, progress=self.watch)
         return work_of(self.choice, graph, self.plan.exchange, dtype, loads)
+
+    @property
+    def keeps_windows(self) -> bool:
+        """Whether windows are made once and kept for all epochs."""
+        batching = self.plan.batching
+        return batching.decay is None and batching.sampling is None and not self.has_at_hand
 
     @property
     def has_at_hand(self) -> bool:
@@ -189,6 +200,7 @@ def choose(
     plan = _plan(given, earlier, settings)
     plan.check(num_ranks or comm.num_ranks)
     device, threads = choose_device(settings.device), choose_threads(settings.threads)
+    choose_arithmetic(device, tf32=settings.precision == "tf32", deterministic=settings.deterministic)
     if device.type == "cuda" and not triton.available():
         watch.note("Triton is not installed, so plain torch runs on the GPU, several times slower")
     if device.type == "cpu" and native.library() is None:
@@ -210,7 +222,7 @@ def choose(
             f"{axis} {chosen} has all that single nodes ask for, not the other end of a pair: take batching full or "
             "windows, and exchange structure halo"
         )
-    return Job(
+    job = Job(
         source=source,
         choice=choice,
         task=task,
@@ -222,6 +234,18 @@ def choose(
         threads=threads,
         watch=watch,
     )
+    if settings.keep == "host":
+        _refuse_to_stream(job, num_ranks or comm.num_ranks)
+    return job
+
+
+def _refuse_to_stream(job: Job, num_ranks: int) -> None:
+    if num_ranks > 1:
+        raise OptionError("windows wait in the host's memory where one rank has them all: leave out --keep or --ranks")
+    if not job.keeps_windows:
+        raise OptionError(
+            f"batching {job.plan.batching} makes windows when they are needed and keeps none: leave out --keep"
+        )
 
 
 Step = dict[int, Window]
@@ -317,9 +341,10 @@ def _loaded(job: Job, training: list[Window], validation: list[Window]) -> Itera
     problem = job.problem
     for window, learns in [*((each, True) for each in training), *((each, False) for each in validation)]:
         for segment in window:
+            segment.cells.arrive()
             _ = segment.cells.x, segment.cells.sequences
             if learns and not problem.changes_with_epoch:
-                asked(problem, segment, problem.split.train, 0)
+                segment.cells.arrive(asked(problem, segment, problem.split.train, 0))
             elif not learns:
                 for t in segment.times:
                     asked_at(problem, segment, t)

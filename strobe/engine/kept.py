@@ -3,10 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-EXAMPLE_BYTES = 1 << 30
-"""What one set of windows may keep; examples beyond it are made anew each time they are asked for."""
+import torch
+
+from strobe.engine.machine import free_bytes
+
+LEAST_BYTES = 1 << 30
+"""What may be kept however little memory there is; examples beyond are made anew each time they are asked for."""
+
+_SHARE = 8
+"""The part of the machine's free memory that may be taken for examples: one over this."""
+
+
+@dataclass
+class Room:
+    """Bytes that are left for examples, of one set of windows or of several together."""
+
+    left: int = LEAST_BYTES
+
+    @classmethod
+    def on(cls, device: torch.device) -> Room:
+        """As much as a part of a device's free memory."""
+        return cls(max(LEAST_BYTES, free_bytes(device) // _SHARE))
 
 
 class Sized(Protocol):
@@ -20,10 +40,10 @@ Found = TypeVar("Found", bound=Sized)
 
 
 class KeptExamples:
-    """Examples by what was asked, up to a number of bytes."""
+    """Examples by what was asked, as long as there is room."""
 
-    def __init__(self, limit: int = EXAMPLE_BYTES) -> None:
-        self.left = limit
+    def __init__(self, room: Room | None = None) -> None:
+        self._room = Room() if room is None else room
         self._found: dict[Hashable, tuple[Any, Any]] = {}
 
     def get(self, asker: object, question: Hashable, make: Callable[[], Found | None]) -> Found | None:
@@ -34,7 +54,7 @@ class KeptExamples:
             return kept
         found = make()
         size = 0 if found is None else found.nbytes
-        if size <= self.left:
-            self.left -= size
+        if size <= self._room.left:
+            self._room.left -= size
             self._found[key] = (asker, found)
         return found

@@ -50,6 +50,17 @@ def choose_threads(wanted: int | None) -> int:
     return torch.get_num_threads()
 
 
+def choose_arithmetic(device: torch.device, *, tf32: bool, deterministic: bool) -> None:
+    """Tells torch how exactly a GPU multiplies float32 matrices, and to give the same bits in every run, if it must:
+    what cannot be raises an error, here and in whatever else this process does with torch."""
+    torch.set_float32_matmul_precision("high" if tf32 and device.type == "cuda" else "highest")
+    if deterministic:
+        os.environ.setdefault(
+            "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
+        )  # what torch asks for; read when a GPU is first used
+        torch.use_deterministic_algorithms(True)
+
+
 def seed_all(seed: int) -> None:
     """Begins the random numbers of torch (all devices), numpy and Python anew."""
     torch.manual_seed(seed)

@@ -50,8 +50,9 @@ def window_loss(
     for segment, question in zip(window, questions, strict=True):
 
         def run(carry: Carry | None, cells: Cells = segment.cells, question: Asked | None = question) -> Any:
+            cells.arrive(*([] if problem.changes_with_epoch else [question]))
             view = View(cells, carry)
-            return view.closed(_loss(view, model(view), head, problem, question)), view.carry
+            return view.closed(_loss(view, model(view), head, problem, question)), _outliving(cells, view.carry)
 
         recompute = len(window) > 1 and torch.is_grad_enabled()
         carry = segment.start if segment.fresh else carry
@@ -75,9 +76,10 @@ def embeddings(model: nn.Module, windows: Iterable[Window]) -> Iterator[tuple[in
     carry: Carry | None = None
     for window in windows:
         for segment in window:
+            segment.cells.arrive()
             view = View(segment.cells, None if segment.fresh else carry)
             z = view.split(model(view))
-            carry = view.carry
+            carry = _outliving(segment.cells, view.carry)
             asked = segment.times if segment.asked is None else segment.asked
             yield from ((t, rows, segment) for t, rows in zip(segment.times, z, strict=True) if t in asked)
 
@@ -106,6 +108,12 @@ def answer(head: nn.Module, z: Tensor, examples: Examples) -> Tensor:
 def detached(carry: Any) -> Any:
     """The same nest of lists, tuples and dictionaries with every tensor cut from its history."""
     return mapped(carry, Tensor.detach)
+
+
+def _outliving(cells: Cells, carry: Carry) -> Carry:
+    """A carry apart from memory of cells that will leave the device."""
+    kept: Carry = carry if cells.streamed is None else mapped(carry, cells.streamed.outlives(cells))
+    return kept
 
 
 def mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:

@@ -11,12 +11,13 @@ import torch
 from strobe.errors import OptionError, UnknownNameError
 from strobe.options import check_options, hints_of
 
-MAY_CHANGE = ("epochs", "patience", "recompute", "device", "threads")
+MAY_CHANGE = ("epochs", "patience", "recompute", "keep", "device", "threads", "deterministic")
 """Settings that a resumed run may change. With another device or number of threads, or with other segments of a model
 that drops numbers at random, it goes on to weights that are as good but not the same bits."""
 
 Optimiser = Literal["adam", "sgd"]
-Precision = Literal["float32", "float64"]
+Precision = Literal["float32", "tf32", "float64"]
+Keep = Literal["auto", "device", "host"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +31,10 @@ class Settings:
     ``optimiser`` is Adam or plain gradient descent. ``patience`` stops a run whose validation metric has not improved
     for so many evaluations; 0 never does. ``fit`` is the number of first snapshots that scales of features and of
     targets are fitted to; None fits them to all that is trained on, which who trains while snapshots arrive cannot.
+    ``precision`` tf32 lets a GPU round the factors of products to 11 bits, which is faster; elsewhere it is float32.
+    ``keep`` says where windows are between steps: on the device, or in the host's memory, from where they come while
+    others are computed; auto looks what fits. ``deterministic`` has torch refuse what does not give the same bits every
+    time, which on a GPU some of its operations do not.
     """
 
     epochs: int = 100
@@ -44,8 +49,10 @@ class Settings:
     seed: int = 0
     fit: int | None = None
     precision: Precision = "float32"
+    keep: Keep = "auto"
     device: str = "auto"
     threads: int | None = None
+    deterministic: bool = False
 
     def __post_init__(self) -> None:
         check_options("training", asdict(self), hints_of(Settings))

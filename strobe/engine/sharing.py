@@ -9,12 +9,14 @@ import numpy.typing as npt
 import torch
 
 from strobe.comm import Alone, Comm
+from strobe.engine.kept import Room
 from strobe.exchange.legs import NOBODY
 from strobe.graph import DynamicGraph
 from strobe.placement import Placed, Work
 from strobe.plan import Plan
 from strobe.view import Cells, Owners, Share
 from strobe.view.pieces import Fusing
+from strobe.view.streamed import Streamed
 
 Mask = npt.NDArray[np.bool_]
 
@@ -37,6 +39,8 @@ class Sharing:
         self.comm = Alone() if comm is None else comm
         self.placed = placed
         self.device, self.dtype = torch.device(device), dtype
+        self.streamed: Streamed | None = None
+        self.room = Room.on(self.device)
         self._home = np.full(graph.num_nodes, NOBODY, np.int16)
         self._until = 0
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import chain
 from os import PathLike
@@ -34,6 +34,7 @@ from strobe.engine.exchanged import epoch_begins, recall, remembered, training_s
 from strobe.engine.interrupt import second_interrupt_kills
 from strobe.engine.job import Given, Job, Prepared, Step, choose, prepared, reordered
 from strobe.engine.judging import Judging
+from strobe.engine.keeping import settle
 from strobe.engine.launch import Place, Team, as_rank_of_torchrun, in_processes
 from strobe.engine.machine import peak_bytes, random_state, seed_all
 from strobe.engine.optimiser import make_optimiser
@@ -106,14 +107,14 @@ def train_here(given: Given, place: Place, watch: Progress, comm: Comm) -> Run:
         earlier = comm.share(record.earlier, kind="setup")
         if place.path is not None and earlier is not None:
             refuse_other_kind(place.path, earlier, watches=False)
-        job = choose(given, earlier, watch, comm)
+        job, kept = settle(choose(given, earlier, watch, comm))
         state = begin(job, record, watch, resumed=earlier is not None)
         before_s = sum(line["train_s"] + line["evaluate_s"] for line in state.history)  # of the run that is resumed
         with comm.ledger.phase("prepare"):
             order = Scheduling(job, state.scheduled)
             windows = prepared(job, order.steps, watch)
         did, _ = ledgers(job)
-        record.event("prepared", prepare_s=round(perf_counter() - began, 6), **did)
+        record.event("prepared", prepare_s=round(perf_counter() - began, 6), **asdict(kept), **did)
         try:
             windows, moments = fit(job, state, order, windows, record, watch)
         except KeyboardInterrupt:

@@ -10,7 +10,7 @@ import numpy as np
 
 from strobe.batching import Batch
 from strobe.batching.base import pieces
-from strobe.engine.kept import KeptExamples
+from strobe.engine.kept import KeptExamples, Room
 from strobe.engine.sharing import Mask, Sharing, around
 from strobe.view import Carry, Cells
 
@@ -41,12 +41,18 @@ Window = tuple[Segment, ...]
 
 def cut(sharing: Sharing, times: range, size: int | None, segment: int | None) -> list[Window]:
     """Windows of at most ``size`` snapshots over ``times``, in order, each of segments of at most ``segment``."""
-    return list(stream(sharing, times, size, segment))
+    windows = list(stream(sharing, times, size, segment, sharing.room))
+    for part in (part for window in windows for part in window):
+        part.cells.streamed = sharing.streamed
+    return windows
 
 
-def stream(sharing: Sharing, times: range, size: int | None, segment: int | None) -> Iterator[Window]:
-    """The same windows one at a time: whoever does not keep them never holds more than one in memory."""
-    kept = KeptExamples()
+def stream(
+    sharing: Sharing, times: range, size: int | None, segment: int | None, room: Room | None = None
+) -> Iterator[Window]:
+    """The same windows one at a time: whoever does not keep them never holds more than one in memory. ``room`` is what
+    there is for their examples."""
+    kept = KeptExamples(room)
     for window in pieces(times, size):
         yield tuple(Segment(part, sharing.cells(part), kept) for part in pieces(window, segment))
 
@@ -60,7 +66,7 @@ def looking_back(sharing: Sharing, times: range, size: int) -> Iterator[Window]:
 
 def window_of(sharing: Sharing, batch: Batch, segment: int | None) -> Window:
     """The window of a batch. A batch of some nodes is one segment: it is small already."""
-    targets, found, kept = None, [], KeptExamples()
+    targets, found, kept = None, [], KeptExamples(sharing.room)
     if batch.targets is not None:
         targets = np.zeros(sharing.graph.num_nodes, bool)
         targets[batch.targets] = True
@@ -68,5 +74,6 @@ def window_of(sharing: Sharing, batch: Batch, segment: int | None) -> Window:
         chosen = None if batch.targets is None else around(sharing.graph, part, batch.targets, batch.hops)
         fresh = not batch.carries and part.start == batch.times.start
         cells = sharing.cells(part, chosen=chosen, fresh=fresh)
+        cells.streamed = sharing.streamed
         found.append(Segment(part, cells, kept, batch.asked, targets, fresh))
     return tuple(found)

@@ -61,6 +61,8 @@ class Snapshot:
     @cached_property
     def out_degree(self) -> IntArray:
         """Arcs that start in each cell, [n]."""
+        if not self.directed:
+            return self.in_degree
         return read_only(np.bincount(self.col, minlength=self.num_nodes).astype(self.row_ptr.dtype))
 
     @cached_property

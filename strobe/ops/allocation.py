@@ -1,10 +1,10 @@
-"""How much memory a computation takes: the most that its tensors had at any one time."""
+"""How much memory a computation takes: the most that its tensors had at any one time, and what is left of them."""
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,18 +14,31 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from strobe.ops.memory import POOL
 
 
-def peak_bytes_of(work: Callable[[], Any], device: torch.device) -> int:
-    """The most bytes that tensors made by ``work`` had at a time. On a GPU its allocator knows."""
+class Bytes(NamedTuple):
+    """What tensors that some work has made had at most, and what is left of them after it."""
+
+    most: int
+    left: int
+
+
+def bytes_of(work: Callable[[], Any], device: torch.device) -> Bytes:
+    """The bytes of tensors made by ``work``. On a GPU its allocator knows."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
         before = int(torch.cuda.memory_allocated(device))
         torch.cuda.reset_peak_memory_stats(device)
         work()
-        return int(torch.cuda.max_memory_allocated(device)) - before
+        most, left = torch.cuda.max_memory_allocated(device), torch.cuda.memory_allocated(device)
+        return Bytes(int(most) - before, int(left) - before)
     counting = Counting()
     with POOL.pause(), counting:
         work()
-    return counting.most
+    return Bytes(counting.most, counting.now)
+
+
+def peak_bytes_of(work: Callable[[], Any], device: torch.device) -> int:
+    """The most bytes that tensors made by ``work`` had at a time."""
+    return bytes_of(work, device).most
 
 
 class Counting(TorchDispatchMode):
@@ -34,7 +47,7 @@ class Counting(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.most = self._now = 0
+        self.most = self.now = 0
         self._known: set[int] = set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -48,13 +61,13 @@ class Counting(TorchDispatchMode):
     def _made(self, storage: torch.UntypedStorage) -> None:
         key, size = storage._cdata, storage.nbytes()
         self._known.add(key)
-        self._now += size
-        self.most = max(self.most, self._now)
+        self.now += size
+        self.most = max(self.most, self.now)
         weakref.finalize(storage, self._gone, key, size)
 
     def _gone(self, key: int, size: int) -> None:
         self._known.discard(key)
-        self._now -= size
+        self.now -= size
 
 
 def _dense(*nests: Any) -> Iterator[Tensor]:

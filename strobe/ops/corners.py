@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -64,6 +65,11 @@ class Corner:
         if self.is_symmetric:
             return self
         return Corner(self.matrix.transposed, self.num_cols, self.num_rows, self.gives, self.reads)
+
+    @cached_property
+    def plans(self) -> dict[type, Any]:
+        """How kernels go through its rows, by kind, each made once."""
+        return {}
 
     @property
     def is_symmetric(self) -> bool:

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -45,9 +44,9 @@ class Lanes:
     @classmethod
     def of(cls, sequences: Sequences) -> Lanes:
         """The lanes of some sequences; the same for the same sequences, always. Made once for each object."""
-        lanes = _made.get(sequences)
-        if lanes is None:
-            lanes = _made[sequences] = _lay(sequences)
+        if cls not in sequences.plans:
+            sequences.plans[cls] = _lay(sequences)
+        lanes: Lanes = sequences.plans[cls]
         return lanes
 
     @property
@@ -71,9 +70,6 @@ class Lanes:
         column = torch.repeat_interleave(torch.arange(self.length), torch.tensor(self.seam_columns, dtype=torch.int64))
         mask[self.seam_lane, column.to(mask.device)] = True
         return mask
-
-
-_made: WeakKeyDictionary[Sequences, Lanes] = WeakKeyDictionary()
 
 
 def pack(lengths: IntArray, length: int) -> tuple[IntArray, IntArray]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
@@ -213,6 +214,11 @@ class Sequences:
             cells = torch.from_numpy(edges), torch.from_numpy(bounds)
             grid = self._grids[rows] = Grid(*cells, tuple(pairwise(tiles)), order)
         return grid
+
+    @cached_property
+    def plans(self) -> dict[type, Any]:
+        """How kernels go through them, by kind, each made once."""
+        return {}
 
     @cached_property
     def _tiles(self) -> dict[int, tuple[Tile, ...]]:

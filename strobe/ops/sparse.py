@@ -176,6 +176,11 @@ class Sparse:
         return self._torch[dtype]
 
     @cached_property
+    def plans(self) -> dict[type, Any]:
+        """How kernels go through its rows, by kind, each made once."""
+        return {}
+
+    @cached_property
     def _torch(self) -> dict[torch.dtype, Tensor]:
         return {}
 

@@ -118,7 +118,8 @@ class _Telling(Progress):
 def _network(comm: Comm, device: torch.device) -> Network:
     """All ranks on one host: what a message and a byte take, from few and many rows that all pass on at once."""
     few, many = (_pass_on_s(comm, *each, device) for each in ((_FEW, _FEW_OFTEN), (_MANY, _MANY_OFTEN)))
-    inside = (_MANY - _FEW) * _COLUMNS * 4 / max(many - few, 1e-9)
+    few = min(few, many / 2)  # more than that was somebody else in the way, not the message
+    inside = (_MANY - _FEW) * _COLUMNS * 4 / (many - few)
     return Network(ranks_per_host=comm.num_ranks, inside=inside, inside_latency_s=few)
 
 

@@ -49,6 +49,8 @@ class Problem(ABC):
     higher_is_better: ClassVar[bool]
     asks_pairs: ClassVar[bool] = False
     """Whether an example reads two cells."""
+    loss_reads_base: ClassVar[bool] = True
+    """Whether who learns must know what answers start from."""
     changes_with_epoch: bool = False
     """Whether training examples are drawn anew every epoch. Where not, and in evaluation, they may be kept."""
 

@@ -74,6 +74,7 @@ class RegressionProblem(Problem):
 
     metric = "mse"
     higher_is_better = False
+    loss_reads_base = False
 
     def __init__(self, task: NodeRegression, graph: DynamicGraph, state: dict[str, Any] | None) -> None:
         if task.target == "labels" and graph.labels is None:

@@ -28,6 +28,7 @@ from strobe.view.share import Handover, Reads, Share
 
 if TYPE_CHECKING:
     from strobe.view.sampled import Level
+    from strobe.view.streamed import Streamed
 
 _NOTHING: Csr = np.zeros(1, np.int64), np.empty(0, np.int32), None
 
@@ -46,6 +47,9 @@ class Cells:
 
     slides: bool = False
     """Whether the next window begins before this one ends."""
+
+    streamed: Streamed | None = None
+    """Who brings them to the device when they are computed, where they do not stay there."""
 
     def __init__(
         self,
@@ -147,6 +151,11 @@ class Cells:
     def comm(self) -> Comm:
         """With whom these cells are shared."""
         return Alone() if self.share is None else self.share.comm
+
+    def arrive(self, *beside: object) -> None:
+        """They are about to be computed: all that was made for them, and for what stands ``beside`` them, is there."""
+        if self.streamed is not None:
+            self.streamed.enter(self, *beside)
 
     def level(self, number: int) -> Level | None:
         """The cells that the n-th of all sparse products is computed for; None: all."""

@@ -12,12 +12,13 @@ from torch import Tensor
 
 from strobe.comm import Comm
 from strobe.engine.asked import Asked, asked, asked_at, join
-from strobe.engine.kept import KeptExamples
+from strobe.engine.kept import KeptExamples, Room
 from strobe.engine.sharing import Sharing
 from strobe.engine.windows import Segment
 from strobe.placement import Placed
-from strobe.tasks import Examples, Problem
+from strobe.tasks import Examples, Problem, make_task
 from strobe.view import Cells, View
+from tests.engine.runs import small_graph
 from tests.engine.test_windows import Asking, everybody, second
 from tests.models.cases import CHANGING
 from tests.placed import among_threads, one_of
@@ -193,6 +194,27 @@ def test_one_rank_is_asked_everything_as_it_is() -> None:
     everything = asked(problem, segment, range(6))
     assert everything is not None
     assert (len(everything), everything.around, everything.at) == (23, None, None)
+
+
+@pytest.mark.parametrize(("task", "reads_base"), [("regression", False), ("link-prediction", True)])
+def test_who_learns_gets_what_the_loss_reads_and_who_judges_everything(task: str, reads_base: bool) -> None:
+    problem = make_task(task).bind(small_graph())
+    segment = Segment(range(4), Cells(problem.graph[:4]))
+    learnt, judged = asked(problem, segment, range(4), 0), asked_at(problem, segment, 1)
+    assert learnt is not None
+    assert judged is not None
+    assert learnt.examples.y.dtype == torch.float32
+    assert judged.examples.base is not None
+    assert (learnt.examples.base is not None) == reads_base
+
+
+def test_windows_share_the_room_for_their_examples() -> None:
+    problem, size = Asking(everybody), 6 * 4
+    room = Room(2 * size - 1)
+    first, second = (Segment(range(6), Cells(problem.graph), KeptExamples(room)) for _ in range(2))
+    assert asked_at(problem, first, 3) is asked_at(problem, first, 3)
+    assert room.left == size - 1
+    assert asked_at(problem, second, 3) is not asked_at(problem, second, 3)
 
 
 @pytest.mark.parametrize("shared", [True, False])

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import strobe
 from strobe.batching import Trapezoid
+from strobe.engine.keeping import settle
 from strobe.exchange import Exchange, Halo, Stay
 from strobe.graph.synthetic import Social
 from strobe.models import MODELS, make_model
@@ -17,6 +20,7 @@ from strobe.plan import Plan
 from strobe.schedule import RandomSplit
 from strobe.tasks import TASKS
 from strobe.view import Carry, Cells, View
+from tests.engine.runs import same_tensors
 from tests.engine.test_sliding import Dealt
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU that torch can use")
@@ -55,6 +59,38 @@ def test_runs_train_and_resume_on_a_gpu(task: str, options: dict[str, Any], tmp_
     assert len(again.history) == 5
     on_cpu = strobe.train(graph, "tgcn", task, epochs=5, device="cpu", **options)
     assert again.test[run.problem.metric] == pytest.approx(on_cpu.test[run.problem.metric], rel=0.05)
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+@pytest.mark.parametrize("recompute", [None, 1])
+def test_windows_that_wait_in_the_hosts_memory_change_nothing(name: str, recompute: int | None) -> None:
+    given: dict[str, Any] = {"epochs": 4, "window": 2, "recompute": recompute, "device": "cuda"}
+    stay, wait = (strobe.train(GRAPH, name, "regression", keep=keep, **given) for keep in ("device", "host"))
+    assert [line["loss"] for line in stay.history] == pytest.approx([line["loss"] for line in wait.history], rel=1e-6)
+    streamed = wait.job.sharing.streamed
+    assert streamed is not None
+    assert 0 < streamed.device_bytes < streamed.host_bytes
+
+
+def test_a_run_takes_about_as_much_of_the_gpu_as_was_foretold(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = Social(nodes=400_000, snapshots=8, edges=800_000, communities=4).write()
+    monkeypatch.setattr("strobe.planner.batch_memory.at_most", lambda job: np.full(1, np.inf))
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    run = strobe.train(graph, "tgcn", "regression", epochs=2, window=4, device="cuda")
+    _, kept = settle(replace(run.job, streams=False))
+    assert run.memory is not None
+    assert kept.foretold_bytes == pytest.approx(run.memory["device_bytes"], rel=0.1)
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_the_same_bits_in_every_run(name: str) -> None:
+    given: dict[str, Any] = {"epochs": 3, "device": "cuda", "deterministic": True}
+    try:
+        first, second = (strobe.train(GRAPH, name, "regression", **given) for _ in range(2))
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert same_tensors(first.model.state_dict(), second.model.state_dict())
 
 
 @pytest.mark.parametrize("name", sorted(MODELS))

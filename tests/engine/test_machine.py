@@ -12,10 +12,11 @@ from strobe.errors import OptionError
 
 
 @pytest.fixture(autouse=True)
-def threads_are_put_back() -> object:
+def all_is_put_back() -> object:
     before = torch.get_num_threads()
     yield
     torch.set_num_threads(before)
+    torch.use_deterministic_algorithms(False)
 
 
 def test_auto_is_a_gpu_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,6 +49,24 @@ def test_threads_are_those_wanted_then_those_of_the_environment_then_the_cores(m
     monkeypatch.delenv("OMP_NUM_THREADS")
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 5})
     assert machine.choose_threads(None) == 2
+
+
+def test_only_a_gpu_rounds_in_products_and_only_if_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(torch, "set_float32_matmul_precision", told.append)
+    for device in ("cpu", "cuda"):
+        for tf32 in (False, True):
+            machine.choose_arithmetic(torch.device(device), tf32=tf32, deterministic=False)
+    assert told == ["highest", "highest", "highest", "high"]
+
+
+def test_torch_is_told_to_give_the_same_bits_and_never_told_not_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "")
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG")
+    for wanted in (False, True, False):
+        machine.choose_arithmetic(torch.device("cpu"), tf32=False, deterministic=wanted)
+        assert torch.are_deterministic_algorithms_enabled() == ("CUBLAS_WORKSPACE_CONFIG" in os.environ)
+    assert torch.are_deterministic_algorithms_enabled()
 
 
 def draws() -> tuple[float, float, float]:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from strobe.comm import Comm
+from strobe.comm import Alone, Comm
 from strobe.engine.job import Given, Job, choose
 from strobe.engine.machine import random_state
 from strobe.engine.progress import Progress
@@ -104,6 +104,13 @@ def test_a_latency_and_a_bandwidth_come_from_few_and_from_many_rows(monkeypatch:
     assert found.ranks_per_host == 3
     assert found.inside == pytest.approx(1e9, rel=1e-4)
     assert found.inside_latency_s == pytest.approx(1e-5, rel=0.02)
+
+
+def test_few_rows_that_somebody_held_up_do_not_make_a_link_of_any_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibration, "_pass_on_s", lambda comm, rows, often, device: 1e-3 if rows > 1 else 1e-2)
+    found = calibration._network(Alone(), torch.device("cpu"))
+    assert found.inside_latency_s == 5e-4
+    assert found.inside == pytest.approx((1 << 14) * 128 / 5e-4, rel=1e-3)
 
 
 def test_rows_are_passed_on_by_all_ranks_at_once() -> None:

@@ -8,7 +8,6 @@ and write to rows of their own after those of the result; a second kernel joins 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -41,13 +40,10 @@ class Rows:
     @classmethod
     def of(cls, matrix: Sparse | Corner) -> Rows:
         """Those of a matrix or a corner of one, made once."""
-        rows = _made.get(matrix)
-        if rows is None:
-            if isinstance(matrix, Corner):
-                rows = cls.between(matrix.matrix.row_ptr[: matrix.num_rows], matrix.ends)
-            else:
-                rows = cls.between(matrix.row_ptr[:-1], matrix.row_ptr[1:])
-            _made[matrix] = rows
+        if cls not in matrix.plans:
+            corner = matrix if isinstance(matrix, Corner) else Corner(matrix, matrix.num_rows, matrix.num_cols)
+            matrix.plans[cls] = cls.between(corner.matrix.row_ptr[: corner.num_rows], corner.ends)
+        rows: Rows = matrix.plans[cls]
         return rows
 
     @classmethod
@@ -81,6 +77,3 @@ class Rows:
     def result(self, x: Tensor, width: int) -> Tensor:
         """Room for a result of so many columns and for the pieces after it."""
         return x.new_empty(self.num_rows + self.num_cut, width)
-
-
-_made: WeakKeyDictionary[Sparse | Corner, Rows] = WeakKeyDictionary()

@@ -16,7 +16,7 @@ from torch.autograd.function import once_differentiable
 from strobe.ops.sequences import Sequences
 from strobe.ops.triton.kernel import multiprocessors
 from strobe.ops.triton.kernels.time_attention import look_back, look_back_backward
-from strobe.ops.triton.walk import table_of
+from strobe.ops.triton.walk import Table
 
 _INT32_MAX = 2**31 - 1
 
@@ -74,7 +74,7 @@ class _LookBack(torch.autograd.Function):
         out, options = torch.empty_like(q), _options(sizes, positions[0])
         steps = (sequences.num_slots, sequences.num_snapshots, past, sequences.cell_ptr[past])
         tiles = triton.cdiv(sequences.num_slots * sizes["hp"], options["pairs"])
-        cell = None if sequences.slot is None else table_of(sequences)
+        cell = None if sequences.slot is None else Table.of(sequences).cell
         if len(q):
             look_back[(tiles,)](q, k, v, *positions, cell, out, *steps, **options)
         ctx.cell, ctx.options, ctx.steps, ctx.tiles = cell, options, steps, tiles

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -35,9 +34,9 @@ class Walk:
     @classmethod
     def of(cls, sequences: Sequences) -> Walk:
         """The walk through some sequences, made once for each object."""
-        walk = _made.get(sequences)
-        if walk is None:
-            walk = _made[sequences] = _plan(sequences)
+        if cls not in sequences.plans:
+            sequences.plans[cls] = _plan(sequences)
+        walk: Walk = sequences.plans[cls]
         return walk
 
     def last(self, first: Tensor, after: Tensor) -> Tensor:
@@ -47,16 +46,13 @@ class Walk:
         return first.index_copy(0, self.ends[at].long(), after[at])
 
 
-_made: WeakKeyDictionary[Sequences, Walk] = WeakKeyDictionary()
-
-
 def _plan(sequences: Sequences) -> Walk:
     if sequences.slot is None:
         return Walk(sequences.num_slots, sequences.num_snapshots)
     before, ends = _links(sequences)
     steps, slots = sequences.num_snapshots, sequences.num_slots
     if steps * slots <= WAITING * sequences.num_cells:
-        return Walk(slots, steps, table_of(sequences), before, ends)
+        return Walk(slots, steps, Table.of(sequences).cell, before, ends)
     lanes = Lanes.of(sequences)
     table = before.new_full((lanes.length, lanes.num_lanes), -1)
     for column, (row, reach) in enumerate(zip(lanes.cell.split(lanes.columns), lanes.columns, strict=True)):
@@ -64,20 +60,24 @@ def _plan(sequences: Sequences) -> Walk:
     return Walk(lanes.num_lanes, lanes.length, table, before, ends)
 
 
-def table_of(sequences: Sequences) -> Tensor:
-    """The cell of every snapshot and node, [steps, slots], -1 where it is absent; made once for each object."""
-    table = _tables.get(sequences)
-    if table is None:
-        steps, slots = sequences.num_snapshots, sequences.num_slots
-        cells = torch.arange(sequences.num_cells, dtype=torch.int32, device=sequences.device)
-        at = torch.repeat_interleave(torch.arange(steps), torch.tensor(sequences.cell_ptr).diff())
-        table = cells.new_full((steps * slots,), -1)
-        table[at.to(cells.device) * slots + sequences.slots] = cells
-        table = _tables[sequences] = table.view(steps, slots)
-    return table
+@dataclass(frozen=True, eq=False)
+class Table:
+    """The cell of every snapshot and node, [steps, slots], -1 where it is absent."""
 
+    cell: Tensor
 
-_tables: WeakKeyDictionary[Sequences, Tensor] = WeakKeyDictionary()
+    @classmethod
+    def of(cls, sequences: Sequences) -> Table:
+        """That of some sequences, made once for each object."""
+        if cls not in sequences.plans:
+            steps, slots = sequences.num_snapshots, sequences.num_slots
+            cells = torch.arange(sequences.num_cells, dtype=torch.int32, device=sequences.device)
+            at = torch.repeat_interleave(torch.arange(steps), torch.tensor(sequences.cell_ptr).diff())
+            cell = cells.new_full((steps * slots,), -1)
+            cell[at.to(cells.device) * slots + sequences.slots] = cells
+            sequences.plans[cls] = cls(cell.view(steps, slots))
+        table: Table = sequences.plans[cls]
+        return table
 
 
 def _links(sequences: Sequences) -> tuple[Tensor, Tensor]:

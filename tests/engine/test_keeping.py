@@ -1,0 +1,158 @@
+"""Where windows are kept: wherever, runs are the same to the bit; what fits is foretold, chosen and said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import strobe
+from strobe.batching import Sampled
+from strobe.engine import Progress, keeping
+from strobe.engine.job import Given, Job, choose
+from strobe.engine.keeping import Kept, settle
+from strobe.engine.record import read_lines
+from strobe.errors import OptionError
+from strobe.exchange import Exchange, Fetch, Stay
+from strobe.models import MODELS
+from strobe.plan import Plan
+from strobe.planner.device_memory import Foretold, foretold
+from strobe.view.streamed import Streamed
+from tests.engine.runs import same_tensors, small_graph
+
+GRAPH = small_graph()
+TASKS = ("regression", "link-prediction", "classification")
+
+
+class Notes(Progress):
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.said.append(text)
+
+
+@pytest.mark.parametrize("recompute", [None, 1, 2])
+@pytest.mark.parametrize(("number", "model"), list(enumerate(MODELS)))
+def test_windows_that_wait_beside_the_device_change_no_bit(number: int, model: str, recompute: int | None) -> None:
+    given: dict[str, Any] = {"epochs": 3, "window": 3, "recompute": recompute, "device": "cpu", "threads": 1}
+    task = TASKS[(number + (recompute or 0)) % 3]
+    stay, wait = (strobe.train(GRAPH, model, task, keep=keep, **given) for keep in ("device", "host"))
+    assert [line["loss"] for line in stay.history] == [line["loss"] for line in wait.history]
+    assert stay.test == wait.test
+    assert same_tensors(stay.model.state_dict(), wait.model.state_dict())
+    assert wait.job.sharing.streamed is not None
+    assert stay.job.sharing.streamed is None
+
+
+def test_no_more_than_two_windows_are_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = []
+    enter = Streamed.enter
+
+    def entered(streamed: Streamed, *given: Any) -> None:
+        enter(streamed, *given)
+        there.append((streamed.device_bytes, streamed.host_bytes))
+
+    monkeypatch.setattr(Streamed, "enter", entered)
+    strobe.train(GRAPH, "tgcn", "regression", epochs=3, window=1, keep="host", device="cpu")
+    most, waiting = (max(each) for each in zip(*there, strict=True))
+    assert 0 < most < 0.4 * waiting, "two of seven windows"
+
+
+def scarce(monkeypatch: pytest.MonkeyPatch, free: float) -> None:
+    """A device with so much memory of its own."""
+    monkeypatch.setattr(keeping, "_SCARCE", ("cpu",))
+    monkeypatch.setattr(keeping, "free_bytes", lambda device: int(free / keeping._ROOM))
+
+
+def job_of(watch: Progress | None = None, **changes: Any) -> Job:
+    chosen = {"device": "cpu", "threads": 1, "window": 3} | changes
+    return choose(Given(GRAPH, "mpnn-lstm", "regression", None, None, chosen), None, watch or Progress())
+
+
+def foretold_in(size: int | None) -> Foretold:
+    return foretold(job_of(recompute=size))
+
+
+def test_windows_that_fit_stay_and_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    notes, whole = Notes(), foretold_in(None)
+    scarce(monkeypatch, whole.resident * 1.01)
+    job, kept = settle(job_of(notes))
+    assert (job.streams, job.settings.recompute) == (False, None)
+    assert not kept.streamed
+    assert kept.foretold_bytes == pytest.approx(whole.resident, rel=1e-3)
+    (said,) = notes.said
+    assert "all windows stay there" in said
+
+
+def test_windows_that_do_not_fit_wait_in_the_hosts_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    notes, whole = Notes(), foretold_in(None)
+    assert whole.streamed < whole.resident
+    scarce(monkeypatch, whole.streamed * 1.01)
+    job, kept = settle(job_of(notes))
+    assert (job.streams, job.settings.recompute) == (True, None)
+    assert kept.streamed
+    assert kept.foretold_bytes == pytest.approx(whole.streamed, rel=1e-3)
+    (said,) = notes.said
+    assert "they wait in the host's memory" in said
+
+
+def test_windows_of_which_not_even_two_fit_are_computed_in_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    notes, halves = Notes(), foretold_in(2)
+    scarce(monkeypatch, halves.streamed * 1.01)
+    job, kept = settle(job_of(notes))
+    assert (job.streams, job.settings.recompute) == (True, 2)
+    assert kept.foretold_bytes == pytest.approx(halves.streamed, rel=1e-3)
+    assert "2 snapshots computed at a time (--recompute 2)" in notes.said[0]
+
+
+def test_what_does_not_fit_at_all_is_refused_with_ways_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    scarce(monkeypatch, foretold_in(1).streamed * 0.9)
+    with pytest.raises(OptionError, match=r"takes at least .* are free: .*--window 1.*--hidden.*--ranks"):
+        settle(job_of())
+
+
+def test_segments_that_were_asked_for_are_not_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    scarce(monkeypatch, foretold_in(2).streamed * 0.9)
+    with pytest.raises(OptionError, match="takes at least"):
+        settle(job_of(recompute=2))
+
+
+def test_what_fits_easily_is_neither_tried_nor_spoken_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    notes = Notes()
+    scarce(monkeypatch, 1e12)
+    assert settle(job_of(notes))[1] == Kept()
+    assert not notes.said
+
+
+@pytest.mark.parametrize("change", [{"keep": "device"}, {"device": "cpu"}])
+def test_who_says_where_or_has_one_memory_is_not_asked(change: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    if change.get("keep"):
+        scarce(monkeypatch, 1)
+    else:
+        monkeypatch.setattr(keeping, "free_bytes", lambda device: 1)
+    assert settle(job_of(**change))[1] == Kept()
+
+
+def test_a_run_says_what_was_foretold_and_goes_on_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    halves = foretold_in(2)
+    scarce(monkeypatch, halves.streamed * 1.01)
+    given: dict[str, Any] = {"device": "cpu", "threads": 1, "window": 3}
+    GRAPH.save(tmp_path / "graph")
+    there = tmp_path / "run"
+    strobe.train(tmp_path / "graph", "mpnn-lstm", "regression", epochs=2, out=there, **given)
+    (line,) = (line for line in read_lines(there) if line["event"] == "prepared")
+    assert line["streamed"]
+    assert line["foretold_bytes"] == pytest.approx(halves.streamed, rel=1e-3)
+    run = strobe.train(None, None, out=there, resume=True, epochs=4)
+    stays = strobe.train(GRAPH, "mpnn-lstm", "regression", epochs=4, keep="device", recompute=2, **given)
+    assert same_tensors(run.model.state_dict(), stays.model.state_dict())
+
+
+def test_windows_of_several_ranks_and_windows_that_nobody_keeps_cannot_wait() -> None:
+    with pytest.raises(OptionError, match="one rank has them all"):
+        strobe.train(GRAPH, "tgcn", "regression", epochs=1, keep="host", device="cpu", ranks=2)
+    plan = Plan(batching=Sampled(history=2, size=8), exchange=Exchange(structure=Fetch(), time=Stay()))
+    with pytest.raises(OptionError, match="keeps none"):
+        strobe.train(GRAPH, "tgcn", "regression", epochs=1, keep="host", device="cpu", plan=plan)

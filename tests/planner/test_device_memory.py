@@ -1,0 +1,63 @@
+"""What training takes of a device, known from graphs that are smaller."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from strobe.engine.job import Given, Job, choose
+from strobe.engine.progress import Progress
+from strobe.engine.scheduling import batch_loads
+from strobe.graph.synthetic import Social
+from strobe.planner.device_memory import foretold
+from strobe.planner.pass_times import pass_bytes
+
+GRAPH = Social(nodes=6_000, snapshots=10, edges=24_000, away=0.2, communities=4, seed=1).write()
+
+
+def job_of(model: str, task: str, **changes: Any) -> Job:
+    chosen = {"threads": 1, "device": "cpu", "window": 4} | changes
+    return choose(Given(GRAPH, model, task, None, None, chosen), None, Progress())
+
+
+@pytest.mark.parametrize(
+    ("model", "task", "recompute"),
+    [
+        ("tgcn", "regression", None),
+        ("tgcn", "link-prediction", 2),
+        ("mpnn-lstm", "regression", 2),
+        ("gat-lstm", "link-prediction", None),
+        ("evolvegcn-o", "regression", None),
+    ],
+)
+def test_a_pass_takes_within_a_tenth_of_what_was_said(model: str, task: str, recompute: int | None) -> None:
+    job = job_of(model, task, recompute=recompute)
+    said = foretold(job, nodes=2_400)
+    largest = job.batches[int(batch_loads(job.problem.graph, job.batches).argmax())]
+    segments = 1 if recompute is None else 2
+    taken = pass_bytes(job, largest)
+    assert said.segment * segments + said.working == pytest.approx(taken, rel=0.1)
+    assert said.kept > said.segment * segments, "there is more than one window"
+    assert said.resident - said.weights - said.working == said.kept
+    assert said.streamed - said.weights - said.working == 2 * said.segment
+
+
+def test_less_is_kept_of_segments() -> None:
+    whole, half = (foretold(job_of("mpnn-lstm", "regression", recompute=size), nodes=600) for size in (None, 2))
+    assert half.working < 0.8 * whole.working
+    assert half.segment < 0.6 * whole.segment
+    assert half.kept == pytest.approx(whole.kept, rel=0.02)
+
+
+def test_adam_keeps_two_numbers_of_every_weight() -> None:
+    adam, sgd = (foretold(job_of("tgcn", "regression", optimiser=name), nodes=100) for name in ("adam", "sgd"))
+    assert adam.weights == 3 * sgd.weights > 0
+
+
+def test_neither_the_job_nor_its_random_numbers_notice() -> None:
+    job = job_of("tgcn", "regression")
+    first, _ = job.make()
+    foretold(job, nodes=100)
+    second, _ = job.make()
+    assert all(a.equal(b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
