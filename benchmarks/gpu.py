@@ -247,7 +247,7 @@ def tgcn(bench: Bench, record: Record, copy_gb_s: float) -> None:
 
 def others(bench: Bench, record: Record) -> None:
     """The other models, ours first, with TF32 and without."""
-    names = ("mpnn-lstm", "gat-lstm", "evolvegcn-o")
+    names = ("mpnn-lstm", "gat-lstm", "evolvegcn-o", "dysat")
     record.samples |= {name: {} for name in names}
     for side, made in (("ours", bench.ours), ("rival", bench.theirs)):
         for name in names:

@@ -79,6 +79,35 @@ def _in_shares(recurrent: nn.Module, x: Tensor) -> Tensor:
     return torch.cat([recurrent(share)[0] for share in x.chunk(4, 1)], 1)
 
 
+class DySAT(nn.Module):
+    """Graph attention with four heads, ELU, then attention of each node over its past, with positions that count back
+    from the reading cell, and a feed-forward layer; all scores of all nodes at once."""
+
+    def __init__(self, inputs: int, hidden: int, positions: int = 16) -> None:
+        super().__init__()
+        self.width, self.heads = hidden, 4
+        self.attention = GATConv(inputs, hidden // self.heads, heads=self.heads)
+        self.positions = nn.Parameter(torch.randn(positions, hidden) * hidden**-0.5)
+        self.w_q, self.w_k, self.w_v = (nn.Linear(hidden, hidden, bias=False) for _ in range(3))
+        self.feed_forward = nn.Linear(hidden, hidden)
+
+    def forward(self, x: Tensor, edges: Edges) -> Tensor:
+        rows = [nn.functional.elu(self.attention(here, arcs)) for here, arcs in zip(x, edges, strict=True)]
+        h = torch.stack(rows, 1)  # [N, T, hidden]
+        own = h + self.positions[0]
+        q, k, v = (self._by_head(each).transpose(1, 2) for each in (self.w_q(own), self.w_k(h), self.w_v(h)))
+        steps = torch.arange(len(x), device=x.device)
+        far = (steps[:, None] - steps).clamp(0, len(self.positions) - 1)
+        key, value = (self._by_head(map_(self.positions))[far] for map_ in (self.w_k, self.w_v))  # [T, T, heads, depth]
+        score = (q @ k.transpose(2, 3) + torch.einsum("nhid,ijhd->nhij", q, key)) * q.shape[3] ** -0.5
+        weight = torch.softmax(score.masked_fill(steps[:, None] < steps, -torch.inf), 3)
+        y = (weight @ v + torch.einsum("nhij,ijhd->nhid", weight, value)).transpose(1, 2).flatten(2)
+        return (y + torch.relu(self.feed_forward(y)) + own).transpose(0, 1)
+
+    def _by_head(self, x: Tensor) -> Tensor:
+        return x.view(*x.shape[:-1], self.heads, -1)
+
+
 class _Propagate(MessagePassing):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__(aggr="add")
@@ -116,4 +145,5 @@ RIVALS: dict[str, type[nn.Module]] = {
     "mpnn-lstm": MPNNLSTM,
     "gat-lstm": GATLSTM,
     "evolvegcn-o": EvolveGCNO,
+    "dysat": DySAT,
 }

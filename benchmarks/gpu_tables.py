@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-_MODELS = {"tgcn": "T-GCN", "mpnn-lstm": "MPNN-LSTM", "gat-lstm": "GAT-LSTM", "evolvegcn-o": "EvolveGCN-O"}
+_MODELS = {
+    "tgcn": "T-GCN",
+    "mpnn-lstm": "MPNN-LSTM",
+    "gat-lstm": "GAT-LSTM",
+    "evolvegcn-o": "EvolveGCN-O",
+    "dysat": "DySAT",
+}
 
 
 def steps(record: dict[str, Any]) -> list[str]:
     """A step of every model in every mode, both sides."""
     lines = ["| model | mode | ms | GiB |", "|---|---|---|---|"]
     for model, name in _MODELS.items():
-        for mode, found in record["samples"][model].items():
+        for mode, found in record["samples"].get(model, {}).items():  # the record may be older than the model
             if isinstance(found, dict):
                 lines.append(f"| {name} | {mode} | {found['ms']:.1f} | {found['gib']:.1f} |")
     return lines

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from strobe.ops import native
+from strobe.ops import native, triton
 from strobe.ops.csr import FloatArray, row_pointers
 from strobe.ops.memory import empty
 from strobe.ops.normalise import Csr
@@ -47,14 +48,28 @@ class Corner:
         row_ptr, col = self.matrix.row_ptr, self.matrix.col
         if self.is_whole:
             return row_ptr[1 : self.num_rows + 1]
+        if row_ptr.is_cuda:
+            return self._ends_there()
         first, columns = row_ptr.cpu().numpy(), col.cpu().numpy()
         return torch.from_numpy(row_ends(first, columns, self.num_rows, self.num_cols)).to(row_ptr.device)
+
+    def _ends_there(self) -> Tensor:
+        """The same, found on the GPU."""
+        inside = self.matrix.row_ptr.new_zeros(self.matrix.num_entries + 1)
+        inside[1:] = (self.matrix.col < self.num_cols).cumsum(0)
+        first, last = self.matrix.row_ptr[: self.num_rows], self.matrix.row_ptr[1 : self.num_rows + 1]
+        return first + inside[last] - inside[first]
 
     @cached_property
     def transposed(self) -> Corner:
         if self.is_symmetric:
             return self
         return Corner(self.matrix.transposed, self.num_cols, self.num_rows, self.gives, self.reads)
+
+    @cached_property
+    def plans(self) -> dict[type, Any]:
+        """How kernels go through its rows, by kind, each made once."""
+        return {}
 
     @property
     def is_symmetric(self) -> bool:
@@ -101,6 +116,10 @@ class Corners:
 
     def times(self, x: Tensor) -> Tensor:
         weights = [block.matrix.weight for block in self.blocks if block.matrix.weight is not None]
+        if triton.usable(x, *weights):
+            from strobe.ops.triton import spmm as kernels
+
+            return kernels.diagonal_product(self.blocks, x)
         if not native.usable(x, *weights):
             return self.copied(x).times(x)
         out = empty(x, self.num_rows, x.shape[1])

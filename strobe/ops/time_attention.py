@@ -11,6 +11,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from strobe.ops import triton
 from strobe.ops.lookback import Lookback, Piece, Tensors
 from strobe.ops.sequences import Sequences
 
@@ -42,8 +43,14 @@ def time_attention(
         positions: (keys, values) [P, heads * depth] by distance; larger distances share the last.
         dropout: share of weights that are left out, drawn once: backward draws the same.
 
-    Memory: one piece of about ``PIECE_SCORES`` scores on each core; none per pair of cells.
+    Memory: one piece of about ``PIECE_SCORES`` scores on each core; none per pair of cells. On a GPU, without dropout
+    and up to some columns and snapshots, one kernel; nothing but the result.
     """
+    if triton.usable(q, k, v) and not dropout:
+        from strobe.ops.triton import time_attention as kernels
+
+        if kernels.fits(sequences, heads, v.shape[1], span):
+            return kernels.time_attention(q, k, v, sequences, heads, span, past, positions)
     scores = PIECE_SCORES.get(sequences.device.type, PIECE_SCORES["cpu"])
     seed = int(torch.randint(2**62, ())) if dropout else 0
     step = partial(_step, heads, span, dropout, seed)

@@ -66,3 +66,10 @@ def test_a_copy_has_the_same_entries() -> None:
     copied = Corners(blocks).copied(torch.empty(0, dtype=torch.float64))
     x = torch.eye(9, dtype=torch.float64)
     torch.testing.assert_close(copied.times(x), torch.block_diag(*map(dense, blocks)))
+
+
+def test_ends_of_rows_are_found_on_a_gpu_by_counting() -> None:
+    matrix = sparse(9, 12, 3, weighted=False)
+    for rows, columns in ((9, 5), (4, 12), (0, 3), (9, 0)):
+        corner = Corner(matrix, rows, columns)
+        assert torch.equal(corner._ends_there(), corner.ends)

@@ -1,6 +1,7 @@
 """The GPU kernels against plain torch in float64: fresh random inputs, memory full of NaN, awkward shapes.
 
-They need a GPU, or Triton's interpreter: ``TRITON_INTERPRET=1 python -m pytest tests/ops/test_triton.py``.
+They need a GPU, or Triton's interpreter: ``TRITON_INTERPRET=1 python -m pytest tests/ops/test_triton.py``, which is
+what test_interpreted.py runs where there is no GPU: smaller shapes, and every pair of options, not all combinations.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
@@ -17,12 +19,14 @@ from torch import Tensor
 
 from strobe.ops import triton
 from strobe.ops.attention import attend, attend_reference
+from strobe.ops.corners import Corner, Corners
 from strobe.ops.gru import gru, gru_step
 from strobe.ops.lstm import lstm_stack, lstm_stack_reference
 from strobe.ops.readout import readout, readout_reference
 from strobe.ops.recurrent import reference
 from strobe.ops.sequences import Sequences
 from strobe.ops.sparse import Sparse, spmm, spmm_reference
+from strobe.ops.time_attention import time_attention
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = torch.device("cpu" if INTERPRETED else "cuda")
@@ -36,6 +40,24 @@ ERRORS = {"highest": 1e-5, "high": 1e-2, "bfloat16": 3e-2}
 """Of norms, of results and all gradients: products as exact as float32, products in TF32, rows stored as bfloat16."""
 
 
+def _cases(*axes: list[Any]) -> list[tuple[Any, ...]]:
+    """All combinations of options; by the interpreter so many that every two options meet."""
+    left = list(product(*axes))
+    if not INTERPRETED:
+        return left
+    cases, met = [], set[tuple[Any, ...]]()
+    while left:
+        case = max(left, key=lambda each: len(_pairs(each) - met))
+        cases.append(case)
+        met |= _pairs(case)
+        left = [each for each in left if _pairs(each) - met]
+    return cases
+
+
+def _pairs(case: tuple[Any, ...]) -> set[tuple[Any, ...]]:
+    return set(combinations(enumerate(case), 2))
+
+
 @pytest.fixture(autouse=True)
 def _precision() -> Iterator[None]:
     before = torch.get_float32_matmul_precision()
@@ -43,8 +65,16 @@ def _precision() -> Iterator[None]:
     torch.set_float32_matmul_precision(before)
 
 
+@pytest.fixture(autouse=True)
+def _poisoned() -> Iterator[None]:
+    """On the CPU torch itself fills memory that it hands out with NaN."""
+    torch.use_deterministic_algorithms(DEVICE.type == "cpu")
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
 def _poison() -> None:
-    """Fills memory that is about to be handed out with NaN."""
+    """Fills memory of the GPU that is about to be handed out with NaN."""
     if DEVICE.type == "cuda":
         blocks = [torch.full((1 << size,), torch.nan, device=DEVICE) for size in range(6, 20) for _ in range(4)]
         del blocks
@@ -75,24 +105,28 @@ def _random(*shape: int, scale: float = 1.0) -> Tensor:
     return scale * torch.randn(*shape, dtype=torch.float64, device=DEVICE)
 
 
-def _sequences(kind: str) -> Sequences:
+def _sequences(kind: str, fewer: int = 2) -> Sequences:
+    """Sequences of over a hundred nodes; by the interpreter of so many times fewer."""
     rng = np.random.default_rng()
-    sizes = {"everybody": (150, 5, 1.0), "gaps": (150, 6, 0.7), "lanes": (200, 12, 0.1), "nobody": (9, 3, 0.0)}
+    sizes = {"everybody": (150, 5, 1.0), "gaps": (150, 6, 0.7), "few": (130, 9, 0.3), "lanes": (200, 12, 0.1)}
+    sizes["nobody"] = (9, 3, 0.0)
     nodes, snapshots, share = sizes[kind]
+    nodes = nodes // fewer if INTERPRETED else nodes
     shots = [np.flatnonzero(rng.random(nodes) < share) for _ in range(snapshots)]
     return Sequences.of(shots, nodes, DEVICE)
 
 
 PRESENCES = ["everybody", "gaps", "lanes"]
 WIDTHS = [(1, 3), (2, 32), (3, 17), (20, 16), (64, 32)]
+EXACT = ["highest"] if INTERPRETED else ["highest", "high"]  # the interpreter multiplies in float32 either way
 
 
-@pytest.mark.parametrize("exact", ["highest", "high"])
-@pytest.mark.parametrize("reset_state", [True, False])
-@pytest.mark.parametrize("presence", PRESENCES)
-@pytest.mark.parametrize(("inputs", "hidden"), WIDTHS)
-def test_a_gru_equals_plain_torch(inputs: int, hidden: int, presence: str, reset_state: bool, exact: str) -> None:
+@pytest.mark.parametrize(
+    ("width", "presence", "reset_state", "exact"), _cases(WIDTHS, PRESENCES, [True, False], EXACT), ids=str
+)
+def test_a_gru_equals_plain_torch(width: tuple[int, int], presence: str, reset_state: bool, exact: str) -> None:
     torch.set_float32_matmul_precision(exact)
+    inputs, hidden = width
     sequences = _sequences(presence)
     given = [_random(sequences.num_cells, inputs), _random(sequences.num_slots, hidden), *_weights(3, inputs, hidden)]
 
@@ -106,11 +140,12 @@ def test_a_gru_equals_plain_torch(inputs: int, hidden: int, presence: str, reset
     assert _error(run, plain, given) < ERRORS[exact]
 
 
-@pytest.mark.parametrize("exact", ["highest", "high"])
-@pytest.mark.parametrize("presence", PRESENCES)
-@pytest.mark.parametrize(("inputs", "hidden"), WIDTHS)
-def test_a_stack_of_lstms_equals_plain_torch(inputs: int, hidden: int, presence: str, exact: str) -> None:
+@pytest.mark.parametrize(
+    ("width", "presence", "exact"), _cases(WIDTHS[::2] if INTERPRETED else WIDTHS, PRESENCES, EXACT), ids=str
+)
+def test_a_stack_of_lstms_equals_plain_torch(width: tuple[int, int], presence: str, exact: str) -> None:
     torch.set_float32_matmul_precision(exact)
+    inputs, hidden = width
     sequences = _sequences(presence)
     cells, slots = sequences.num_cells, sequences.num_slots
     given = [_random(cells, inputs), _random(cells, 2), *(_random(slots, hidden) for _ in range(4))]
@@ -172,7 +207,7 @@ def _matrix(*, weighted: bool) -> Sparse:
     """60 × 90 with an empty row, rows of one piece exactly, one entry more, and many pieces."""
     rng = np.random.default_rng()
     degree = rng.integers(0, 6, 60)
-    degree[[0, 1, 2, 3, 59]] = [0, 128, 129, 300, 5000]
+    degree[[0, 1, 2, 3, 59]] = [0, 128, 129, 300, 2200 if INTERPRETED else 5000]
     row_ptr = np.concatenate(([0], np.cumsum(degree)))
     col = rng.integers(0, 90, int(row_ptr[-1])).astype(np.int32)
     weight = rng.normal(size=len(col)) if weighted else None
@@ -184,7 +219,7 @@ def _in(matrix: Sparse, dtype: torch.dtype) -> Sparse:
     return Sparse(matrix.row_ptr, matrix.col, weight, matrix.num_cols)
 
 
-@pytest.mark.parametrize("width", [1, 2, 3, 16, 32, 40, 100, 256])
+@pytest.mark.parametrize("width", [1, 3, 32, 100] if INTERPRETED else [1, 2, 3, 16, 32, 40, 100, 256])
 @pytest.mark.parametrize("weighted", [True, False])
 def test_the_product_equals_gathering_and_adding(width: int, weighted: bool) -> None:
     matrix = _matrix(weighted=weighted)
@@ -208,6 +243,34 @@ def test_the_same_product_has_the_same_bits() -> None:
     assert torch.equal(spmm(matrix, x), spmm(matrix, x))
 
 
+@pytest.mark.parametrize("weighted", [True, False])
+def test_corners_are_multiplied_where_they_stand(weighted: bool) -> None:
+    """The second has long rows, whose pieces lie in rows of the third for a while."""
+    square = _ascending(_matrix(weighted=weighted))
+    scales = [_random(size).float() for size in (40, 60)]
+    sizes = [(7, 9), (60, 40), (60, 90), (0, 4), (30, 60)]
+
+    def corners(dtype: torch.dtype) -> Corners:
+        blocks = [Corner(_in(square, dtype), *size) for size in sizes]
+        blocks[1] = Corner(_in(square, dtype), 60, 40, *(scale.to(dtype) for scale in scales))
+        return Corners(tuple(blocks))
+
+    exact = corners(torch.float64).copied(_random(0))
+    error = _error(
+        lambda x: (spmm(corners(torch.float32), x),),
+        lambda x: (spmm_reference(exact, x),),
+        [_random(exact.num_cols, 3)],
+    )
+    assert error < ERRORS["highest"]
+
+
+def _ascending(matrix: Sparse) -> Sparse:
+    """The same matrix, columns in order in each row."""
+    order = torch.argsort(matrix.rows * matrix.num_cols + matrix.col)
+    weight = None if matrix.weight is None else matrix.weight[order].float().double()
+    return Sparse(matrix.row_ptr, matrix.col[order], weight, matrix.num_cols)
+
+
 def test_a_matrix_without_rows_or_entries_works() -> None:
     for rows in (0, 3):
         nothing = np.zeros(rows + 1, np.int64), np.empty(0, np.int32), None
@@ -219,7 +282,7 @@ def test_a_matrix_without_rows_or_entries_works() -> None:
         assert not torch.autograd.grad(out.sum(), x)[0].any()
 
 
-@pytest.mark.parametrize(("heads", "depth"), [(1, 1), (4, 8), (3, 5), (2, 32), (1, 64)])
+@pytest.mark.parametrize(("heads", "depth"), [(1, 1), (3, 5), (1, 64)] + [(4, 8), (2, 32)] * (not INTERPRETED))
 def test_attention_equals_gathering_scores_and_values(heads: int, depth: int) -> None:
     matrix = _matrix(weighted=False)
     given = [_random(60, heads, scale=3), _random(90, heads, scale=3), _random(90, heads * depth)]
@@ -236,3 +299,83 @@ def test_the_readout_equals_plain_torch(count: int, width: int, answers: int, so
         lambda z, *w: (readout(z, w[0], w[1], rows),), lambda z, *w: (readout_reference(z, w[0], w[1], rows),), given
     )
     assert error < ERRORS["highest"]
+
+
+HEADS = [(1, 1), (4, 8), (3, 5), (2, 16)]
+LOOKS = [(None, 0), (1, 0), (3, 0), (None, 2), (3, 4)]
+"""Spans, and snapshots that are past."""
+
+
+@pytest.mark.parametrize(
+    ("heads", "presence", "look", "positions"),
+    _cases(HEADS, ["everybody", "gaps", "few"], LOOKS, [None, 2, 3, 16]),
+    ids=str,
+)
+@pytest.mark.usefixtures("_two_programs")
+def test_attention_over_time_equals_plain_torch(
+    heads: tuple[int, int], presence: str, look: tuple[int | None, int], positions: int | None
+) -> None:
+    run, given = _looking_back(_sequences(presence, 7), *heads, *look, positions)
+    assert _by_kernel(run, given)
+    assert _error(run, run, given) < 2 * ERRORS["highest"]
+
+
+def _looking_back(
+    sequences: Sequences, heads: int, depth: int, span: int | None = None, past: int = 0, positions: int | None = None
+) -> tuple[Run, list[Tensor]]:
+    """Attention over time, which is plain torch in float64, and what it is given."""
+    cells, width = sequences.num_cells, heads * depth
+    given = [_random(cells - sequences.cell_ptr[past], width, scale=2), _random(cells, width), _random(cells, width)]
+    given += [_random(positions, width) for _ in range(2) if positions]
+
+    def run(q: Tensor, k: Tensor, v: Tensor, *tables: Tensor) -> tuple[Tensor, ...]:
+        pair = (tables[0], tables[1]) if tables else None
+        return (time_attention(q, k, v, sequences, heads, span=span, past=past, positions=pair),)
+
+    return run, given
+
+
+def _by_kernel(run: Run, given: list[Tensor]) -> bool:
+    (out,) = run(*(tensor.float().requires_grad_() for tensor in given))
+    return type(out.grad_fn).__name__ == "_LookBackBackward"
+
+
+@pytest.fixture
+def _two_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two programs go through all tiles on the way back, several each."""
+    from strobe.ops.triton import time_attention as kernels
+
+    monkeypatch.setattr(kernels, "PROGRAMS", 2)
+    monkeypatch.setattr(kernels, "multiprocessors", lambda _: 1)
+
+
+def test_attention_over_time_of_bfloat16_is_added_up_in_float32() -> None:
+    run, given = _looking_back(_sequences("gaps", 7), 4, 8, positions=3)
+    assert _error(run, run, given, torch.bfloat16) < ERRORS["bfloat16"]
+
+
+def test_attention_over_time_and_its_gradients_have_the_same_bits() -> None:
+    run, given = _looking_back(_sequences("gaps", 7), 4, 8, positions=3)
+    leaves = [tensor.float().requires_grad_() for tensor in given]
+    both = []
+    for _ in range(2):
+        (out,) = run(*leaves)
+        both.append([out, *torch.autograd.grad(out.square().sum(), leaves)])
+    assert all(map(torch.equal, *both))
+
+
+@pytest.mark.parametrize(("nodes", "snapshots"), [(1, 1), (2, 33), (0, 3), (3, 0)])
+def test_attention_over_time_of_hardly_any_or_many_snapshots_works(nodes: int, snapshots: int) -> None:
+    sequences = Sequences.of([np.arange(nodes)] * snapshots, nodes, DEVICE)
+    run, given = _looking_back(sequences, 2, 4, positions=5)
+    assert _by_kernel(run, given)
+    assert _error(run, run, given) < 2 * ERRORS["highest"]
+
+
+def test_attention_over_time_that_kernels_are_not_made_for_is_plain_torch() -> None:
+    long = Sequences.of([np.arange(2)] * 40, 2, DEVICE)
+    assert not _by_kernel(*_looking_back(long, 4, 64))
+    assert _by_kernel(*_looking_back(long, 4, 64, span=32, past=39))
+    assert not _by_kernel(*_looking_back(_sequences("lanes"), 4, 8))
+    q = _random(80, 8).float().requires_grad_()
+    assert type(time_attention(q, q, q, long, 2, dropout=0.5).grad_fn).__name__ == "_PiecesBackward"

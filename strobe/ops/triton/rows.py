@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from strobe.ops.corners import Corner
 from strobe.ops.sparse import Sparse
 
 _INT32_MAX = 2**31 - 1
@@ -37,10 +38,11 @@ class Rows:
     cuts: Tensor  # int32
 
     @classmethod
-    def of(cls, matrix: Sparse) -> Rows:
-        """Those of a matrix, made once."""
+    def of(cls, matrix: Sparse | Corner) -> Rows:
+        """Those of a matrix or a corner of one, made once."""
         if cls not in matrix.plans:
-            matrix.plans[cls] = cls.between(matrix.row_ptr[:-1], matrix.row_ptr[1:])
+            corner = matrix if isinstance(matrix, Corner) else Corner(matrix, matrix.num_rows, matrix.num_cols)
+            matrix.plans[cls] = cls.between(corner.matrix.row_ptr[: corner.num_rows], corner.ends)
         rows: Rows = matrix.plans[cls]
         return rows
 

@@ -51,17 +51,33 @@ def _plan(sequences: Sequences) -> Walk:
         return Walk(sequences.num_slots, sequences.num_snapshots)
     before, ends = _links(sequences)
     steps, slots = sequences.num_snapshots, sequences.num_slots
-    cells = torch.arange(sequences.num_cells, dtype=torch.int32, device=sequences.device)
     if steps * slots <= WAITING * sequences.num_cells:
-        at = torch.repeat_interleave(torch.arange(steps), torch.tensor(sequences.cell_ptr).diff())
-        table = cells.new_full((steps * slots,), -1)
-        table[at.to(cells.device) * slots + sequences.slots] = cells
-        return Walk(slots, steps, table.view(steps, slots), before, ends)
+        return Walk(slots, steps, Table.of(sequences).cell, before, ends)
     lanes = Lanes.of(sequences)
-    table = cells.new_full((lanes.length, lanes.num_lanes), -1)
+    table = before.new_full((lanes.length, lanes.num_lanes), -1)
     for column, (row, reach) in enumerate(zip(lanes.cell.split(lanes.columns), lanes.columns, strict=True)):
         table[column, :reach] = row.to(torch.int32)
     return Walk(lanes.num_lanes, lanes.length, table, before, ends)
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """The cell of every snapshot and node, [steps, slots], -1 where it is absent."""
+
+    cell: Tensor
+
+    @classmethod
+    def of(cls, sequences: Sequences) -> Table:
+        """That of some sequences, made once for each object."""
+        if cls not in sequences.plans:
+            steps, slots = sequences.num_snapshots, sequences.num_slots
+            cells = torch.arange(sequences.num_cells, dtype=torch.int32, device=sequences.device)
+            at = torch.repeat_interleave(torch.arange(steps), torch.tensor(sequences.cell_ptr).diff())
+            cell = cells.new_full((steps * slots,), -1)
+            cell[at.to(cells.device) * slots + sequences.slots] = cells
+            sequences.plans[cls] = cls(cell.view(steps, slots))
+        table: Table = sequences.plans[cls]
+        return table
 
 
 def _links(sequences: Sequences) -> tuple[Tensor, Tensor]:

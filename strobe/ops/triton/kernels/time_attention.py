@@ -1,0 +1,149 @@
+"""Kernels of attention over a node's own past. A tile is some pairs of a node and a head, columns padded to [dp].
+
+Blocks are [span, pairs, columns]: what a pair sees so many snapshots back, or is seen by so many ahead. Place by place
+in a block is then a distance, the same in every snapshot, and embeddings of positions stay on chip. ``cell`` is the
+table of cells by snapshot and node, None where everybody is always present.
+"""
+
+from __future__ import annotations
+
+import triton.language as tl
+
+from strobe.ops.triton.kernel import kernel
+
+LOWEST = tl.constexpr(-1e30)
+
+
+@kernel
+def _cells(cell, step, slot, wanted, num_slots, num_steps):
+    """The cells of nodes in snapshots, -1 where none is wanted or nobody is present."""
+    wanted = wanted & (step >= 0) & (step < num_steps)
+    row = step * num_slots + slot
+    if cell is not None:
+        row = tl.load(cell + row, wanted, -1).to(tl.int64)
+    return tl.where(wanted, row, -1)
+
+
+@kernel
+def _rows(x, row, col, within, width: tl.constexpr):
+    """Columns of one row a pair, [pairs, columns], zeros where the row is -1."""
+    mask = (row >= 0)[:, None] & within
+    return tl.load(x + row[:, None] * width + col, mask, 0.0).to(tl.float32)
+
+
+@kernel
+def _blocks(x, row, col, within, width: tl.constexpr):
+    """The same of a row a pair and place."""
+    mask = (row >= 0)[:, :, None] & within[None, :, :]
+    return tl.load(x + row[:, :, None] * width + col[None, :, :], mask, 0.0).to(tl.float32)
+
+
+@kernel
+def _softmax(score, seen):
+    """Weights of what is seen, and the logarithm of the sum that they were divided by."""
+    score = tl.where(seen >= 0, score, LOWEST)
+    top = tl.max(score, 0)
+    weight = tl.where(seen >= 0, tl.exp(score - top[None, :]), 0.0)
+    sums = tl.sum(weight, 0)
+    some = tl.where(sums > 0, sums, 1.0)
+    return weight / some[None, :], top + tl.log(some)
+
+
+@kernel
+def look_back(
+    q, k, v, of_key, of_value, cell, out, num_slots, num_steps, past, begin, scale: tl.constexpr,
+    span: tl.constexpr, sp: tl.constexpr, positions: tl.constexpr, heads: tl.constexpr, hp: tl.constexpr,
+    depth: tl.constexpr, dp: tl.constexpr, pairs: tl.constexpr,
+):  # fmt: skip
+    """Weighted means of the values that each cell sees."""
+    width: tl.constexpr = heads * depth
+    pair = tl.program_id(0) * pairs + tl.arange(0, pairs)
+    slot, head = (pair // hp).to(tl.int64), pair % hp
+    back, place = tl.arange(0, sp), tl.arange(0, dp)
+    col, within = head[:, None] * depth + place[None, :], (head < heads)[:, None] & (place < depth)[None, :]
+    if of_key is not None:
+        far = tl.minimum(back, positions - 1)[:, None] + tl.zeros([sp, pairs], tl.int32)
+        key_there, value_there = _blocks(of_key, far, col, within, width), _blocks(of_value, far, col, within, width)
+    for step in range(past, num_steps):
+        own = _cells(cell, step, slot, slot < num_slots, num_slots, num_steps)
+        wanted = (back < span)[:, None] & (own >= 0)[None, :]
+        seen = _cells(cell, step - back[:, None], slot[None, :], wanted, num_slots, num_steps)
+        asks = tl.where(own >= 0, own - begin, -1)
+        query = scale * _rows(q, asks, col, within, width)
+        key, value = _blocks(k, seen, col, within, width), _blocks(v, seen, col, within, width)
+        if of_key is not None:
+            key, value = key + key_there, value + value_there
+        weight, _ = _softmax(tl.sum(query[None, :, :] * key, 2), seen)
+        mean = tl.sum(weight[:, :, None] * value, 0)
+        tl.store(out + asks[:, None] * width + col, mean, (asks >= 0)[:, None] & within)
+
+
+@kernel
+def look_back_backward(
+    q, k, v, of_key, of_value, cell, d_out, told, less, d_q, d_k, d_v, sums, num_slots, num_steps, past, begin,
+    num_tiles, scale: tl.constexpr, span: tl.constexpr, sp: tl.constexpr, positions: tl.constexpr,
+    heads: tl.constexpr, hp: tl.constexpr, depth: tl.constexpr, dp: tl.constexpr, pairs: tl.constexpr,
+):  # fmt: skip
+    """Gradients of queries, keys and values, and each program's sums of those of positions.
+
+    A tile goes through its snapshots twice, and finds what it read the first time in the cache: as one that sees,
+    which gives gradients of queries and, for each cell and head, what the second time needs to know; then as one that
+    is seen, so that no two programs add to the same number.
+    """
+    width: tl.constexpr = heads * depth
+    back, place, each = tl.arange(0, sp), tl.arange(0, dp), tl.arange(0, pairs)
+    head = each % hp  # a tile has whole nodes
+    col, within = head[:, None] * depth + place[None, :], (head < heads)[:, None] & (place < depth)[None, :]
+    if of_key is not None:
+        far = tl.minimum(back, positions - 1)[:, None] + tl.zeros([sp, pairs], tl.int32)
+        key_sums, value_sums = tl.zeros([sp, pairs, dp], tl.float32), tl.zeros([sp, pairs, dp], tl.float32)
+    for tile in range(tl.program_id(0), num_tiles, tl.num_programs(0)):
+        slot = ((tile * pairs + each) // hp).to(tl.int64)
+        for step in range(past, num_steps):
+            own = _cells(cell, step, slot, slot < num_slots, num_slots, num_steps)
+            wanted = (back < span)[:, None] & (own >= 0)[None, :]
+            seen = _cells(cell, step - back[:, None], slot[None, :], wanted, num_slots, num_steps)
+            asks = tl.where(own >= 0, own - begin, -1)
+            query, grad = scale * _rows(q, asks, col, within, width), _rows(d_out, asks, col, within, width)
+            key, value = _blocks(k, seen, col, within, width), _blocks(v, seen, col, within, width)
+            if of_key is not None:
+                key = key + _blocks(of_key, far, col, within, width)
+                value = value + _blocks(of_value, far, col, within, width)
+            weight, norm = _softmax(tl.sum(query[None, :, :] * key, 2), seen)
+            towards = tl.sum(grad[None, :, :] * value, 2)
+            kept = tl.sum(weight * towards, 0)
+            d_score = weight * (towards - kept[None, :])
+            d_query = scale * tl.sum(d_score[:, :, None] * key, 0)
+            tl.store(d_q + asks[:, None] * width + col, d_query, (asks >= 0)[:, None] & within)
+            has_head = (asks >= 0) & (head < heads)
+            tl.store(told + asks * heads + head, norm, has_head)
+            tl.store(less + asks * heads + head, kept, has_head)
+        tl.debug_barrier()  # other threads may read what these have written down
+        for step in range(num_steps):
+            own = _cells(cell, step, slot, slot < num_slots, num_slots, num_steps)
+            ahead = step + back
+            wanted = ((back < span) & (ahead >= past))[:, None] & (own >= 0)[None, :]
+            asks = _cells(cell, ahead[:, None], slot[None, :], wanted, num_slots, num_steps)
+            asks = tl.where(asks >= 0, asks - begin, -1)
+            key, value = _rows(k, own, col, within, width)[None, :, :], _rows(v, own, col, within, width)[None, :, :]
+            query, grad = scale * _blocks(q, asks, col, within, width), _blocks(d_out, asks, col, within, width)
+            if of_key is not None:
+                key = key + _blocks(of_key, far, col, within, width)
+                value = value + _blocks(of_value, far, col, within, width)
+            has_head = (asks >= 0) & (head < heads)[None, :]
+            norm = tl.load(told + asks * heads + head[None, :], has_head, 0.0)
+            kept = tl.load(less + asks * heads + head[None, :], has_head, 0.0)
+            weight = tl.where(has_head, tl.exp(tl.sum(query * key, 2) - norm), 0.0)
+            d_score = weight * (tl.sum(grad * value, 2) - kept)
+            d_key, d_value = d_score[:, :, None] * query, weight[:, :, None] * grad
+            at, mask = own[:, None] * width + col, (own >= 0)[:, None] & within
+            tl.store(d_k + at, tl.sum(d_key, 0), mask)
+            tl.store(d_v + at, tl.sum(d_value, 0), mask)
+            if of_key is not None:
+                key_sums += d_key
+                value_sums += d_value
+    if of_key is not None:
+        into = (back[:, None] * pairs + each[None, :])[:, :, None] * dp + place[None, None, :]
+        into += tl.program_id(0) * 2 * sp * pairs * dp
+        tl.store(sums + into, key_sums)
+        tl.store(sums + into + sp * pairs * dp, value_sums)
