@@ -63,7 +63,7 @@ def asked(problem: Problem, segment: Segment, part: range, epoch: int | None = N
         ]
 
         def to_learn(number: int) -> Examples | None:
-            return _to_learn(problem, segment.times[places[number]], epoch, cells.dtype)
+            return _to_learn(problem, segment.times[places[number]], epoch, cells.sum_dtype)
 
         one_by_one = map(to_learn, range(len(places)))
         made = each_in_order(to_learn, len(places)) if problem.asked_at_once else one_by_one

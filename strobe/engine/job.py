@@ -89,7 +89,7 @@ class Job:
         windows = [piece for window in (*together, *others) for piece in pieces(window, self.settings.recompute)]
         work = self.work if self.comm.rank == 0 and self.plan.placement.wants_work else None
         placed = place(graph, self.plan, self.comm, windows, self.settings.seed, work)
-        sharing = Sharing(graph, self.plan, self.comm, placed, device=self.device, dtype=self.settings.dtype)
+        sharing = Sharing(graph, self.plan, self.comm, placed, device=self.device, dtype=self.settings.row_dtype)
         sharing.streamed = Streamed(self.device) if self.streams else None
         return sharing
 
@@ -200,7 +200,7 @@ def choose(
     plan = _plan(given, earlier, settings)
     plan.check(num_ranks or comm.num_ranks)
     device, threads = choose_device(settings.device), choose_threads(settings.threads)
-    choose_arithmetic(device, tf32=settings.precision == "tf32", deterministic=settings.deterministic)
+    choose_arithmetic(device, tf32=settings.precision in ("tf32", "bf16"), deterministic=settings.deterministic)
     if device.type == "cuda" and not triton.available():
         watch.note("Triton is not installed, so plain torch runs on the GPU, several times slower")
     if device.type == "cpu" and native.library() is None:
@@ -235,16 +235,20 @@ def choose(
         watch=watch,
     )
     if settings.keep == "host":
-        _refuse_to_stream(job, num_ranks or comm.num_ranks)
+        _refuse_unless_kept(job, num_ranks or comm.num_ranks, "windows wait in the host's memory", "--keep")
+    if settings.precision == "bf16":
+        _refuse_unless_kept(job, num_ranks or comm.num_ranks, "rows are stored in 16 bits", "--precision")
     return job
 
 
-def _refuse_to_stream(job: Job, num_ranks: int) -> None:
+def _refuse_unless_kept(job: Job, num_ranks: int, what: str, option: str) -> None:
+    """Raises where not one rank alone makes all windows and keeps them."""
     if num_ranks > 1:
-        raise OptionError("windows wait in the host's memory where one rank has them all: leave out --keep or --ranks")
+        raise OptionError(f"{what} where one rank has all windows: leave out {option} or --ranks")
     if not job.keeps_windows:
         raise OptionError(
-            f"batching {job.plan.batching} makes windows when they are needed and keeps none: leave out --keep"
+            f"{what} where windows are kept, and batching {job.plan.batching} makes them when they are needed: leave "
+            f"out {option}"
         )
 
 

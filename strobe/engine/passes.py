@@ -12,6 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from strobe.engine.asked import Asked, asked, asked_at
 from strobe.engine.windows import Segment, Window
+from strobe.ops.narrow import NARROW, is_narrow
 from strobe.tasks.base import Examples, Problem
 from strobe.view import Carry, Cells, View
 
@@ -20,8 +21,10 @@ Answer = tuple[int, Tensor, Asked]
 
 def answers_of(head: nn.Module, z: Tensor, examples: Examples) -> Tensor:
     """What the head says about the examples, from the embeddings of all cells."""
-    said: Tensor = head(z, *(examples.rows or ()))
-    return said
+    narrow = is_narrow(z)
+    with torch.autocast(z.device.type, NARROW, enabled=narrow):
+        said: Tensor = head(z, *(examples.rows or ()))
+    return said.float() if narrow else said
 
 
 def ask(problem: Problem, window: Window, epoch: int) -> list[Asked | None]:
@@ -52,7 +55,9 @@ def window_loss(
         def run(carry: Carry | None, cells: Cells = segment.cells, question: Asked | None = question) -> Any:
             cells.arrive(*([] if problem.changes_with_epoch else [question]))
             view = View(cells, carry)
-            return view.closed(_loss(view, model(view), head, problem, question)), _outliving(cells, view.carry)
+            with cells.arithmetic():
+                z = model(view)
+            return view.closed(_loss(view, z, head, problem, question)), _outliving(cells, view.carry)
 
         recompute = len(window) > 1 and torch.is_grad_enabled()
         carry = segment.start if segment.fresh else carry
@@ -78,7 +83,8 @@ def embeddings(model: nn.Module, windows: Iterable[Window]) -> Iterator[tuple[in
         for segment in window:
             segment.cells.arrive()
             view = View(segment.cells, None if segment.fresh else carry)
-            z = view.split(model(view))
+            with segment.cells.arithmetic():
+                z = view.split(model(view))
             carry = _outliving(segment.cells, view.carry)
             asked = segment.times if segment.asked is None else segment.asked
             yield from ((t, rows, segment) for t, rows in zip(segment.times, z, strict=True) if t in asked)

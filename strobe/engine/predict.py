@@ -21,6 +21,7 @@ from strobe.engine.table_file import opener
 from strobe.errors import OptionError, UnknownNameError
 from strobe.graph import DynamicGraph
 from strobe.graph.progress import OnProgress
+from strobe.ops.narrow import is_narrow
 from strobe.tasks import Examples
 from strobe.tasks.base import Problem
 from strobe.tasks.split import PARTS
@@ -128,7 +129,7 @@ def _table(graph: DynamicGraph, t: int, asked: Examples, columns: dict[str, Any]
     if z is not None:
         for end, at in zip(_ENDS[len(rows)], rows, strict=True):
             name = "embedding" if end == "node" else f"{end}_embedding"
-            values = z.cpu().numpy()[at]
+            values = (z.float() if is_narrow(z) else z).cpu().numpy()[at]
             found[name] = pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), values.shape[1])
     return pa.table(found)
 

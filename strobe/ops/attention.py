@@ -15,6 +15,7 @@ from torch.autograd.function import once_differentiable
 
 from strobe.ops import native, triton
 from strobe.ops.memory import empty
+from strobe.ops.narrow import in_float32, is_narrow
 from strobe.ops.sparse import Sparse
 from strobe.ops.threads import run_parts
 
@@ -32,6 +33,8 @@ def attend(matrix: Sparse, a_in: Tensor, a_out: Tensor, v: Tensor, slope: float 
         from strobe.ops.triton import attention
 
         return attention.attend(matrix, a_in, a_out, v, slope)
+    if is_narrow(a_in, a_out, v):
+        return in_float32(attend, matrix, a_in, a_out, v, slope)
     if not native.usable(a_in, a_out, v):
         return attend_reference(matrix, a_in, a_out, v, slope)
     out: Tensor = _Attend.apply(matrix, slope, a_in, a_out, v)  # type: ignore[no-untyped-call]

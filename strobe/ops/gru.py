@@ -15,6 +15,7 @@ from torch.autograd.function import once_differentiable
 
 from strobe.ops import native, triton
 from strobe.ops.memory import empty
+from strobe.ops.narrow import in_float32, is_narrow
 from strobe.ops.recurrent import TILE_ROWS, State, check_columns, go_back, go_through, in_torch, sums_like
 from strobe.ops.sequences import Sequences
 
@@ -55,6 +56,8 @@ def gru(
 
         if kernels.fits(x.shape[1], h.shape[1]):
             return kernels.gru(x, h, sequences, weights, reset_state=reset_state)
+    if is_narrow(x, h):
+        return in_float32(gru, x, h, sequences, *weights, reset_state=reset_state, tile_rows=tile_rows)
     if not native.usable(x, h, *weights):
         out, (last,) = in_torch(partial(gru_step, weights, reset_state), x, (h,), sequences)
         return out, last

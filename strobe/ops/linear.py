@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from strobe.ops.memory import empty
+from strobe.ops.narrow import is_narrow
 from strobe.ops.threads import run_parts
 
 TILE_ROWS = 4096
@@ -19,7 +20,7 @@ GROUPS = 8
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, relu: bool = False) -> Tensor:
     """x Wᵀ + b, [C, B] from [C, A], or what is positive of it."""
     bias = weight.new_zeros(len(weight)) if bias is None else bias
-    if x.device.type != "cpu":
+    if x.device.type != "cpu" or is_narrow(x):  # as torch does it where it rounds
         return linear_reference(x, weight, bias, relu=relu)
     out: Tensor = _Linear.apply(x, weight, bias, relu)  # type: ignore[no-untyped-call]
     return out

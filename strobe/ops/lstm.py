@@ -12,6 +12,7 @@ from torch.autograd.function import once_differentiable
 
 from strobe.ops import native, triton
 from strobe.ops.memory import empty
+from strobe.ops.narrow import in_float32, is_narrow
 from strobe.ops.recurrent import TILE_ROWS, State, check_columns, go_back, go_through, in_torch, sums_like
 from strobe.ops.sequences import Grid, Leaving, Sequences
 
@@ -86,6 +87,9 @@ def lstm_stack(
 
         if all(kernels.fits(w_ih.shape[1], w_hh.shape[1]) for w_ih, w_hh, _ in layers):
             return _layer_by_layer(kernels.lstm, parts, states, sequences, layers, beside)
+    if is_narrow(*parts, *extra):
+        same = {"beside": beside, "keep_gates": keep_gates, "tile_rows": tile_rows}
+        return in_float32(lstm_stack, parts, states, sequences, layers, **same)  # type: ignore[arg-type]
     if not native.usable(*parts, *extra, *(each for group in (*states, *layers) for each in group)):
         return lstm_stack_reference(parts, states, sequences, layers, beside=beside)
     h, c = (torch.stack(group) for group in zip(*states, strict=True))

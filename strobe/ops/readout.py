@@ -11,6 +11,7 @@ from torch.autograd.function import once_differentiable
 
 from strobe.ops import native, triton
 from strobe.ops.memory import empty
+from strobe.ops.narrow import in_float32, is_narrow
 from strobe.ops.threads import run_parts
 
 PARTS = 16
@@ -30,6 +31,8 @@ def readout(z: Tensor, weight: Tensor, bias: Tensor, rows: Tensor | None = None)
         bias: [K].
         rows: which rows are asked about, ascending, each once; None for all.
     """
+    if is_narrow(z) and not triton.usable(z):
+        return in_float32(readout, z, weight, bias, rows)
     known = triton.usable(z) or native.usable(z, weight, bias)
     if not known or (rows is not None and not bool((rows.diff() > 0).all())):
         return readout_reference(z, weight, bias, rows)

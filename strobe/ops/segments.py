@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from strobe.ops.memory import empty
+from strobe.ops.narrow import in_float32, is_narrow
 from strobe.ops.threads import Work, run_parts
 
 SHARES = 4  # snapshots per core, at least, for working on one per core
@@ -25,6 +26,8 @@ _batch_norm_backward = torch.ops.aten.native_batch_norm_backward
 
 def segment_matmul(x: Tensor, matrices: Tensor, ptr: Sequence[int]) -> Tensor:
     """The rows of snapshot t in x [C, A] times matrix t of [T, A, B], for every t: [C, B]."""
+    if is_narrow(x):
+        return in_float32(segment_matmul, x, matrices, ptr)
     product: Tensor = _Matmul.apply(x, matrices, tuple(ptr))  # type: ignore[no-untyped-call]
     return product
 
@@ -82,7 +85,7 @@ class _Standardise(torch.autograd.Function):
         ctx.rows = [slice(start, stop) for start, stop in pairwise(ptr)]
         out = empty(x, *x.shape)
         # A running average that forgets at once (momentum 1) is where torch tells the moments themselves.
-        mean, variance, kept_mean, kept_scale = x.new_zeros(4, len(ctx.rows), x.shape[1])
+        mean, variance, kept_mean, kept_scale = scale.new_zeros(4, len(ctx.rows), x.shape[1])
 
         def standardise(t: int) -> None:
             rows, kept = ctx.rows[t], {"save_mean": kept_mean[t], "save_invstd": kept_scale[t]}
@@ -100,7 +103,7 @@ class _Standardise(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> Any:
         x, scale, mean, inverse = ctx.saved_tensors
         d_x = empty(x, *x.shape)
-        d_scale, d_shift = x.new_zeros(2, len(ctx.rows), x.shape[1])
+        d_scale, d_shift = scale.new_zeros(2, len(ctx.rows), x.shape[1])
         grad = grads[0].contiguous()
 
         def back(t: int) -> None:

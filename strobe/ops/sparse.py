@@ -17,6 +17,7 @@ from strobe.errors import InputError
 from strobe.ops import native, triton
 from strobe.ops.csr import transpose
 from strobe.ops.memory import empty
+from strobe.ops.narrow import in_float32, is_narrow
 from strobe.ops.normalise import Csr
 from strobe.ops.threads import run_parts
 
@@ -145,10 +146,12 @@ class Sparse:
         return list(pairwise(bounds))
 
     def times(self, x: Tensor) -> Tensor:
-        if triton.usable(x, *([] if self.weight is None else [self.weight])):
+        if triton.usable(x) and (self.weight is None or self.weight.dtype in triton.KINDS):
             from strobe.ops.triton import spmm as kernels
 
             return kernels.product(self, x)
+        if is_narrow(x):
+            return in_float32(self.times, x)
         if not native.usable(x, *([] if self.weight is None else [self.weight])):
             product: Tensor = torch.sparse.mm(self.torch_csr(x.dtype), x)
             return product

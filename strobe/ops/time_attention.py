@@ -13,6 +13,7 @@ from torch import Tensor
 
 from strobe.ops import triton
 from strobe.ops.lookback import Lookback, Piece, Tensors
+from strobe.ops.narrow import in_float32, is_narrow
 from strobe.ops.sequences import Sequences
 
 STRIDE = 32
@@ -51,6 +52,9 @@ def time_attention(
 
         if kernels.fits(sequences, heads, v.shape[1], span):
             return kernels.time_attention(q, k, v, sequences, heads, span, past, positions)
+    if is_narrow(q, k, v):
+        options = {"span": span, "past": past, "positions": positions, "dropout": dropout}
+        return in_float32(time_attention, q, k, v, sequences, heads, **options)  # type: ignore[arg-type]
     scores = PIECE_SCORES.get(sequences.device.type, PIECE_SCORES["cpu"])
     seed = int(torch.randint(2**62, ())) if dropout else 0
     step = partial(_step, heads, span, dropout, seed)

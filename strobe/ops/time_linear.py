@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from strobe.ops.lookback import Lookback, Piece, Tensors
+from strobe.ops.narrow import in_float32, is_narrow
 from strobe.ops.sequences import Sequences
 
 STRIDE = 8  # picking costs own × seen columns: short pieces pick little
@@ -25,6 +26,8 @@ def time_linear(
 
     Memory: one piece of cells with their last snapshots side by side on each core, none of it kept.
     """
+    if is_narrow(x):
+        return in_float32(time_linear, x, sequences, weight, bias, span=span, past=past)
     pairs = PIECE_PAIRS.get(sequences.device.type, PIECE_PAIRS["cpu"])
     step = partial(_step, span)
     look = Lookback(step=step, width=len(weight), past=past, span=span, stride=STRIDE, pairs=pairs)

@@ -210,7 +210,7 @@ def _by_the_clock(run: Callable[[], object]) -> float:
 
 def window_over(job: Job, part: Batch) -> Window:
     """The window of a part, as one rank that has all of it would run it."""
-    sharing = Sharing(job.problem.graph, device=job.device, dtype=job.settings.dtype)
+    sharing = Sharing(job.problem.graph, device=job.device, dtype=job.settings.row_dtype)
     return window_of(sharing, replace(part, carries=False), job.settings.recompute)
 
 

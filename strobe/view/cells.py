@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from strobe.exchange.none import Staying
 from strobe.graph import DynamicGraph
 from strobe.ops.corners import Corners
 from strobe.ops.csr import IntArray, select_rows
+from strobe.ops.narrow import NARROW
 from strobe.ops.normalise import Csr, Norm, normalise
 from strobe.ops.sequences import Sequences
 from strobe.ops.sparse import Sparse, spmm
@@ -165,6 +167,15 @@ class Cells:
         if self.streamed is not None:
             self.streamed.enter(self, *beside)
 
+    @property
+    def sum_dtype(self) -> torch.dtype:
+        """The kind of numbers that sums of their rows are."""
+        return torch.promote_types(self.dtype, torch.float32)
+
+    def arithmetic(self) -> AbstractContextManager[object]:
+        """Where models compute: with rows stored in 16 bits torch rounds the factors of its products, too."""
+        return torch.autocast(self.device.type, NARROW, enabled=self.dtype == NARROW)
+
     def level(self, number: int) -> Level | None:
         """The cells that the n-th of all sparse products is computed for; None: all."""
         del number
@@ -275,7 +286,7 @@ class Cells:
     def _whole(self, norm: Norm) -> Sparse:
         symmetric = not self.graph.directed and norm in ("gcn", "sum", "loops")
         blocks = list(self._blocks(norm))
-        return Sparse.block_diagonal(blocks, dtype=self.dtype, device=self.device, symmetric=symmetric)
+        return Sparse.block_diagonal(blocks, dtype=self.sum_dtype, device=self.device, symmetric=symmetric)
 
     def _shared(self, norm: Norm) -> Sparse:
         """Own rows of every snapshot's matrix; its columns are own rows and those of neighbours."""
@@ -286,10 +297,10 @@ class Cells:
             for t, own in enumerate(self.share.own)
         ]
         num_cols = self.num_cells + around.num_rows
-        return Sparse.stacked(blocks, num_cols, dtype=self.dtype, device=self.device)
+        return Sparse.stacked(blocks, num_cols, dtype=self.sum_dtype, device=self.device)
 
     def _alone(self, block: Csr) -> Sparse:
-        return Sparse.block_diagonal([block], dtype=self.dtype, device=self.device)
+        return Sparse.block_diagonal([block], dtype=self.sum_dtype, device=self.device)
 
     def _blocks(self, norm: Norm) -> Iterator[Csr]:
         """The matrix of every snapshot, in order; nothing for those that are not read."""

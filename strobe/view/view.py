@@ -264,10 +264,10 @@ class View:
             self._tokens += tokens
             return top
         unit = direction / direction.norm()
-        scores = torch.mv(x.detach(), unit.detach())
+        scores = torch.mv(x.detach(), unit.detach().to(x.dtype))
         best = [highest(part, k) for part in self.split(scores)]
         at = [rows + start for rows, start in zip(best, self.cells.cell_ptr, strict=False)]
-        chosen = pick(x, torch.cat(at)) if at else x[:0]
+        chosen = (pick(x, torch.cat(at)) if at else x[:0]).to(unit.dtype)
         # Scores of the chosen rows alone, again: the gradient of all of them would be as large as x and zero.
         weighed = chosen * torch.tanh(torch.mv(chosen, unit))[:, None]
         if len(weighed) < k * len(best):
