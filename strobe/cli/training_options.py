@@ -160,9 +160,9 @@ class MachineOptions:
     deterministic: Annotated[
         bool | None,
         typer.Option(
-            "--deterministic/--fast",
+            "--deterministic",
             help="The same bits in every run on a GPU, too, or no result at all.",
-            show_default="fast",
+            show_default=False,
             rich_help_panel=MACHINE_PANEL,
         ),
     ] = None
