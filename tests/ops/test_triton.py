@@ -17,6 +17,8 @@ import pytest
 import torch
 from torch import Tensor
 
+import strobe
+from strobe.graph.synthetic import Social
 from strobe.ops import triton
 from strobe.ops.attention import attend, attend_reference
 from strobe.ops.corners import Corner, Corners
@@ -379,3 +381,20 @@ def test_attention_over_time_that_kernels_are_not_made_for_is_plain_torch() -> N
     assert not _by_kernel(*_looking_back(_sequences("lanes"), 4, 8))
     q = _random(80, 8).float().requires_grad_()
     assert type(time_attention(q, q, q, long, 2, dropout=0.5).grad_fn).__name__ == "_PiecesBackward"
+
+
+@pytest.mark.parametrize(
+    ("model", "rows"),
+    [("tgcn", "bf16"), ("mpnn-lstm", "float32"), ("gat-lstm", "bf16"), ("dysat", "float32"), ("wd-gcn", "bf16")],
+)
+def test_models_learn_through_the_kernels_what_they_learn_without(
+    model: str, rows: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = Social(nodes=20, snapshots=8, edges=60, away=0.2, communities=2).write()
+    given: dict[str, Any] = {"epochs": 2, "window": 3, "device": DEVICE.type, "model_options": {"hidden": 8}}
+    given |= {"optimiser": "sgd", "lr": 0.05}  # Adam makes much of gradients that are nothing but rounding
+    through = strobe.train(graph, model, "regression", precision=rows, **given)
+    monkeypatch.setattr(triton, "usable", lambda *tensors: False)
+    without = strobe.train(graph, model, "regression", **given)
+    first, second = ([line["loss"] for line in run.history] for run in (through, without))
+    assert first == pytest.approx(second, rel=1e-5 if rows == "float32" else 0.03)
