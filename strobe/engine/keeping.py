@@ -14,11 +14,12 @@ from strobe.numbers import file_size, number_of
 if TYPE_CHECKING:
     from strobe.planner.device_memory import Foretold
 
-_SCARCE = ("cuda",)
-"""Devices that have a memory of their own, which may be less than the host's."""
+_OWN_MEMORY = ("cuda",)
+"""Devices that have a memory of their own: windows may wait in the host's."""
 
-_ROOM = 0.95
-"""The part of a device's memory that tensors may take: what was freed does not always fit what is asked for next."""
+_ROOM = {"cuda": 0.95, "cpu": 0.8}
+"""The part of what is free that tensors may take: what was given back does not always fit what is asked for next, and a
+host has other things in its memory, too."""
 
 
 @dataclass(frozen=True)
@@ -35,30 +36,38 @@ def settle(job: Job) -> tuple[Job, Kept]:
     keep = job.settings.keep
     if keep == "host":
         return replace(job, streams=True), Kept(streamed=True)
-    if keep == "device" or job.device.type not in _SCARCE or job.comm.num_ranks > 1 or not job.keeps_windows:
+    if keep == "device" or job.comm.num_ranks > 1 or not job.keeps_windows:
         return job, Kept()
     if any(batch.targets is not None for batch in job.batches):
         return job, Kept()  # windows of some nodes are small already
     from strobe.planner.batch_memory import at_most
+
+    room = _ROOM[job.device.type] * free_bytes(job.device)
+    return (job, Kept()) if at_most(job).sum() < room / 2 else _fitted(job, room)
+
+
+def _fitted(job: Job, room: float) -> tuple[Job, Kept]:
     from strobe.planner.device_memory import foretold
 
-    room = _ROOM * free_bytes(job.device)
-    if at_most(job).sum() < room / 2:
-        return job, Kept()
-    least = None
+    may_wait, tried = job.device.type in _OWN_MEMORY, []
     for segmented in _segmented(job):
-        job.watch.stage("foretelling what the device must hold", 0, None)
-        least = foretold(segmented)
-        if min(least.resident, least.streamed) <= room:
-            streams = least.resident > room
-            kept = Kept(streams, least.streamed if streams else least.resident)
-            job.watch.note(_said(segmented, least, kept, room))
+        job.watch.stage("foretelling how much memory it takes", 0, None)
+        tried.append(foretold(segmented))
+        streams = tried[-1].resident > room
+        if not streams or (may_wait and tried[-1].streamed <= room):
+            kept = Kept(streams, tried[-1].streamed if streams else tried[-1].resident)
+            if may_wait or len(tried) > 1 or tried[0].resident > room / 2:
+                job.watch.note(_said(segmented, tried, kept, room))
             return replace(segmented, streams=streams), kept
-    assert least is not None
-    raise OptionError(
-        f"training takes at least {file_size(least.streamed)} on {job.device}, and {file_size(room)} are free: take "
-        f"fewer snapshots a step (--window {max(1, _longest(job) // 2)}), a smaller --hidden, or more ranks (--ranks)"
+    least = tried[-1].streamed if may_wait else tried[-1].resident
+    trouble = (
+        f"training takes at least {file_size(least)} on {job.device}, and {file_size(room)} are free: take fewer "
+        f"snapshots a step (--window {max(1, _longest(job) // 2)}), a smaller --hidden, or more ranks (--ranks)"
     )
+    if may_wait:
+        raise OptionError(trouble)
+    job.watch.note(trouble)  # a host may still have what nobody foretold, such as swap
+    return job, Kept(foretold_bytes=tried[0].resident)
 
 
 def _segmented(job: Job) -> Iterator[Job]:
@@ -74,14 +83,14 @@ def _longest(job: Job) -> int:
     return max(len(batch.times) for batch in job.batches)
 
 
-def _said(job: Job, foretold: Foretold, kept: Kept, room: float) -> str:
+def _said(job: Job, tried: list[Foretold], kept: Kept, room: float) -> str:
     """What was chosen and why, for people."""
-    free = f"{file_size(room)} are free on {job.device}"
+    assert kept.foretold_bytes is not None
+    free, taken = f"{file_size(room)} are free on {job.device}", f"about {file_size(kept.foretold_bytes)} will be taken"
+    if len(tried) == 1 and not kept.streamed:
+        return f"{free}, {taken}"
+    ways = ["windows wait in the host's memory"] * kept.streamed
     segments = job.settings.recompute
-    how = "" if segments is None else f", {number_of(segments, 'snapshot')} computed at a time (--recompute {segments})"
-    if not kept.streamed:
-        return f"{free}, about {file_size(foretold.resident)} will be taken: all windows stay there{how}"
-    return (
-        f"{free}, and all windows would take about {file_size(foretold.resident)}: they wait in the host's memory, "
-        f"so that about {file_size(foretold.streamed)} will be taken{how}"
-    )
+    if segments is not None and len(tried) > 1:
+        ways.append(f"{number_of(segments, 'snapshot')} are computed at a time (--recompute {segments})")
+    return f"{free}, and about {file_size(tried[0].resident)} would be taken: {' and '.join(ways)}, so that {taken}"

@@ -20,7 +20,7 @@ from strobe.planner.pass_times import apart, one_pass, window_over
 from strobe.planner.thinned import thinned
 from strobe.tasks.split import PARTS
 
-NODES = 131_072
+NODES = {"cuda": 131_072, "cpu": 8_192}
 """Nodes of the larger of both graphs; the smaller has a quarter of them. With fewer, kernels would not fill a GPU, and
 some of what they take does not grow any more once they do."""
 
@@ -46,8 +46,9 @@ class Foretold:
         return self.weights + 2 * self.segment + self.working
 
 
-def foretold(job: Job, nodes: int = NODES) -> Foretold:
-    """What a job that keeps its windows will take, as one rank with its settings."""
+def foretold(job: Job, nodes: int | None = None) -> Foretold:
+    """What a job that keeps its windows will take, as one rank with its settings. ``nodes`` of the larger graph."""
+    nodes = NODES[job.device.type] if nodes is None else nodes
     batches, split = job.batches, job.problem.split
     loads = batch_loads(job.problem.graph, batches)
     largest = batches[int(loads.argmax())]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -62,8 +63,12 @@ def test_no_more_than_two_windows_are_on_the_device(monkeypatch: pytest.MonkeyPa
 
 def scarce(monkeypatch: pytest.MonkeyPatch, free: float) -> None:
     """A device with so much memory of its own."""
-    monkeypatch.setattr(keeping, "_SCARCE", ("cpu",))
-    monkeypatch.setattr(keeping, "free_bytes", lambda device: int(free / keeping._ROOM))
+    monkeypatch.setattr(keeping, "_OWN_MEMORY", ("cpu",))
+    has(monkeypatch, free)
+
+
+def has(monkeypatch: pytest.MonkeyPatch, free: float) -> None:
+    monkeypatch.setattr(keeping, "free_bytes", lambda device: int(free / keeping._ROOM["cpu"]))
 
 
 def job_of(watch: Progress | None = None, **changes: Any) -> Job:
@@ -83,7 +88,7 @@ def test_windows_that_fit_stay_and_that_is_said(monkeypatch: pytest.MonkeyPatch)
     assert not kept.streamed
     assert kept.foretold_bytes == pytest.approx(whole.resident, rel=1e-3)
     (said,) = notes.said
-    assert "all windows stay there" in said
+    assert re.fullmatch(r"1.* are free on cpu, about 1.* will be taken", said)
 
 
 def test_windows_that_do_not_fit_wait_in_the_hosts_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,7 +100,7 @@ def test_windows_that_do_not_fit_wait_in_the_hosts_memory(monkeypatch: pytest.Mo
     assert kept.streamed
     assert kept.foretold_bytes == pytest.approx(whole.streamed, rel=1e-3)
     (said,) = notes.said
-    assert "they wait in the host's memory" in said
+    assert "would be taken: windows wait in the host's memory, so that about" in said
 
 
 def test_windows_of_which_not_even_two_fit_are_computed_in_segments(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,7 +109,30 @@ def test_windows_of_which_not_even_two_fit_are_computed_in_segments(monkeypatch:
     job, kept = settle(job_of(notes))
     assert (job.streams, job.settings.recompute) == (True, 2)
     assert kept.foretold_bytes == pytest.approx(halves.streamed, rel=1e-3)
-    assert "2 snapshots computed at a time (--recompute 2)" in notes.said[0]
+    assert "windows wait in the host's memory and 2 snapshots are computed at a time (--recompute 2)" in notes.said[0]
+
+
+def test_a_host_computes_in_segments_what_would_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    notes = Notes()
+    whole, ones = (foretold(job_of(window=6, recompute=size)).resident for size in (None, 1))
+    room = (whole + ones) / 2
+    has(monkeypatch, room)
+    job, kept = settle(job_of(notes, window=6))
+    size = job.settings.recompute
+    assert not job.streams
+    assert size is not None
+    assert kept.foretold_bytes == pytest.approx(foretold(job_of(window=6, recompute=size)).resident, rel=1e-3)
+    assert foretold(job_of(window=6, recompute=size)).resident <= room < whole
+    assert re.search(rf"would be taken: {size} snapshots? .*--recompute {size}\), so that about", notes.said[0])
+
+
+def test_a_host_that_has_too_little_is_told_and_tries(monkeypatch: pytest.MonkeyPatch) -> None:
+    notes = Notes()
+    has(monkeypatch, foretold_in(1).resident * 0.9)
+    job, kept = settle(job_of(notes))
+    assert (job.streams, job.settings.recompute) == (False, None)
+    assert kept.foretold_bytes == pytest.approx(foretold_in(None).resident, rel=1e-3)
+    assert re.match(r"training takes at least .* are free: .*--window 1.*--hidden.*--ranks", notes.said[0])
 
 
 def test_what_does_not_fit_at_all_is_refused_with_ways_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,13 +154,9 @@ def test_what_fits_easily_is_neither_tried_nor_spoken_of(monkeypatch: pytest.Mon
     assert not notes.said
 
 
-@pytest.mark.parametrize("change", [{"keep": "device"}, {"device": "cpu"}])
-def test_who_says_where_or_has_one_memory_is_not_asked(change: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    if change.get("keep"):
-        scarce(monkeypatch, 1)
-    else:
-        monkeypatch.setattr(keeping, "free_bytes", lambda device: 1)
-    assert settle(job_of(**change))[1] == Kept()
+def test_who_says_where_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    scarce(monkeypatch, 1)
+    assert settle(job_of(keep="device"))[1] == Kept()
 
 
 def test_a_run_says_what_was_foretold_and_goes_on_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
