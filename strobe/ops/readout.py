@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from strobe.errors import InputError
 from strobe.ops import native, triton
 from strobe.ops.memory import empty
 from strobe.ops.threads import run_parts
@@ -30,6 +31,8 @@ def readout(z: Tensor, weight: Tensor, bias: Tensor, rows: Tensor | None = None)
         bias: [K].
         rows: which rows are asked about, ascending, each once; None for all.
     """
+    if z.shape[1:] != weight.shape[1:]:
+        raise InputError(f"embeddings are {list(z.shape)}, the weights are for {weight.shape[1]} columns")
     known = triton.usable(z) or native.usable(z, weight, bias)
     if not known or (rows is not None and not bool((rows.diff() > 0).all())):
         return readout_reference(z, weight, bias, rows)

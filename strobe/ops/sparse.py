@@ -145,6 +145,8 @@ class Sparse:
         return list(pairwise(bounds))
 
     def times(self, x: Tensor) -> Tensor:
+        if x.shape[:-1] != (self.num_cols,):
+            raise InputError(f"a product of {self.num_cols:,} columns reads as many rows, not {list(x.shape)}")
         if triton.usable(x, *([] if self.weight is None else [self.weight])):
             from strobe.ops.triton import spmm as kernels
 
