@@ -167,7 +167,7 @@ def kills(record: dict[str, Any]) -> list[str]:
         "| question | answer |",
         "|---|---|",
         f"| kills | {figures['watch_kills']:.0f}, after {min(done)} to {max(done)} snapshots |",
-        f"| runs that ended with the same bits, every snapshot once | of {figures['watch_identical']:.0f} kills |",
+        f"| runs that ended with the same bits, every snapshot once | {figures['watch_identical']:.0f} |",
         f"| processes that outlived their run | {figures['watch_orphans']:.0f} |",
     ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -11,6 +12,15 @@ from typing import Any, BinaryIO
 
 UNFINISHED = ".*.writing-*"
 """Files that a killed process leaves behind."""
+
+
+def disk_is_full(error: BaseException | None) -> bool:
+    """Whether what went wrong, or what that came from, is a disk that has no room left, or none for this user."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 import strobe.cli.main
 from benchmarks.distdy_tables import picture
@@ -61,6 +62,25 @@ def test_every_block_of_a_document_runs(
             assert not left.value.code, (command, capsys.readouterr())
             ran += 1
     assert ran or not blocks(document)
+
+
+NAMED = re.compile(r"(?:^ *|`)strobe ([a-z][^`\n]*)", re.MULTILINE)
+"""A command in a sentence or a block, whether it is run here or not."""
+
+
+def unknown_options(named: str) -> list[str]:
+    """The options that a command is given and does not have."""
+    words, command = shlex.split(named, comments=True), typer.main.get_command(strobe.cli.main.app)
+    while words and (inner := getattr(command, "commands", {}).get(words[0])) is not None:
+        command, words = inner, words[1:]
+    known = {name for each in command.params for name in (*each.opts, *each.secondary_opts)}
+    return [word for word in words if word.startswith("--") and word.partition("=")[0] not in known]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_option_that_a_document_names_is_there(document: str) -> None:
+    text = (ROOT / document).read_text().replace("\\\n", " ")
+    assert {named: found for named in NAMED.findall(text) if (found := unknown_options(named))} == {}
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)

@@ -24,6 +24,8 @@ def compare_table(results: Sequence[Compared]) -> list[str]:
         if each.reason is not None:
             first, *rest = each.reason.splitlines()
             lines += [f"{each.name} did not run: {first}", *(f"  {line}" for line in rest), ""]
+        if each.too_early:
+            lines += [f"{each.name} only timed its batches, to put them in order then: give more --epochs", ""]
     return [*lines, *textwrap.wrap(_best(results), 80)]
 
 

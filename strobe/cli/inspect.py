@@ -12,6 +12,7 @@ from rich.text import Text
 from strobe.cli.console import err, out, progress_bar
 from strobe.cli.graph_summary import summary
 from strobe.errors import OptionError
+from strobe.graph.datasets import DATA_SETS
 from strobe.graph.disk import check_arrays, open_graph
 from strobe.graph.dynamic import DynamicGraph
 from strobe.graph.stats import GraphStats, describe
@@ -19,7 +20,7 @@ from strobe.numbers import file_size
 
 
 def inspect(
-    graph: Annotated[Path, typer.Argument(help="The directory of a saved graph.", show_default=False)],
+    graph: Annotated[Path, typer.Argument(metavar="GRAPH", help="The directory of a saved graph.", show_default=False)],
     html: Annotated[
         Path | None, typer.Option("--html", metavar="FILE", help="Write one self-contained page with plots.")
     ] = None,
@@ -37,6 +38,8 @@ def inspect(
         from strobe.report.page import check_target
 
         check_target(html)  # before the work, not after it
+    if str(graph) in DATA_SETS and not graph.exists():
+        raise OptionError(f"there is no graph at {graph} yet: make one of the data set with strobe data get {graph}")
     opened = open_graph(graph, verify=False if verify else None)
     if verify:
         _verify(graph)

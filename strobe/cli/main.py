@@ -11,6 +11,7 @@ import typer
 from rich.text import Text
 
 import strobe
+from strobe.atomic import disk_is_full
 from strobe.cli import (
     compare,
     data,
@@ -79,7 +80,8 @@ def run() -> None:
         _tell(str(error))
         sys.exit(_FAILED)
     except (StrobeError, OSError) as error:
-        _tell(str(error))
+        full = isinstance(error, OSError) and disk_is_full(error)
+        _tell("the disk is full: free some space, or choose another place" if full else str(error))
         sys.exit(_REFUSED)
     except (MemoryError, RuntimeError) as error:
         if not _is_lack_of_memory(error):

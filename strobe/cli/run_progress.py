@@ -27,6 +27,16 @@ class Titled(Progress):
 
     def __init__(self, ranks: int = 1) -> None:
         self.title, self.ranks = "", ranks
+        self._begins = True
+
+    def is_over(self, info: dict[str, Any]) -> bool:
+        """Whether no epoch is left; said if training begins like that, not if batches get another order at its end."""
+        over: bool = info["epoch"] >= info["epochs"]
+        if over and self._begins:
+            had = number_of(info["epoch"], "epoch")
+            self.note(f"nothing is left to train: the run has had {had}, more need a larger --epochs")
+        self._begins = False
+        return over
 
     def of(self, text: str) -> str:
         return f"{self.title}: {text}" if self.title else text
@@ -72,6 +82,7 @@ class EpochBar(Titled):
     def begin(self, info: dict[str, Any]) -> None:
         self._epochs, self._steps, self._metric = info["epochs"], info["steps"], info["metric"]
         self._what = ""
+        self.is_over(info)
         self._bar.reset(self._task, description=self._at(info["epoch"]), total=self._epochs * self._steps, said="")
         self._bar.update(self._task, completed=info["epoch"] * self._steps)
 
@@ -113,7 +124,8 @@ class LogLines(Titled):
         length = f"{number_of(info['epochs'], 'epoch')} of {number_of(info['steps'], 'step')}"
         went = f", of which {info['epoch']} are done" if info["epoch"] else ""
         who = f" on {self.ranks} ranks" if self.ranks > 1 else ""
-        self.note(f"training {length}{who}{went}")
+        if not self.is_over(info):
+            self.note(f"training {length}{who}{went}")
 
     def epoch(self, line: dict[str, Any]) -> None:
         now = monotonic()

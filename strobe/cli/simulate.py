@@ -55,7 +55,7 @@ def simulate(
         str,
         typer.Option(
             metavar="LINK:OPTION=VALUE,…",
-            help="How hosts are connected, as below; here: all ranks on this machine, whose own messages are timed.",
+            help="How hosts are connected, as above; here: all ranks on this machine, whose own messages are timed.",
             rich_help_panel=RANKS_PANEL,
         ),
     ] = "10gbit",

@@ -16,8 +16,8 @@ _COLUMNS = ("ranks", "epoch", "speed-up", "efficiency", "", "compute", "wait", "
 _BAR_AT, _BAR = 3, 10
 _SAME = times(1.0)
 _LEGEND = (
-    "speed-up: over one rank, by the same plan; compute, wait, send, agree: parts of an epoch of a mean rank; "
-    "uneven: fullest rank to emptiest"
+    "speed-up: over what one rank would compute, by the same plan; compute, wait, send, agree: parts of an epoch of a "
+    "mean rank; uneven: fullest rank to emptiest"
 )
 
 

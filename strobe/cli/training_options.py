@@ -92,12 +92,20 @@ def _name_in(earlier: Path | None, what: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class StoppingOptions:
-    """How long training goes on."""
+    """How long training goes on, and what scales are fitted to."""
 
     epochs: Annotated[int | None, _training("Passes over the training snapshots.", "100")] = None
     evaluate_every: Annotated[int | None, _training("Epochs between evaluations.", "1", metavar="N")] = None
     patience: Annotated[
         int | None, _training("Stop after so many evaluations without a better one; 0 never does.", "20")
+    ] = None
+    fit: Annotated[
+        int | None,
+        _training(
+            "Snapshots, the first ones, that scales of features and targets are fitted to, as in `strobe watch`.",
+            "all that are learnt from",
+            metavar="N",
+        ),
     ] = None
 
 

@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from strobe.errors import OptionError, UnknownNameError
 from strobe.graph import DynamicGraph
 from strobe.models import MODELS, describe_model, make_model
 from strobe.tasks import Task, make_task, task_for
+from strobe.view import View
 
 ModelLike = str | nn.Module | Callable[[int], nn.Module]
 
@@ -56,7 +57,22 @@ def _checked(model: Any) -> nn.Module:
             f"{type(model).__name__} does not say how wide its embeddings are: set self.width to the number of columns "
             "that forward(view) gives"
         )
+    if _check_rows not in model._forward_hooks.values():  # a module may be trained again
+        model.register_forward_hook(_check_rows)
     return model
+
+
+def _check_rows(model: nn.Module, given: tuple[Any, ...], z: Any) -> None:
+    """Refuses what a model of the user's own gives if it is not a row for each cell: kernels would read beyond it."""
+    view: View = given[0]
+    wanted = [view.num_cells, int(model.width)]  # type: ignore[arg-type]
+    found = list(z.shape) if isinstance(z, Tensor) else type(z).__name__
+    if found != wanted:
+        name = type(model).__name__
+        raise OptionError(
+            f"forward(view) of {name} must give a row of width {wanted[1]} for each of the view's cells, "
+            f"{wanted}, not {found}"
+        )
 
 
 def choose_task(task: str | Task | None, graph: DynamicGraph) -> Task:

@@ -43,6 +43,7 @@ class Compared:
     cells and arcs; None where one has nothing. ``exposed_share`` is the part of the ranks' time that went by waiting
     for rows, states or gradients. ``memory_bytes`` is the peak of the rank with the most, on a GPU of its device.
     ``loss`` is the mean training loss of the last epoch, ``loss_difference`` what it has more than the first plan's.
+    ``too_early``: all epochs were over before batches had the order that the plan wants them in.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Compared:
     memory_bytes: int | None = None
     loss: float | None = None
     loss_difference: float | None = None
+    too_early: bool = False
 
     @property
     def sent_bytes(self) -> float:
@@ -138,6 +140,7 @@ def measured(name: str, plan: Plan, run: Run) -> Compared:
         exposed_share=sum(rank.exposed_s for rank in done) / sum(rank.seconds for rank in done) if done else None,
         memory_bytes=max(each.get("device_bytes") or each["memory_bytes"] for each in held),
         loss=run.history[-1]["loss"],
+        too_early=all("watched" in line for line in lines),
     )
 
 

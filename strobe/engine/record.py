@@ -7,6 +7,7 @@ finds its events here.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
@@ -16,10 +17,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Self
 
-from strobe.atomic import UNFINISHED, without_nan, write_json, write_whole
-from strobe.engine.checkpoint import Checkpoints, State
+from strobe.atomic import UNFINISHED, disk_is_full, without_nan, write_json, write_whole
+from strobe.engine.checkpoint import Checkpoints, State, has_checkpoint
 from strobe.engine.tensorboard import EVENTS, Events
-from strobe.errors import FormatError, OptionError
+from strobe.errors import FormatError, OptionError, StrobeError
 from strobe.graph.lock import WriteLock
 
 FORMAT, VERSION = "strobe-run", 2
@@ -127,7 +128,9 @@ class RunDirectory(Record):
     def event(self, event: str, **values: Any) -> None:
         if self._file is not None:
             line = {"event": event, "at": round(time.time(), 3), **without_nan(values)}
-            self._file.write((json.dumps(line, allow_nan=False) + "\n").encode())
+            text = (json.dumps(line, allow_nan=False) + "\n").encode()
+            if self._file.write(text) < len(text):  # what comes next would stand in the same line
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def is_due(self, *, now: bool = False) -> bool:
         return now or self._checkpoints.is_due()
@@ -157,6 +160,19 @@ class RunDirectory(Record):
             if self._file is not None:
                 self._file.close()
             self._lock.release()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        try:
+            super().__exit__(kind, error, at)
+        except Exception as failed:
+            if not disk_is_full(failed):
+                raise
+            error = failed
+        if disk_is_full(error):
+            how = "and go on with it (--resume)" if has_checkpoint(self.path) else "or choose another place (--out)"
+            raise StrobeError(
+                f"the disk is full, the run at {self.path} has stopped: free some space, {how}"
+            ) from error
 
     def _kept_epochs(self, epoch: int) -> list[dict[str, Any]]:
         """The lines of all epochs up to one; those that the checkpoint does not know are cut off the file."""

@@ -43,7 +43,12 @@ def open_source(
         return Source(open_graph(given.path), given.origin, given.name)
     if isinstance(given, DynamicGraph):
         return Source(given, None, "a graph in memory")
-    path = Path(given)
+    try:
+        path = Path(given)
+    except TypeError:
+        what = type(given).__name__
+        known = "a DynamicGraph, the directory of one or the name of a data set"
+        raise OptionError(f"a graph is {known}, not a {what}") from None
     if path.exists():
         return Source(open_graph(path), {"path": str(path.resolve())}, path.resolve().name)
     from strobe.graph.datasets import find, load

@@ -93,9 +93,9 @@ def figure(value: float | None) -> str:
 
 def duration(seconds: float) -> str:
     """35 ms, 4.2 s, 3:25 min, 2:03 h."""
-    if seconds < 1:
-        return f"{max(seconds * 1000, 0):.0f} ms" if seconds >= 0.0095 else f"{seconds * 1000:.1f} ms"
-    if seconds < 60:
+    if seconds < 0.9995:
+        return f"{max(seconds * 1000, 0):.0f} ms" if seconds >= 0.00995 else f"{seconds * 1000:.1f} ms"
+    if seconds < 59.95:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes}:{rest:02d} min" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02d} h"

@@ -2,37 +2,52 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 from typing import Any
 
 EVENTS = "events.out.tfevents.*"
 """The names of the files, which TensorBoard looks for itself."""
 
+_VERSION = "brain.Event:2"
+
 
 class Events:
-    """Scalars by epoch: loss, validation metrics, seconds, memory. ``missing`` says why there will be none."""
+    """Scalars by epoch: loss, validation metrics, seconds, memory. ``missing`` says why there will be none.
+
+    They are in the file when ``add`` returns: who watches sees them, and a full disk is told to who trains.
+    """
 
     def __init__(self, folder: Path, epoch: int) -> None:
         self.missing: str | None = None
-        self._writer: Any = None
+        self._file: Any = None
         try:
-            from torch.utils.tensorboard import SummaryWriter
+            from tensorboard.compat.proto import event_pb2, summary_pb2
+            from tensorboard.summary.writer.record_writer import RecordWriter
         except ImportError:
             self.missing = "no TensorBoard events are written: pip install tensorboard"
             return
-        # Events of epochs that a resumed run repeats are to be forgotten.
-        self._writer = SummaryWriter(str(folder), purge_step=epoch + 1 if epoch else None, max_queue=1000)
+        self._event, self._summary = event_pb2.Event, summary_pb2.Summary
+        self._file = (folder / EVENTS.replace("*", f"{time.time_ns()}.{os.getpid()}")).open("ab", buffering=0)
+        self._writer = RecordWriter(self._file)
+        self._write(file_version=_VERSION)
+        if epoch:  # events of epochs that a resumed run repeats are to be forgotten
+            self._write(step=epoch + 1, file_version=_VERSION)
+            start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+            self._write(step=epoch + 1, session_log=start)
 
     def add(self, line: dict[str, Any]) -> None:
-        if self._writer is None:
+        if self._file is None:
             return
-        for name, value in line.items():
-            if name == "validation":
-                for metric, score in value.items():
-                    self._writer.add_scalar(f"validation/{metric}", score, line["epoch"])
-            elif name != "epoch" and isinstance(value, int | float):
-                self._writer.add_scalar(name, value, line["epoch"])
+        scalars = {name: value for name, value in line.items() if name != "epoch" and isinstance(value, int | float)}
+        scalars |= {f"validation/{metric}": score for metric, score in line.get("validation", {}).items()}
+        values = [self._summary.Value(tag=name, simple_value=value) for name, value in scalars.items()]
+        self._write(step=line["epoch"], summary=self._summary(value=values))
 
     def close(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
+        if self._file is not None:
+            self._file.close()
+
+    def _write(self, **fields: Any) -> None:
+        self._writer.write(self._event(wall_time=time.time(), **fields).SerializeToString())

@@ -45,7 +45,7 @@ def as_integers(values: npt.ArrayLike, what: str) -> Array:
     if array.size == 0:
         return np.zeros(array.shape, np.int64)
     if array.dtype.kind not in "iu":
-        raise InputError(f"{what} must be integers, not {array.dtype} (the first is {array.flat[0]!r})")
+        raise InputError(f"{what} must be integers, not {array.dtype} (the first is {array.ravel()[:1].tolist()[0]!r})")
     if array.dtype != np.uint64:
         return array
     if int(array.max()) > _INT64_MAX:
@@ -65,7 +65,7 @@ def as_weights(values: npt.ArrayLike, what: str) -> Array:
     """Finite edge weights as float32 (float64 stays), of any shape."""
     array = as_array(values, what)
     if array.dtype.kind not in "biuf":
-        first = f" (the first is {array.flat[0]!r})" if array.size else ""
+        first = f" (the first is {array.ravel()[:1].tolist()[0]!r})" if array.size else ""
         raise InputError(f"{what} must be numbers, not {array.dtype}{first}")
     finite = np.isfinite(array)
     if not bool(finite.all()):

@@ -7,7 +7,6 @@ when every byte has reached the disk: a killed write leaves nothing that opens.
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import os
 import shutil
@@ -19,7 +18,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from strobe.atomic import sync_folder
+from strobe.atomic import disk_is_full, sync_folder
 from strobe.errors import FormatError, OptionError, StrobeError
 from strobe.graph.arrays import Array
 from strobe.graph.build import Edges, GraphBuilder
@@ -77,7 +76,7 @@ class DiskSink:
             column.abandon()
         self._remove_own()
         self._lock.release()
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if disk_is_full(error):
             raise StrobeError(
                 f"the disk is full: {self.target} was not written, and nothing of it is left behind. "
                 "Free some space or choose another place."

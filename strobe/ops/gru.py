@@ -16,7 +16,7 @@ from torch.autograd.function import once_differentiable
 from strobe.ops import native, triton
 from strobe.ops.memory import empty
 from strobe.ops.narrow import in_float32, is_narrow
-from strobe.ops.recurrent import TILE_ROWS, State, check_columns, go_back, go_through, in_torch, sums_like
+from strobe.ops.recurrent import TILE_ROWS, State, check_inputs, go_back, go_through, in_torch, sums_like
 from strobe.ops.sequences import Sequences
 
 
@@ -48,7 +48,7 @@ def gru(
     Keeps nothing but the states: backward computes the gates again, which costs less than to store and load 3H
     numbers a cell.
     """
-    check_columns(x.shape[1], w_ih)
+    check_inputs([x], w_ih, sequences)
     zeros = x.new_zeros(w_hh.shape[0])
     weights = (w_ih, w_hh, zeros if b_ih is None else b_ih, zeros if b_hh is None else b_hh)
     if triton.usable(x, h) and sequences.hand is None:

@@ -13,7 +13,7 @@ from torch.autograd.function import once_differentiable
 from strobe.ops import native, triton
 from strobe.ops.memory import empty
 from strobe.ops.narrow import in_float32, is_narrow
-from strobe.ops.recurrent import TILE_ROWS, State, check_columns, go_back, go_through, in_torch, sums_like
+from strobe.ops.recurrent import TILE_ROWS, State, check_inputs, go_back, go_through, in_torch, sums_like
 from strobe.ops.sequences import Grid, Leaving, Sequences
 
 Weights = tuple[Tensor, Tensor, Tensor]
@@ -80,7 +80,7 @@ def lstm_stack(
         keep_gates: as in ``lstm``.
         tile_rows: as in ``lstm``.
     """
-    check_columns(sum(part.shape[1] for part in parts), layers[0][0])
+    check_inputs(parts, layers[0][0], sequences)
     extra = [] if beside is None else [beside]
     if triton.usable(*parts, *extra, *(each for state in states for each in state)) and sequences.hand is None:
         from strobe.ops.triton import lstm as kernels

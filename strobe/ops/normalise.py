@@ -6,10 +6,11 @@ weights, so that signed edges neither cancel nor give the root of a negative num
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
+from strobe.errors import UnknownNameError
 from strobe.ops import native
 from strobe.ops.csr import FloatArray, IntArray, expand_rows, row_pointers, transpose
 from strobe.ops.rows import gcn
@@ -26,6 +27,8 @@ Csr = tuple[IntArray, IntArray, FloatArray | None]
 
 def normalise(norm: Norm, row_ptr: IntArray, col: IntArray, weight: FloatArray | None) -> Csr:
     """The matrix that aggregates one snapshot; weights in double precision."""
+    if norm not in get_args(Norm):
+        raise UnknownNameError("normalisation", norm, get_args(Norm))
     if norm == "sum":
         return row_ptr, col, None if weight is None else weight.astype(np.float64)
     if norm == "loops":

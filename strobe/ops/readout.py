@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from strobe.errors import InputError
 from strobe.ops import native, triton
 from strobe.ops.memory import empty
 from strobe.ops.narrow import in_float32, is_narrow
@@ -31,6 +32,8 @@ def readout(z: Tensor, weight: Tensor, bias: Tensor, rows: Tensor | None = None)
         bias: [K].
         rows: which rows are asked about, ascending, each once; None for all.
     """
+    if z.shape[1:] != weight.shape[1:]:
+        raise InputError(f"embeddings are {list(z.shape)}, the weights are for {weight.shape[1]} columns")
     if is_narrow(z) and not triton.usable(z):
         return in_float32(readout, z, weight, bias, rows)
     known = triton.usable(z) or native.usable(z, weight, bias)

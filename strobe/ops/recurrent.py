@@ -6,7 +6,7 @@ that is cheaper. Sequences may start late, end early and pause: a node's state w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 
 import torch
@@ -90,8 +90,13 @@ def _renewed(old: Tensor, count: int, at: Tensor, fresh: Tensor) -> Tensor:
     return old.index_copy(0, at, fresh) if len(at) else old
 
 
-def check_columns(columns: int, weights: Tensor) -> None:
-    """Refuses inputs that the weights are not made for: kernels would read beyond them."""
+def check_inputs(parts: Iterable[Tensor], weights: Tensor, sequences: Sequences) -> None:
+    """Refuses inputs, side by side, that weights or sequences are not made for: kernels would read beyond them."""
+    columns = 0
+    for part in parts:
+        columns += part.shape[1]
+        if len(part) != sequences.num_cells:
+            raise InputError(f"inputs have {len(part):,} rows, the sequences {sequences.num_cells:,} cells")
     if weights.shape[1] != columns:
         raise InputError(f"inputs have {columns} columns, the weights are for {weights.shape[1]}")
 

@@ -146,6 +146,8 @@ class Sparse:
         return list(pairwise(bounds))
 
     def times(self, x: Tensor) -> Tensor:
+        if x.shape[:-1] != (self.num_cols,):
+            raise InputError(f"a product of {self.num_cols:,} columns reads as many rows, not {list(x.shape)}")
         if triton.usable(x) and (self.weight is None or self.weight.dtype in triton.KINDS):
             from strobe.ops.triton import spmm as kernels
 

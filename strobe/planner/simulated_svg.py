@@ -197,7 +197,7 @@ def _round(seconds: float) -> str:
 
 def _told(name: str, each: Simulated) -> str:
     where = f"{name} on {number_of(each.num_ranks, 'rank')}: {duration(each.epoch_s)} an epoch"
-    return f"{where}, {times(each.speedup)} as fast as one rank, efficiency {percent(each.efficiency)}"
+    return f"{where}, {times(each.speedup)} as fast as one rank would compute, efficiency {percent(each.efficiency)}"
 
 
 def _short(name: str) -> str:

@@ -65,9 +65,11 @@ class ClassificationProblem(Problem):
         self.graph = with_inputs(graph, self.split, None if state is None else state["inputs"])
         carrier = given(graph.labels)
         self._part_of_node = self._split_nodes(carrier) if isinstance(carrier, Static) else None
+        self.names: list[str] | None = graph.info.get("classes")
         if state is None:
             self.classes, self.frequent = self._fit()
         else:
+            _refuse_other_names(self.names, state.get("names"))
             self.classes, self.frequent = np.array(state["classes"], np.int64), int(state["frequent"])
 
     def head(self, width: int) -> nn.Module:
@@ -121,10 +123,15 @@ class ClassificationProblem(Problem):
     def table(self, answers: Tensor, examples: Examples, t: int) -> dict[str, Any]:
         del t
         chance = torch.softmax(answers.detach().cpu().double(), 1).amax(1).numpy()
-        return {"predicted": self._said(answers), "probability": chance, "actual": examples.y.cpu().numpy()}
+        said, actual = self._said(answers), examples.y.cpu().numpy()
+        found = {"predicted": said, "probability": chance, "actual": actual}
+        if self.names is None:
+            return found
+        names = np.array([*self.names, None], object)  # -1 is nobody's
+        return found | {"predicted_name": names[said], "actual_name": names[actual]}
 
     def state(self) -> dict[str, Any]:
-        fitted = {"classes": self.classes.tolist(), "frequent": self.frequent}
+        fitted = {"classes": self.classes.tolist(), "frequent": self.frequent, "names": self.names}
         return {"inputs": inputs_state(self.graph), "seed": self.seed, **fitted}
 
     def _said(self, answers: Tensor) -> IntArray:
@@ -199,6 +206,15 @@ def _labels(snapshot: Snapshot) -> npt.NDArray[np.int64]:
 
 def _scores(said: IntArray, true: IntArray) -> Metrics:
     return {"accuracy": accuracy(said, true), "macro_f1": macro_f1(said, true)}
+
+
+def _refuse_other_names(found: list[str] | None, trained_on: list[str] | None) -> None:
+    """Classes are numbers in the order of their names: with other names, the same number is another class."""
+    if found is not None and trained_on is not None and found != trained_on:
+        raise InputError(
+            f"the classes of this graph are {', '.join(found)}, the model was trained on {', '.join(trained_on)}: the "
+            "same number means another class. Make the graph from labels with the same names, or from numbers"
+        )
 
 
 def _refuse_without_classes(graph: DynamicGraph) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from strobe.errors import InputError
 from strobe.graph import Carrier, Degrees, DynamicGraph, Standardised
 from strobe.graph.features import Beside, Signature
+from strobe.numbers import number_of
 from strobe.tasks.split import Split
 
 
@@ -19,6 +20,9 @@ def with_inputs(graph: DynamicGraph, split: Split, state: dict[str, Any] | None 
     """
     carrier: Carrier = graph.features if graph.features is not None else Degrees(log=True)
     if state is not None:
+        if carrier.shape and carrier.shape[0] != len(state["mean"]):
+            have, wanted = (number_of(number, "feature") for number in (carrier.shape[0], len(state["mean"])))
+            raise InputError(f"nodes of this graph carry {have}, the model was trained on {wanted}")
         return graph.with_features(_scaled(carrier, state["mean"], state["std"]))
     train = graph[split.train.start : split.train.stop]
     if train.num_cells == 0:

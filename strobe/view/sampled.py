@@ -201,9 +201,13 @@ class Level(Cells):
 
         view = View(self)
         out = view.at_once(stage, self._loaded(x))
-        if view.num_products != 1:
-            raise OptionError("a convolution has one sparse product where cells are drawn; this one has more")
+        self.level(view.num_products - 1)
         return self._spread(out)
+
+    def level(self, number: int) -> None:
+        """Nothing was drawn for a second product, whose rows would not all be there: it is refused."""
+        if number:
+            raise OptionError("a convolution has one sparse product where cells are drawn; this one has more")
 
     def aggregate(self, x: Tensor, norm: Norm) -> Tensor:
         """The product of these cells' rows, as rows of the window; an aggregate of inputs is one itself."""

@@ -64,6 +64,12 @@ def fake(monkeypatch: pytest.MonkeyPatch, *results: Compared, stop_after: int | 
     return asked
 
 
+def test_a_plan_that_had_no_time_to_order_its_batches_is_named() -> None:
+    told = "mine.json only timed its batches, to put them in order then: give more --epochs"
+    assert told in compare_table([done("psg", 0.04), done("mine.json", 0.04, too_early=True)])
+    assert told not in compare_table([done("psg", 0.04), done("mine.json", 0.04)])
+
+
 def test_a_table_has_costs_then_bytes_then_reasons_then_the_best() -> None:
     lines = compare_table([done("pts", 0.04), REFUSED, done("relay", 0.02, sent={"relay": 2048.0, "agree": 3.0})])
     assert max(map(len, lines)) <= 80

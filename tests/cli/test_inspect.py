@@ -98,6 +98,12 @@ def test_a_place_without_a_graph_is_named(tmp_path: Path) -> None:
         run(tmp_path / "nothing")
 
 
+def test_a_data_set_is_said_to_be_made_into_a_graph_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(OptionError, match=r"no graph at collegemsg yet: make one .* with strobe data get collegemsg"):
+        run("collegemsg")
+
+
 def test_graphs_without_snapshots_or_edges_have_tables(tmp_path: Path) -> None:
     from_edges([]).save(tmp_path / "none")
     from_edges([[[], []]] * 2, num_nodes=3).save(tmp_path / "quiet")

@@ -47,6 +47,26 @@ def test_lines_name_the_run_where_there_are_several(monkeypatch: pytest.MonkeyPa
     assert all(told.startswith("pss (1/2): ") for told in log(monkeypatch, 2, "pss (1/2)"))
 
 
+def test_a_run_that_has_all_its_epochs_is_said_to_have_them() -> None:
+    text, shown = StringIO(), StringIO()
+    lines = LogLines(Console(file=text, width=200))
+    bars = EpochBar(Bar(console=Console(file=shown, width=200)))
+    for watch in (lines, bars):
+        watch.begin(INFO | {"epoch": 7})
+        watch.begin(INFO | {"epoch": 7})
+    wanted = "nothing is left to train: the run has had 7 epochs, more need a larger --epochs"
+    assert text.getvalue().splitlines() == [wanted]
+    assert shown.getvalue().count(wanted) == 1
+
+
+def test_a_new_order_after_the_last_epoch_is_not_said_to_train() -> None:
+    text = StringIO()
+    lines = LogLines(Console(file=text, width=200))
+    lines.begin(INFO)
+    lines.begin(INFO | {"epoch": 5})
+    assert text.getvalue().splitlines() == ["training 5 epochs of 1 step"]
+
+
 def bar(ranks: int, title: str = "") -> str:
     shown = Bar(TextColumn("{task.description}|{task.fields[said]}"), console=Console(file=StringIO(), width=200))
     watch = EpochBar(shown, ranks)

@@ -155,6 +155,15 @@ def test_differences_are_to_the_first_that_ran() -> None:
     assert with_differences([]) == []
 
 
+def test_a_plan_is_measured_when_its_batches_have_their_order_or_it_says_that_it_was_not() -> None:
+    run = FakeRun(1.0, 2.0, 3.0)
+    for line in run.history[:2]:
+        line["watched"] = True
+    assert (of(run).epoch_s, of(run).too_early) == (3.0, False)
+    run.history[2]["watched"] = True
+    assert (of(run).epoch_s, of(run).too_early) == (2.5, True)
+
+
 def test_a_result_is_json() -> None:
     told = json.loads(json.dumps(of(FakeRun(1.0, 2.0)).to_json()))
     assert Plan.from_json(told["plan"]) == preset("pts")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import sys
 from pathlib import Path
@@ -9,10 +10,10 @@ from xml.etree import ElementTree
 import pytest
 
 import strobe
-from strobe.engine import Progress
+from strobe.engine import Progress, checkpoint
 from strobe.engine.checkpoint import LAST, read
 from strobe.engine.record import RunDirectory, read_config, read_lines
-from strobe.errors import FormatError, OptionError
+from strobe.errors import FormatError, OptionError, StrobeError
 from tests.engine.runs import CtrlC, small_graph
 
 
@@ -70,8 +71,65 @@ def test_tensorboard_reads_the_epochs(tmp_path: Path) -> None:
     assert {"loss", "train_s", "memory_bytes"} <= set(events.Tags()["scalars"])
 
 
+def test_tensorboard_forgets_the_epochs_that_a_resumed_run_repeats(tmp_path: Path) -> None:
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    from strobe.engine.tensorboard import Events
+
+    for begin, epochs in ((0, (1, 2, 3)), (1, (2, 3, 4))):
+        events = Events(tmp_path, begin)
+        for epoch in epochs:
+            events.add({"epoch": epoch, "loss": 10.0 * begin + epoch, "validation": {"mse": 0.5}, "busy": None})
+        events.close()
+    read_again = accumulator.EventAccumulator(str(tmp_path)).Reload()
+    assert [(event.step, event.value) for event in read_again.Scalars("loss")] == [(1, 1), (2, 12), (3, 13), (4, 14)]
+    assert set(read_again.Tags()["scalars"]) == {"loss", "validation/mse"}
+
+
+class FullAfter:
+    """A file on a disk that has room for so many more bytes, as the system tells of it: first a part is written."""
+
+    def __init__(self, file: Any, room: int) -> None:
+        self._file, self._room = file, room
+
+    def write(self, text: bytes) -> int:
+        if not self._room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written: int = self._file.write(text[: self._room])
+        self._room -= written
+        return written
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
+def test_a_line_that_the_disk_took_in_part_ends_the_run(tmp_path: Path) -> None:
+    with RunDirectory(tmp_path / "run") as record:
+        record.announce({})
+        record._file = FullAfter((tmp_path / "run" / "record.jsonl").open("ab", buffering=0), 60)
+        record.event("first")
+        with pytest.raises(OSError, match="No space"):
+            record.event("second")
+    assert [line["event"] for line in read_lines(tmp_path / "run")] == ["first"]
+
+
+def test_a_run_goes_on_when_a_full_disk_has_space_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = checkpoint._write_whole
+
+    def full_at_the_second(target: Path, kept: dict[str, Any]) -> None:
+        if kept["epoch"] == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(target, kept)
+
+    monkeypatch.setattr(checkpoint, "_write_whole", full_at_the_second)
+    monkeypatch.setattr(checkpoint, "SAVE_EVERY_S", 0.0)
+    with pytest.raises(StrobeError, match=r"run has stopped: free some space, and go on with it \(--resume\)"):
+        trained(tmp_path / "run")
+    monkeypatch.undo()
+    assert trained(tmp_path / "run", resume=True).test == trained(None).test
+
+
 def test_a_machine_without_tensorboard_trains_with_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    monkeypatch.setitem(sys.modules, "tensorboard.summary.writer.record_writer", None)
     notes: list[str] = []
 
     class Told(Progress):
@@ -167,7 +225,7 @@ def test_a_record_that_lacks_epochs_is_named(tmp_path: Path) -> None:
 
 def test_a_checkpoint_that_cannot_be_written_fails_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("strobe.engine.checkpoint_folder.write_folder", _full)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(StrobeError, match=r"has stopped: free some space, or choose another place \(--out\)"):
         trained(tmp_path / "run", epochs=1)
     assert not (tmp_path / "run" / "result.json").exists()
     RunDirectory(tmp_path / "run", resume=True).close()  # it is let go of

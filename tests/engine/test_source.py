@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
-from strobe.engine.source import fingerprint
+from strobe.engine.source import fingerprint, open_source
+from strobe.errors import OptionError
 from strobe.graph import DynamicGraph, Static, from_edges
 
 
@@ -14,6 +16,11 @@ def _graph(seed: int, x: float = 1.0) -> DynamicGraph:
         ring = rng.permutation(8)
         shots.append(np.stack([ring, np.roll(ring, 1)]))
     return from_edges(shots, num_nodes=8).with_features(Static(np.full((8, 2), x, np.float32)))
+
+
+def test_what_is_no_graph_is_refused() -> None:
+    with pytest.raises(OptionError, match="or the name of a data set, not a list"):
+        open_source([1, 2])  # type: ignore[arg-type]
 
 
 def test_graphs_of_the_same_counts_are_told_apart() -> None:

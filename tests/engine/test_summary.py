@@ -61,6 +61,8 @@ def test_a_verdict_names_every_baseline() -> None:
 def test_numbers_and_durations_are_short() -> None:
     assert [figure(v) for v in (0.12345, 12.345, 1e-5, 123456.0, None)] == ["0.1235", "12.35", "1e-05", "1.23e+05", "–"]
     assert [duration(s) for s in (0.0012, 0.035, 4.21, 205, 7380)] == ["1.2 ms", "35 ms", "4.2 s", "3:25 min", "2:03 h"]
+    assert [duration(s) for s in (0.00994, 0.00996, 0.9994, 0.9996)] == ["9.9 ms", "10 ms", "999 ms", "1.0 s"]
+    assert [duration(s) for s in (59.94, 59.96)] == ["59.9 s", "1:00 min"]
 
 
 def ledger(rank: int) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import strobe
 from strobe.engine import DivergedError, Progress, Settings, evaluate
@@ -20,6 +20,7 @@ from strobe.models import TGCN
 from strobe.tasks import TASKS, NodeRegression
 from strobe.tasks.base import Examples
 from strobe.tasks.regression import RegressionProblem
+from strobe.view import View
 from tests.engine.runs import Noisy, same_tensors, small_graph
 
 
@@ -157,6 +158,30 @@ def test_what_is_no_model_is_refused() -> None:
         strobe.train(small_graph(), 3)  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="made already"):
         strobe.train(small_graph(), TGCN(2, 4), model_options={"hidden": 4})
+
+
+class Careless(nn.Module):
+    """Says that it is 4 wide, and gives the first rows and columns of that alone."""
+
+    width = 4
+
+    def __init__(self, rows: int | None, columns: int) -> None:
+        super().__init__()
+        self.layer, self.rows, self.columns = nn.Linear(2, 4), rows, columns
+
+    def forward(self, view: View) -> Tensor:
+        return self.layer(view.x)[: self.rows, : self.columns]  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("task", ["regression", "link-prediction"])
+def test_a_model_that_does_not_give_each_cell_its_width_is_refused(task: str) -> None:
+    for rows, columns in ((None, 3), (5, 4), (-1, 4)):
+        with pytest.raises(OptionError, match=r"Careless must give a row of width 4 for each of the view's cells"):
+            strobe.train(small_graph(), Careless(rows, columns), task, epochs=1)
+    whole = Careless(None, 4)
+    for _ in range(2):
+        strobe.train(small_graph(), whole, task, epochs=1)
+    assert len(whole._forward_hooks) == 1
 
 
 def test_a_graph_may_be_a_directory(tmp_path: Path) -> None:

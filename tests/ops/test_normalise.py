@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
+from strobe.errors import UnknownNameError
 from strobe.ops.csr import expand_rows, row_pointers
 from strobe.ops.normalise import Csr, Norm, normalise
 from tests.dense import Arc, Dense, normalised
@@ -121,3 +122,8 @@ def test_gcn_is_that_of_pytorch_geometric(drawn: tuple[int, list[Arc]], weighted
     np.add.at(theirs, (ends[1].numpy(), ends[0].numpy()), values.numpy())
     ours = dense(normalise("gcn", *csr(rows, kept, weighted=weighted)))
     np.testing.assert_allclose(ours, theirs, rtol=1e-12)
+
+
+def test_a_normalisation_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(UnknownNameError, match="no normalisation named 'meen'; did you mean 'mean'"):
+        normalise("meen", np.array([0, 0]), np.empty(0, np.int32), None)  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from strobe.errors import InputError
 from strobe.ops.readout import readout, readout_reference
 
 
@@ -35,3 +36,8 @@ def test_rows_in_any_order_and_twice_still_work() -> None:
     rows = torch.tensor([4, 1, 4])
     torch.testing.assert_close(readout(*given, rows), readout_reference(*given, rows))
     assert torch.autograd.gradcheck(lambda z, weight, bias: readout(z, weight, bias, rows), given)
+
+
+def test_embeddings_of_another_width_are_refused() -> None:
+    with pytest.raises(InputError, match=r"embeddings are \[5, 4\], the weights are for 8 columns"):
+        readout(torch.ones(5, 4), torch.ones(2, 8), torch.ones(2))

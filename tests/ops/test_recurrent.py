@@ -269,3 +269,12 @@ def test_inputs_that_weights_are_not_made_for_are_refused() -> None:
         gru(x, h, sequences, torch.zeros(12, 5), torch.zeros(12, 4))
     with pytest.raises(InputError, match="inputs have 3 columns, the weights are for 5"):
         lstm(x, (h, h), sequences, torch.zeros(16, 5), torch.zeros(16, 4))
+
+
+def test_inputs_without_a_row_for_each_cell_are_refused() -> None:
+    sequences = Sequences.of([np.arange(2), np.arange(2)], 2)
+    x, h = torch.zeros(3, 5), torch.zeros(2, 4)
+    with pytest.raises(InputError, match="inputs have 3 rows, the sequences 4 cells"):
+        gru(x, h, sequences, torch.zeros(12, 5), torch.zeros(12, 4))
+    with pytest.raises(InputError, match="inputs have 3 rows, the sequences 4 cells"):
+        lstm(x, (h, h), sequences, torch.zeros(16, 5), torch.zeros(16, 4))

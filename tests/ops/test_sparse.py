@@ -113,3 +113,12 @@ def test_more_columns_than_indices_can_name_are_refused_with_what_to_do() -> Non
     with pytest.raises(InputError, match=r"2,147,483,648 cells .* \(--window\)"):
         Sparse.stacked([nothing], 2**31, dtype=torch.float32)
     assert Sparse.stacked([nothing], 2**31 - 1, dtype=torch.float32).num_cols == 2**31 - 1
+
+
+def test_a_product_with_another_number_of_rows_is_refused() -> None:
+    matrix = Sparse(torch.tensor([0, 1, 2]), torch.tensor([2, 0], dtype=torch.int32), None, 3)
+    assert spmm(matrix, torch.ones(3, 4)).shape == (2, 4)
+    with pytest.raises(InputError, match=r"a product of 3 columns reads as many rows, not \[2, 4\]"):
+        spmm(matrix, torch.ones(2, 4))
+    with pytest.raises(InputError, match=r"not \[3, 4, 1\]"):
+        spmm(matrix, torch.ones(3, 4, 1))

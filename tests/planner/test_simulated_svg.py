@@ -112,7 +112,7 @@ def test_epochs_of_any_length_are_drawn_within_the_picture(seconds: float) -> No
 def test_points_tell_their_figures_and_names_are_no_markup() -> None:
     picture = drawn({"<b> & co": [simulated(4, 0.5)]}, graph='a"<i>')
     told = next(picture.iter(f"{SVG}circle"))[0].text
-    assert told == "<b> & co on 4 ranks: 500 ms an epoch, 2.0 times as fast as one rank, efficiency 50%"
+    assert told == "<b> & co on 4 ranks: 500 ms an epoch, 2.0 times as fast as one rank would compute, efficiency 50%"
     assert 'tgcn on a"<i>, simulated' in texts(picture)
 
 

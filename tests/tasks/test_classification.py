@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from strobe.errors import InputError, OptionError
 from strobe.graph import DynamicGraph, from_edges
 from strobe.tasks import NodeClassification
+from strobe.tasks.base import Examples
 from strobe.tasks.classification import ClassificationProblem
 from strobe.tasks.split import PARTS
 
@@ -140,3 +142,24 @@ def test_graphs_without_classes_are_refused() -> None:
         task.bind(silent(5, 2, y=[np.array([-1, -1])] * 4 + [np.array([0, 1])]))
     with pytest.raises(OptionError, match="-1 snapshots ahead"):
         NodeClassification(ahead=-1)
+
+
+def named(*classes: str) -> DynamicGraph:
+    return replace(silent(5, 12, y=np.arange(12) % len(classes)), info={"classes": list(classes)})
+
+
+def test_predictions_name_the_classes() -> None:
+    problem = NodeClassification().bind(named("DK", "NO", "SE"))
+    answers = torch.eye(3)[torch.tensor([2, 0])]
+    found = problem.table(answers, Examples(None, torch.tensor([1, -1])), 0)
+    assert found["predicted_name"].tolist() == ["SE", "DK"]
+    assert found["actual_name"].tolist() == ["NO", None]
+
+
+def test_a_graph_whose_classes_have_other_names_is_refused() -> None:
+    task = NodeClassification()
+    trained = task.bind(named("DK", "NO", "SE")).state()
+    assert task.bind(named("DK", "NO", "SE"), state=trained).classes.tolist() == [0, 1, 2]
+    task.bind(silent(5, 12, y=np.arange(12) % 3), state=trained)  # numbers are taken as they are
+    with pytest.raises(InputError, match="classes of this graph are NO, SE, the model was trained on DK, NO, SE"):
+        task.bind(named("NO", "SE"), state=trained)

@@ -26,6 +26,13 @@ def test_own_features_are_standardised_over_training_cells() -> None:
     np.testing.assert_allclose(graph[1].x, [[98.0], [198.0]])  # type: ignore[arg-type]
 
 
+def test_a_graph_with_other_features_than_the_model_was_trained_on_is_refused() -> None:
+    fitted = inputs_state(with_inputs(from_edges(EDGES, num_nodes=2), SPLIT))
+    other = from_edges(EDGES, num_nodes=2, x=np.zeros((2, 1)))
+    with pytest.raises(InputError, match="nodes of this graph carry 1 feature, the model was trained on 2 features"):
+        with_inputs(other, SPLIT, fitted)
+
+
 def test_features_that_are_standardised_stay_as_they_are() -> None:
     given = Standardised(Degrees(), (1.0, 2.0), (3.0, 4.0))
     graph = from_edges(EDGES, num_nodes=2).with_features(given)

@@ -120,7 +120,7 @@ class Calendar(Regular):
         if kind != "unix":
             raise OptionError(
                 f"a snapshot per {self.unit} needs dates or unix times, these times are plain numbers: "
-                "say which unit they have (time_unit, --time-unit), or cut them in another way"
+                "say which unit they have (time_unit, --time-unit of strobe ingest), or cut them by it (--every 7)"
             )
         begins, at = list[datetime](), self._truncate(_EPOCH + timedelta(seconds=low))
         end = math.inf
