@@ -20,17 +20,20 @@ from typing import Any
 
 from benchmarks.distdy_partition import PLACEMENTS
 from benchmarks.record import Record, table, tell
+from strobe.exchange import Fetch
 from strobe.graph.synthetic import Changing
 from strobe.presets import PRESETS, preset
 from tests.hosts import Hosts, NoHostsError, start_ranks, switched_hosts
 
 MODULE = "benchmarks.distdy"
-COMPARED = ("online", "metis", "metis-per-snapshot", "greedy", "hash")
 RATE, RANKS = "1gbit", (2,)
 MODEL, MODEL_OPTIONS = "sage", {"hidden": 128, "layers": 2, "span": 4}
 LR, STEP = 0.001, 164
 USUAL = "online"
 """The preset's own."""
+GATHERED = "online, rows gathered"
+"""With a target's older cells computed where they are, and their rows brought together."""
+COMPARED = (USUAL, "metis", "metis-per-snapshot", "greedy", "hash", GATHERED)
 _LIMIT_S = 3600.0
 
 
@@ -83,7 +86,9 @@ def one_of_some(graph: str, name: str, epochs: str, rounds: str) -> None:
     for number, placement in enumerate(COMPARED * int(rounds)):
         os.environ["MASTER_PORT"] = str(port + number)  # a place to meet of its own
         plan = preset(name, size=STEP)
-        if placement != USUAL:
+        if placement == GATHERED:
+            plan = replace(plan, exchange=replace(plan.exchange, structure=Fetch()))
+        elif placement != USUAL:
             plan = replace(plan, placement=PLACEMENTS[placement]())
         run = strobe.train(
             graph,

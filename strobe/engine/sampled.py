@@ -69,7 +69,7 @@ class _Drawn:
 
 class SampledSteps:
     """One rank's batches. All ranks go through the same ones: each has the examples of nodes whose newest cell it has,
-    and computes cells of targets that it owns, with what was drawn for them.
+    and computes cells of targets that it owns, or all of those nodes', with what was drawn for them.
 
     What is drawn for a cell does not depend on who draws it, so any number of ranks computes the same.
     """
@@ -86,7 +86,8 @@ class SampledSteps:
                 "take a model that convolves first, or batching windows"
             )
         self._fanouts = [fanout or ALL for fanout in sampling.by_hop(order.count("pull"))]
-        self._ahead = isinstance(job.plan.exchange.structure, Fetch) and job.plan.exchange.structure.ahead
+        fetch = job.plan.exchange.structure
+        self._fetch = fetch if isinstance(fetch, Fetch) else Fetch(ahead=False)
         self._held = Held(job)
         self._examples = KeptExamples()
 
@@ -112,7 +113,7 @@ class SampledSteps:
         for batch in self._batches(times, epoch):
             with job.comm.ledger.phase("draw"):
                 drawn = self._drawn(batch)
-            if not self._ahead:
+            if not self._fetch.ahead:
                 yield {number: self._window(drawn)}
                 number += 1
                 continue
@@ -159,10 +160,11 @@ class SampledSteps:
         times = self._sampling.times(batch.t)
         self._held.slide(job, times)
         nodes = self._held[batch.t].nodes[batch.targets]
+        home = self._held.owners(batch.t)[batch.targets]
         cells, present, owners = [], [], []
         for t in times:
             there, at = self._held[t].positions(nodes)
-            owner = self._held.owners(t)[at]
+            owner = home[there] if self._fetch.sequences else self._held.owners(t)[at]
             key = _key(job.settings.seed, _ARCS, batch.t, batch.draw, batch.number, t)
             cells.append(self._held[t].sample(at[owner == job.comm.rank], self._fanouts, key))
             present.append(there)
@@ -170,7 +172,7 @@ class SampledSteps:
         assert graph.features is not None
         x = self._held.fetch(times, cells, graph.features.shape[0])
         topologies = [self._held[t] for t in times]
-        return _Drawn(batch, times, cells, topologies, Targets(present, owners, owners[-1]), x)
+        return _Drawn(batch, times, cells, topologies, Targets(present, owners, home), x)
 
     def _window(self, drawn: _Drawn) -> Window:
         job = self._job

@@ -25,12 +25,17 @@ class Fetch(StructureExchange):
 
     A rank keeps those of its own cells alone; what follows it computes itself, and no gradient travels.
 
-    With ``ahead`` rows of the next step travel while this one computes. Where all cells are asked, as in evaluation,
-    rows travel as with halo. Exact. Cost: a row of features for each cell of others that was drawn, and its number.
+    With ``ahead`` rows of the next step travel while this one computes. With ``sequences`` a target's older cells are
+    computed where its newest one is, with features that are fetched as any: nothing is left for an exchange of time to
+    bring together. Without, they are computed where they are.
+
+    Where all cells are asked, as in evaluation, rows travel as with halo. Exact. Cost: a row of features for each cell
+    of others that was drawn, and its number.
     """
 
     name: ClassVar[str] = "fetch"
     ahead: bool = True
+    sequences: bool = False
 
     @property
     def needs(self) -> tuple[Need, ...]:

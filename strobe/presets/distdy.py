@@ -34,7 +34,7 @@ def distdy(
     | placement | online     | 4            | changed: marginal prices, a limit that holds at every moment; see page   |
     | batching  | sampled    | 3.1          | faithful; what is drawn for a node does not depend on who draws it       |
     | structure | fetch      | 3.1          | changed: rows of the next step travel while this one computes            |
-    | time      | shuffle    | 3.1          | faithful: a node's rows meet where its newest cell is                    |
+    | time      | shuffle    | 3.1          | changed: a node's older cells are computed where its newest one is       |
     | schedule  | in-order   | 3.1          | faithful                                                                 |
     | sync      | all-reduce |              | faithful                                                                 |
     """
@@ -42,7 +42,7 @@ def distdy(
         store=Delta(window=window, segments=segments),
         placement=Online(window=window, segments=segments, slack=slack),
         batching=Sampled(history=window, size=size, fanouts=fanouts, passes=passes),
-        exchange=Exchange(structure=Fetch(), time=Shuffle()),
+        exchange=Exchange(structure=Fetch(sequences=True), time=Shuffle()),
         schedule=InOrder(),
         sync=AllReduce(),
     )

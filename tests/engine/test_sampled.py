@@ -39,12 +39,12 @@ PLACEMENTS: dict[str, Placement] = {
 }
 
 
-def plan_of(place: str = "online", *, ahead: bool = True, **options: object) -> Plan:
+def plan_of(place: str = "online", *, ahead: bool = True, sequences: bool = False, **options: object) -> Plan:
     return Plan(
         store=Delta(window=3),
         placement=PLACEMENTS[place],
         batching=Sampled(**({"history": 3, "size": 16, "fanouts": (2, 1)} | options)),  # type: ignore[arg-type]
-        exchange=Exchange(structure=Fetch(ahead=ahead), time=Shuffle()),
+        exchange=Exchange(structure=Fetch(ahead=ahead, sequences=sequences), time=Shuffle()),
     )
 
 
@@ -65,6 +65,25 @@ def test_any_number_of_ranks_draws_and_computes_the_same(model: str, monkeypatch
         plan = plan_of(place, ahead=number != 1, size=250 if TASKS[number] == "link-prediction" else 24)
         (one,) = trainer.train(plan, 1, epochs=1)
         assert_same(trainer.train(plan, num_ranks, epochs=1), one)
+
+
+@pytest.mark.parametrize(("place", "task"), [("hash", "link-prediction"), ("metis-per-snapshot", "regression")])
+def test_older_cells_may_be_computed_where_the_newest_one_is(
+    place: str, task: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = Trainer(changing_graph(), "dysat", task)
+    trainer.same_head(monkeypatch)
+    plans = [plan_of(place, sequences=sequences, size=48) for sequences in (False, True)]
+    (one,) = trainer.train(plans[0], 1, epochs=1)
+    sent = []
+    for plan in plans:
+        runs = trainer.train(plan, 3, epochs=1)
+        assert_same(runs, one)
+        steps = [rank["sent"] for rank in runs[0].history[0]["ranks"]]
+        sent.append({kind: sum(each.get(kind, 0) for each in steps) for kind in ("forward/shuffle", "draw/features")})
+    if place != "hash":  # which moves nobody
+        assert sent[0]["forward/shuffle"] > sent[1]["forward/shuffle"] == 0
+        assert sent[0]["draw/features"] < sent[1]["draw/features"]
 
 
 @pytest.mark.parametrize("model", [*CONVOLVING, "mpnn-lstm", "evolvegcn-h"])
