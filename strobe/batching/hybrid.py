@@ -53,7 +53,7 @@ class Hybrid(Batching):
             if value is not None and value < 1:
                 raise OptionError(f"{name} of hybrid batches must be at least 1, not {value}")
         if self.memory < 0:
-            raise OptionError(f"memory for batches cannot be negative, not {self.memory} MiB")
+            raise OptionError(f"memory for batches must be 0 MiB or more, not {self.memory}")
 
     @property
     def gives(self) -> tuple[Fact, ...]:

@@ -49,7 +49,7 @@ class Trapezoid(Batching):
         if self.full < 1:
             raise OptionError(f"at least 1 snapshot is computed whole, not {self.full}")
         if self.decayed < 0:
-            raise OptionError(f"the number of decayed snapshots cannot be negative, not {self.decayed}")
+            raise OptionError(f"the number of decayed snapshots must be 0 or more, not {self.decayed}")
         if not 0 < self.keep <= 1:
             raise OptionError(f"what is kept of the oldest snapshot is a share above 0 and up to 1, not {self.keep}")
         if self.tune < 0:

@@ -35,7 +35,7 @@ class Vertices(Batching):
         if self.size < 1:
             raise OptionError(f"a batch has at least 1 vertex, not {self.size}")
         if self.reservoir is not None and self.reservoir < 0:
-            raise OptionError(f"memory for batches cannot be negative, not {self.reservoir} MiB")
+            raise OptionError(f"memory for batches must be 0 MiB or more, not {self.reservoir}")
 
     @property
     def gives(self) -> tuple[Fact, ...]:

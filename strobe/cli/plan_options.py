@@ -124,6 +124,11 @@ class RankOptions:
             return None
         return vary(_usual_plan(earlier) if self.plan is None else read_plan(self.plan), varied)
 
+    def refuse_two_windows(self, window: int | None) -> None:
+        """Raises where --batching and --window both say how snapshots are cut."""
+        if window is not None and self.batching is not None and ":" in self.batching:
+            raise OptionError(f"--batching {self.batching} and --window {window} both cut snapshots: leave one out")
+
 
 def _usual_plan(earlier: Path | None) -> Plan:
     """Where choices start from if nobody names a plan."""

@@ -80,6 +80,7 @@ def train(
     It ends with exit code 0 when all is well, 2 if something was asked that cannot be done, 3 if a rank failed, 130
     after Ctrl-C.
     """
+    ranks.refuse_two_windows(training.window)
     place = run_place(where, graph, what.model or USUAL_MODEL)
     earlier = place if where.resume else None
     run = _trained(

@@ -361,6 +361,8 @@ def _plan(given: Given, earlier: dict[str, Any] | None, settings: Settings) -> P
         plan = Plan() if earlier is None else Plan.from_json(earlier["plan"])
     else:
         plan = preset(given.plan) if isinstance(given.plan, str) else given.plan
+        if not isinstance(plan, Plan):
+            raise OptionError(f"a plan is a Plan or the name of a preset, not {plan!r}")
     return plan if settings.window is None else replace(plan, batching=plan.batching.cut(settings.window))
 
 

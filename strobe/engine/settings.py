@@ -64,7 +64,7 @@ class Settings:
                 raise OptionError(f"{name} must be at least 1, not {value}")
         for name in ("weight_decay", "clip", "patience", "seed"):
             if getattr(self, name) < 0:
-                raise OptionError(f"{name} cannot be negative, not {getattr(self, name)}")
+                raise OptionError(f"{name} must be 0 or more, not {getattr(self, name)}")
         if not self.lr > 0:
             raise OptionError(f"the learning rate must be positive, not {self.lr}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
+from difflib import get_close_matches
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 
 from strobe.errors import FormatError, OptionError, UnknownNameError
 from strobe.graph import DynamicGraph, open_graph
+from strobe.graph.description import META
 from strobe.graph.progress import OnStage
 
 GraphLike = DynamicGraph | str | PathLike[str]
@@ -56,9 +58,17 @@ def open_source(
     try:
         name = find(str(given)).name
     except UnknownNameError as error:
-        raise FormatError(f"there is no graph at {path}, and no data set of that name: {error}") from None
+        near = get_close_matches(path.name, _graphs_beside(path), n=1)
+        hint = f" Did you mean {path.with_name(near[0])}?" if near else ""
+        raise FormatError(f"there is no graph at {path}, and no data set of that name: {error}{hint}") from None
     origin = {"data_set": name} | ({} if data_dir is None else {"data_dir": str(Path(data_dir).resolve())})
     return Source(load(name, data_dir=data_dir, on_stage=on_stage), origin, name)
+
+
+def _graphs_beside(path: Path) -> list[str]:
+    """The names of graphs where one was looked for."""
+    folder = path.parent
+    return [each.name for each in folder.iterdir() if (each / META).is_file()] if folder.is_dir() else []
 
 
 def reopen(origin: dict[str, str] | None, on_stage: OnStage | None = None) -> Source:

@@ -65,7 +65,7 @@ def test_epochs_have_other_orders() -> None:
     ("options", "said"),
     [
         ({"full": 0}, "at least 1 snapshot is computed whole, not 0"),
-        ({"decayed": -1}, "cannot be negative, not -1"),
+        ({"decayed": -1}, "must be 0 or more, not -1"),
         ({"keep": 0.0}, "a share above 0 and up to 1, not 0.0"),
         ({"keep": 1.5}, "a share above 0 and up to 1, not 1.5"),
     ],

@@ -104,7 +104,7 @@ def test_of_several_sizes_somebody_has_to_choose() -> None:
         ({"groups": 0}, "groups of hybrid batches must be at least 1, not 0"),
         ({"groups": 1.5}, "groups of hybrid must be a whole number, not 1.5"),
         ({"steps": 0}, "steps of hybrid batches must be at least 1, not 0"),
-        ({"memory": -1}, "memory for batches cannot be negative, not -1 MiB"),
+        ({"memory": -1}, "memory for batches must be 0 MiB or more, not -1"),
         ({"memory": float("inf")}, "memory of hybrid must be a number, not inf"),
     ],
 )

@@ -43,7 +43,7 @@ def test_a_batch_of_no_vertex_is_refused() -> None:
 
 
 def test_a_reservoir_of_negative_memory_is_refused() -> None:
-    with pytest.raises(OptionError, match="memory for batches cannot be negative, not -1 MiB"):
+    with pytest.raises(OptionError, match="memory for batches must be 0 MiB or more, not -1"):
         Vertices(reservoir=-1)
 
 

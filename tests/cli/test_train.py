@@ -188,3 +188,8 @@ def test_options_are_typed_by_what_they_are_for() -> None:
     with pytest.raises(OptionError, match="degrees or labels, not 'lables'"):
         read_options(["target=lables"], task_hints("regression"), "it")
     assert "inputs" not in model_hints("tgcn")
+
+
+def test_a_window_that_is_said_twice_is_refused() -> None:
+    with pytest.raises(OptionError, match="--batching windows:size=3 and --window 2 both cut snapshots"):
+        run("friends", "--window", 2, "--batching", "windows:size=3")

@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
+import strobe
 from strobe.engine.settings import Settings
 from strobe.errors import OptionError, UnknownNameError
+from tests.engine.runs import small_graph
 
 
 @pytest.mark.parametrize(
@@ -33,3 +35,8 @@ def test_changes_are_checked_like_new_settings() -> None:
         Settings().changed({"epochs": 0})
     with pytest.raises(UnknownNameError, match="did you mean 'window'"):
         Settings().changed({"windw": 2})
+
+
+def test_what_is_no_plan_is_refused_in_words() -> None:
+    with pytest.raises(OptionError, match="a plan is a Plan or the name of a preset, not 7"):
+        strobe.train(small_graph(), "tgcn", plan=7)  # type: ignore[arg-type]

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from strobe.engine.source import fingerprint, open_source
-from strobe.errors import OptionError
+from strobe.errors import FormatError, OptionError
 from strobe.graph import DynamicGraph, Static, from_edges
 
 
@@ -16,6 +18,12 @@ def _graph(seed: int, x: float = 1.0) -> DynamicGraph:
         ring = rng.permutation(8)
         shots.append(np.stack([ring, np.roll(ring, 1)]))
     return from_edges(shots, num_nodes=8).with_features(Static(np.full((8, 2), x, np.float32)))
+
+
+def test_a_graph_of_nearly_that_name_is_offered(tmp_path: Path) -> None:
+    _graph(0).save(tmp_path / "payments")
+    with pytest.raises(FormatError, match=r"Did you mean .*payments\?$"):
+        open_source(tmp_path / "paymnts")
 
 
 def test_what_is_no_graph_is_refused() -> None:
