@@ -7,11 +7,13 @@ from collections import defaultdict
 from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
+from importlib import import_module
 from queue import Empty, Queue
 from typing import Any, TypeVar
 
+import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from strobe.comm import Arrival, Comm, Ledger, Line
 
@@ -224,3 +226,30 @@ def threads_for_processes(
     """In the place of ``run_ranks``."""
     tell = on_event or (lambda rank, event: None)
     return as_threads(lambda comm: work(comm, partial(tell, comm.rank)), num_ranks)
+
+
+def begin_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has ranks that are threads begin with the same weights: random numbers are one stream for all of them."""
+    from strobe.engine.checkpoint import State
+    from strobe.engine.job import Job
+
+    make, lock = Job.make, threading.Lock()
+
+    def made(job: Job) -> tuple[nn.Module, nn.Module]:
+        with lock:
+            return make(job)
+
+    monkeypatch.setattr(Job, "make", made)
+    all_have: dict[int, threading.Barrier] = {}
+    for module in ("train", "online"):
+        where = import_module(f"strobe.engine.{module}")  # not by its name: a function is called so, too
+
+        def everywhere(job: Job, fresh: Callable[[Job], State] = where.fresh) -> State:
+            state = fresh(job)
+            if threading.current_thread() is not threading.main_thread():
+                with lock:
+                    barrier = all_have.setdefault(job.comm.num_ranks, threading.Barrier(job.comm.num_ranks))
+                barrier.wait(DEADLINE_S)  # before one of them goes on and draws something else
+            return state
+
+        monkeypatch.setattr(where, "fresh", everywhere)
