@@ -32,10 +32,8 @@ from strobe.ops.time_attention import time_attention
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = torch.device("cpu" if INTERPRETED else "cuda")
-pytestmark = pytest.mark.skipif(
-    not triton.available() or not (INTERPRETED or torch.cuda.is_available()),
-    reason="the kernels need Triton and a GPU, or TRITON_INTERPRET=1",
-)
+if not triton.available() or not (INTERPRETED or torch.cuda.is_available()):
+    pytest.skip("the kernels need Triton and a GPU, or TRITON_INTERPRET=1", allow_module_level=True)
 
 Run = Callable[..., tuple[Tensor, ...]]
 ERRORS = {"highest": 1e-5, "high": 1e-2, "bfloat16": 3e-2}
