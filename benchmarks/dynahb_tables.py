@@ -27,16 +27,6 @@ FIGURES = {
 }
 
 
-def graphs(record: dict[str, Any]) -> list[str]:
-    """What was trained on."""
-    rows = [
-        f"| {name} | {each['said']} | {each['nodes']:,} | {each['training_snapshots']} | {each['training_cells']:,} "
-        f"| {each['training_arcs']:,} |"
-        for name, each in record["samples"]["graphs"].items()
-    ]
-    return ["| graph | cut | nodes | training snapshots | cells | arcs |", "|---|---|---|---|---|---|", *rows]
-
-
 def races(record: dict[str, Any]) -> list[str]:
     """Seconds of each model on each graph."""
     rows = []

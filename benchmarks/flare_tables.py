@@ -32,16 +32,6 @@ FIGURES = {
 """In words."""
 
 
-def graphs(record: dict[str, Any]) -> list[str]:
-    """What was trained on."""
-    rows = [
-        f"| {name} | {each['said']} | {each['nodes']:,} | {each['training_snapshots']} | {each['training_cells']:,} "
-        f"| {each['training_arcs']:,} |"
-        for name, each in record["samples"]["graphs"].items()
-    ]
-    return ["| graph | cut | nodes | training snapshots | cells | arcs |", "|---" * 6 + "|", *rows]
-
-
 def errors(record: dict[str, Any]) -> list[str]:
     """Test errors of all systems, for 1 of full history's."""
     systems = (OURS, RECENT, CUT, DBOS, DYNAHB)

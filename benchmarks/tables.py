@@ -192,3 +192,13 @@ def datasets() -> list[str]:
 def _short(value: float) -> str:
     """Three digits, or all before the point."""
     return f"{value:,.0f}" if value >= 1000 else f"{value:#.3g}"
+
+
+def graphs(record: dict[str, Any]) -> list[str]:
+    """What was trained on."""
+    rows = [
+        f"| {name} | {each['said']} | {each['nodes']:,} | {each['training_snapshots']} | {each['training_cells']:,} "
+        f"| {each['training_arcs']:,} |"
+        for name, each in record["samples"]["graphs"].items()
+    ]
+    return ["| graph | cut | nodes | training snapshots | cells | arcs |", "|---" * 6 + "|", *rows]
