@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from strobe.engine.job import Job
 from strobe.engine.machine import free_bytes
-from strobe.errors import OptionError
+from strobe.errors import InputError, OptionError
 from strobe.numbers import file_size, number_of
 
 if TYPE_CHECKING:
@@ -52,7 +52,11 @@ def _fitted(job: Job, room: float) -> tuple[Job, Kept]:
     may_wait, tried = job.device.type in _OWN_MEMORY, []
     for segmented in _segmented(job):
         job.watch.stage("foretelling how much memory it takes", 0, None)
-        tried.append(foretold(segmented))
+        try:
+            tried.append(foretold(segmented))
+        except InputError as error:  # a part of the graph may have nothing to learn from where the whole has
+            job.watch.note(f"how much memory it takes cannot be foretold: {error}")
+            return job, Kept()
         streams = tried[-1].resident > room
         if not streams or (may_wait and tried[-1].streamed <= room):
             kept = Kept(streams, tried[-1].streamed if streams else tried[-1].resident)

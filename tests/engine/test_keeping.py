@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import strobe
@@ -16,8 +17,10 @@ from strobe.engine.keeping import Kept, settle
 from strobe.engine.record import read_lines
 from strobe.errors import OptionError
 from strobe.exchange import Exchange, Fetch, Stay
+from strobe.graph import Static
 from strobe.models import MODELS
 from strobe.plan import Plan
+from strobe.planner import device_memory
 from strobe.planner.device_memory import Foretold, foretold
 from strobe.view.streamed import Streamed
 from tests.engine.runs import same_tensors, small_graph
@@ -152,6 +155,18 @@ def test_what_fits_easily_is_neither_tried_nor_spoken_of(monkeypatch: pytest.Mon
     scarce(monkeypatch, 1e12)
     assert settle(job_of(notes))[1] == Kept()
     assert not notes.said
+
+
+def test_a_run_of_which_nothing_can_be_foretold_is_trained_and_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    labels = np.full(GRAPH.num_nodes, -1)
+    labels[[3, 17, 25, 31]] = 0, 1, 0, 1
+    graph = GRAPH.with_labels(Static(labels))
+    has(monkeypatch, 1)
+    monkeypatch.setitem(device_memory.NODES, "cpu", 4)  # too few to train, validate and test
+    notes = Notes()
+    run = strobe.train(graph, "tgcn", "classification", epochs=1, device="cpu", progress=notes)
+    assert len(run.history) == 1
+    assert any(said.startswith("how much memory it takes cannot be foretold: ") for said in notes.said)
 
 
 def test_who_says_where_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
