@@ -233,7 +233,7 @@ def begin_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     from strobe.engine.checkpoint import State
     from strobe.engine.job import Job
 
-    make, lock = Job.make, threading.Lock()
+    make, lock = Job.make, threading.RLock()
 
     def made(job: Job) -> tuple[nn.Module, nn.Module]:
         with lock:
@@ -243,9 +243,12 @@ def begin_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     all_have: dict[int, threading.Barrier] = {}
     for module in ("train", "online"):
         where = import_module(f"strobe.engine.{module}")  # not by its name: a function is called so, too
+        if where.fresh.__name__ == "everywhere":  # somebody has seen to it already
+            continue
 
         def everywhere(job: Job, fresh: Callable[[Job], State] = where.fresh) -> State:
-            state = fresh(job)
+            with lock:  # other ranks begin random numbers anew when they have theirs
+                state = fresh(job)
             if threading.current_thread() is not threading.main_thread():
                 with lock:
                     barrier = all_have.setdefault(job.comm.num_ranks, threading.Barrier(job.comm.num_ranks))
