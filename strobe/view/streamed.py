@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from mmap import mmap
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary, WeakValueDictionary, finalize
 
@@ -17,13 +18,18 @@ import torch
 from torch import Tensor, nn
 
 from strobe.comm import Comm
+from strobe.errors import OptionError
 from strobe.graph import DynamicGraph
+from strobe.numbers import file_size
 
 if TYPE_CHECKING:
     from strobe.view.cells import Cells
 
 _NO_LUGGAGE = (DynamicGraph, Comm, nn.Module, np.ndarray)
 """What cells hold that is not theirs alone, or not on a device."""
+
+_WORTH_LOCKING = 1 << 16
+"""Bytes from which on a copy is locked into the host's memory; fewer are on the GPU before it could be told so."""
 
 
 @dataclass(eq=False)
@@ -34,7 +40,7 @@ class _Luggage:
     to the device has ended.
     """
 
-    pieces: dict[int, tuple[torch.UntypedStorage, Tensor]] = field(default_factory=dict)
+    pieces: dict[int, tuple[torch.UntypedStorage, _Copy]] = field(default_factory=dict)
     beside: list[object] = field(default_factory=list)
     arrived: torch.cuda.Event | None = None
 
@@ -62,7 +68,7 @@ class Streamed:
     @property
     def host_bytes(self) -> int:
         """What the copies take."""
-        return sum(copy.nbytes for luggage in self._known.values() for _, copy in luggage.pieces.values())
+        return sum(len(copy.bytes) for luggage in self._known.values() for _, copy in luggage.pieces.values())
 
     def enter(self, cells: Cells, *beside: object) -> None:
         """Some cells are computed now, with all that was made for them and for what stands ``beside`` them."""
@@ -98,16 +104,16 @@ class Streamed:
         luggage = self._known.setdefault(cells, _Luggage())
         absent = [(storage, copy) for storage, copy in luggage.pieces.values() if not storage.nbytes()]
         for storage, copy in absent:
-            storage.resize_(copy.nbytes)
+            storage.resize_(len(copy.bytes))
         if self._side is None:
             for storage, copy in absent:
-                _bytes(storage).copy_(copy)
+                _bytes(storage).copy_(copy.bytes)
             return
         # The memory may have been others' up to now, in the order of the stream that computes.
         self._side.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(self._side):
             for storage, copy in absent:
-                _bytes(storage).copy_(copy, non_blocking=True)
+                _bytes(storage).copy_(copy.bytes, non_blocking=True)
         luggage.arrived = self._side.record_event()
 
     def _leave(self, cells: Cells) -> None:
@@ -118,7 +124,7 @@ class Streamed:
             torch.cuda.current_stream(self._device).wait_event(luggage.arrived)
             luggage.arrived = None
         theirs = _storages(self._device, cells, *luggage.beside)
-        luggage.pieces = {key: luggage.pieces.get(key) or (each, _copied(each)) for key, each in theirs.items()}
+        luggage.pieces = {key: luggage.pieces.get(key) or (each, _Copy(each)) for key, each in theirs.items()}
         others = {key for each in self._here for key in self._known[each].pieces}
         for key, (storage, _) in luggage.pieces.items():
             if key not in others:
@@ -148,16 +154,28 @@ def _storages(device: torch.device, *roots: object) -> dict[int, torch.UntypedSt
     return storages
 
 
-def _copied(storage: torch.UntypedStorage) -> Tensor:
+class _Copy:
     """The bytes of a storage in the host's memory, locked into it where the device is a GPU: only from there can it
     copy while it computes. Memory that torch itself locks would have room for the next power of two."""
-    whole = _bytes(storage)
-    copy = torch.empty(len(whole), dtype=torch.uint8)
-    if whole.is_cuda:
-        runtime, place = torch.cuda.cudart(), copy.data_ptr()
-        if runtime.cudaHostRegister(place, len(copy), 0) == runtime.cudaError.success:
-            finalize(copy.untyped_storage(), runtime.cudaHostUnregister, place).atexit = False
-    return copy.copy_(whole)
+
+    def __init__(self, storage: torch.UntypedStorage) -> None:
+        whole = _bytes(storage)
+        if whole.is_cuda and len(whole) >= _WORTH_LOCKING:
+            self.bytes = self._locked(len(whole))
+            self.bytes.copy_(whole)
+        else:
+            self.bytes = whole.to("cpu", copy=True)
+
+    def _locked(self, size: int) -> Tensor:
+        """Pages of its own: a page is locked as a whole."""
+        pages, runtime = torch.frombuffer(mmap(-1, size), dtype=torch.uint8), torch.cuda.cudart()
+        if runtime.cudaHostRegister(pages.data_ptr(), size, 0) != runtime.cudaError.success:
+            raise OptionError(
+                f"the host has no {file_size(size)} of memory left that can be locked for windows that wait: take "
+                "fewer snapshots, or --keep device with a smaller --window"
+            )
+        finalize(self, runtime.cudaHostUnregister, pages.data_ptr()).atexit = False
+        return pages
 
 
 def _bytes(storage: torch.UntypedStorage) -> Tensor:
