@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -12,8 +12,10 @@ from torch.utils.checkpoint import checkpoint
 
 from strobe.engine.asked import Asked, asked, asked_at
 from strobe.engine.windows import Segment, Window
+from strobe.models.base import Model
 from strobe.ops.narrow import NARROW, is_narrow
 from strobe.tasks.base import Examples, Problem
+from strobe.tasks.readout import NodeReadout
 from strobe.view import Carry, Cells, View
 
 Answer = tuple[int, Tensor, Asked]
@@ -55,9 +57,8 @@ def window_loss(
         def run(carry: Carry | None, cells: Cells = segment.cells, question: Asked | None = question) -> Any:
             cells.arrive(*([] if problem.changes_with_epoch else [question]))
             view = View(cells, carry)
-            with cells.arithmetic():
-                z = model(view)
-            return view.closed(_loss(view, z, head, problem, question)), _outliving(cells, view.carry)
+            loss = view.closed(_loss(model, view, head, problem, question))
+            return loss, _outliving(cells, view.carry)
 
         recompute = len(window) > 1 and torch.is_grad_enabled()
         carry = segment.start if segment.fresh else carry
@@ -66,13 +67,25 @@ def window_loss(
     return total, carry
 
 
-def _loss(view: View, z: Tensor, head: nn.Module, problem: Problem, question: Asked | None) -> Tensor:
+def _loss(model: nn.Module, view: View, head: nn.Module, problem: Problem, question: Asked | None) -> Tensor:
     """The loss of what is asked; 0 where nothing is, which still depends on everything that was exchanged."""
+    with view.cells.arithmetic():
+        if question is not None and isinstance(model, Model) and _asks_every_cell(head, question):
+            said = model.answers(view, head.weight, head.bias)
+            loss: Tensor = problem.loss(said.float() if is_narrow(said) else said, question.examples)
+            return loss
+        z: Tensor = model(view)
     if question is not None and question.around is not None:
         z = view.pull_from(question.around, z, kind="pairs")
     if question is None or not len(question):
         return z[:0].sum()
     return problem.loss(answers_of(head, z, question.examples), question.examples)
+
+
+def _asks_every_cell(head: nn.Module, question: Asked) -> TypeGuard[NodeReadout]:
+    """Whether all that is wanted of embeddings is an answer for each cell."""
+    wanted = len(question) > 0 and question.examples.rows is None and question.around is None
+    return wanted and isinstance(head, NodeReadout)
 
 
 @torch.no_grad()

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from strobe.errors import OptionError
 from strobe.models.structure import Structure, as_structure
 from strobe.models.time import Time, as_time
+from strobe.ops.readout import readout
 from strobe.view import View
 
 
@@ -24,6 +25,11 @@ class Model(nn.Module, ABC):
     @abstractmethod
     def forward(self, view: View) -> Tensor:
         """Embeddings of the view's cells, [C, width]."""
+
+    def answers(self, view: View, weight: Tensor, bias: Tensor) -> Tensor:
+        """``readout(self(view), weight, bias)``, where nothing else is wanted of the embeddings: a model may spare
+        itself what these would need."""
+        return readout(self(view), weight, bias)
 
 
 class Block(nn.Module):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from strobe.models.base import Model, check_sizes
 from strobe.models.time import Time
-from strobe.ops.gru import gru
+from strobe.ops.gru import gru, gru_readout
 from strobe.ops.sequences import Sequences
 from strobe.view import View
 
@@ -30,11 +30,18 @@ class TGCN(Model):
         self.gates = nn.ModuleList(GraphGate(inputs, hidden, layers) for _ in ("reset", "update", "candidate"))
 
     def forward(self, view: View) -> Tensor:
+        return self._encoded(view)
+
+    def answers(self, view: View, weight: Tensor, bias: Tensor) -> Tensor:
+        return self._encoded(view, (weight, bias))
+
+    def _encoded(self, view: View, head: tuple[Tensor, Tensor] | None = None) -> Tensor:
+        """States of the cells, or what a head makes of them."""
         gates: list[GraphGate] = list(self.gates)  # type: ignore[arg-type]
         x = view.aggregate(view.x)
         if len(gates[0].weights) > 1:
             x = view.by_snapshot(self._further, torch.relu(_side_by_side(gates, 0, x)))
-        return view.over_time(_Gates(gates, shared=len(gates[0].weights) == 1), x)
+        return view.over_time(_Gates(gates, head, shared=len(gates[0].weights) == 1), x)
 
     async def _further(self, view: View, x: Tensor) -> Tensor:
         """The layers after the first, but for the last one's weights, which are the recurrence's."""
@@ -64,13 +71,15 @@ class GraphGate(nn.Module):
 
 
 class _Gates(Time):
-    """The recurrence, over aggregated inputs that the gates share or that stand side by side."""
+    """The recurrence, over aggregated inputs that the gates share or that stand side by side; with a ``head`` (weight,
+    bias) what it makes of the states comes out."""
 
     relays: ClassVar[bool] = True
     hands_over: ClassVar[bool] = True
 
-    def __init__(self, gates: list[GraphGate], *, shared: bool) -> None:
+    def __init__(self, gates: list[GraphGate], head: tuple[Tensor, Tensor] | None, *, shared: bool) -> None:
         super().__init__()
+        self.head = head
         folded = [gate.folded() for gate in gates]
         of_input, of_state, bias = zip(*folded, strict=True)
         self.of_input = torch.cat(of_input) if shared else torch.block_diag(*of_input)
@@ -78,7 +87,10 @@ class _Gates(Time):
 
     def encode(self, x: Tensor, state: Any | None, sequences: Sequences) -> tuple[Tensor, Any]:
         h = x.new_zeros(sequences.num_slots, self.of_state.shape[1]) if state is None else state
-        return gru(x, h, sequences, self.of_input, self.of_state, self.bias, reset_state=True)
+        weights = self.of_input, self.of_state, self.bias
+        if self.head is None:
+            return gru(x, h, sequences, *weights, reset_state=True)
+        return gru_readout(x, h, sequences, weights, self.head, reset_state=True)
 
 
 def _side_by_side(gates: list[GraphGate], layer: int, x: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ from torch.autograd.function import once_differentiable
 from strobe.ops import native, triton
 from strobe.ops.memory import empty
 from strobe.ops.narrow import in_float32, is_narrow
+from strobe.ops.readout import readout
 from strobe.ops.recurrent import TILE_ROWS, State, check_inputs, go_back, go_through, in_torch, sums_like
 from strobe.ops.sequences import Sequences
 
@@ -49,8 +50,7 @@ def gru(
     numbers a cell.
     """
     check_inputs([x], w_ih, sequences)
-    zeros = x.new_zeros(w_hh.shape[0])
-    weights = (w_ih, w_hh, zeros if b_ih is None else b_ih, zeros if b_hh is None else b_hh)
+    weights = _with_zeros(w_ih, w_hh, b_ih, b_hh)
     if triton.usable(x, h) and sequences.hand is None:
         from strobe.ops.triton import gru as kernels
 
@@ -63,6 +63,30 @@ def gru(
         return out, last
     stage: tuple[Tensor, Tensor] = _Gru.apply(sequences, tile_rows, reset_state, x, h, *weights)  # type: ignore[no-untyped-call]
     return stage
+
+
+def gru_readout(
+    x: Tensor,
+    h: Tensor,
+    sequences: Sequences,
+    weights: tuple[Tensor, Tensor, Tensor],
+    head: tuple[Tensor, Tensor],
+    *,
+    reset_state: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """``readout(out, *head)`` of the states ``out`` that ``gru`` gives with weights (w_ih, w_hh, b_ih), [C, K], and the
+    last state of every slot.
+
+    For a few answers on a GPU the two are one: no gradient of a state is ever stored.
+    """
+    if triton.usable(x, h) and sequences.hand is None:
+        from strobe.ops.triton import gru as kernels
+
+        if kernels.fits(x.shape[1], h.shape[1]) and kernels.answers_fit(len(head[0])):
+            check_inputs([x], weights[0], sequences)
+            return kernels.gru(x, h, sequences, _with_zeros(*weights), head, reset_state=reset_state)
+    out, last = gru(x, h, sequences, *weights, reset_state=reset_state)
+    return readout(out, *head), last
 
 
 def gru_step(weights: tuple[Tensor, ...], reset_state: bool, x: Tensor, state: State) -> State:
@@ -136,6 +160,14 @@ class _Gru(torch.autograd.Function):
         if reset_state:
             d_b_hh = d_b_ih
         return None, None, None, d_x, d_state, d_w_ih.t(), d_w_hh.t(), d_b_ih, d_b_hh
+
+
+def _with_zeros(
+    w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None, b_hh: Tensor | None = None
+) -> tuple[Tensor, ...]:
+    """Weights, with biases of zeros where there are none."""
+    zeros = w_hh.new_zeros(len(w_hh))
+    return w_ih, w_hh, zeros if b_ih is None else b_ih, zeros if b_hh is None else b_hh
 
 
 def _bound(weights: tuple[Tensor, ...] | list[Tensor], reset_state: bool) -> tuple[Tensor, ...]:

@@ -23,7 +23,7 @@ from strobe.graph.synthetic import Social
 from strobe.ops import triton
 from strobe.ops.attention import attend, attend_reference
 from strobe.ops.corners import Corner, Corners
-from strobe.ops.gru import gru, gru_step
+from strobe.ops.gru import gru, gru_readout, gru_step
 from strobe.ops.lstm import lstm_stack, lstm_stack_reference
 from strobe.ops.readout import readout, readout_reference
 from strobe.ops.recurrent import reference
@@ -148,6 +148,32 @@ def test_a_gru_equals_plain_torch(width: tuple[int, int], presence: str, reset_s
 
 
 @pytest.mark.parametrize(
+    ("width", "presence", "reset_state", "answers", "exact"),
+    _cases(WIDTHS, PRESENCES, [True, False], [1, 2, 4, 5], EXACT),
+    ids=str,
+)
+def test_answers_of_a_gru_equal_a_readout_of_its_states(
+    width: tuple[int, int], presence: str, reset_state: bool, answers: int, exact: str
+) -> None:
+    torch.set_float32_matmul_precision(exact)
+    inputs, hidden = width
+    sequences = _sequences(presence)
+    given = [_random(sequences.num_cells, inputs), _random(sequences.num_slots, hidden)]
+    given += [*_weights(3, inputs, hidden)[:3], _random(answers, hidden), _random(answers)]
+
+    def run(x: Tensor, h: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
+        weights, head = (rest[0], rest[1], rest[2]), (rest[3], rest[4])
+        return gru_readout(x, h, sequences, weights, head, reset_state=reset_state)
+
+    def plain(x: Tensor, h: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
+        weights = (*rest[:3], torch.zeros_like(rest[2]))
+        out, (last,) = reference(partial(gru_step, weights, reset_state), x, (h,), sequences)
+        return readout_reference(out, *rest[3:]), last
+
+    assert _error(run, plain, given) < ERRORS[exact]
+
+
+@pytest.mark.parametrize(
     ("width", "presence", "exact"), _cases(WIDTHS[::2] if INTERPRETED else WIDTHS, PRESENCES, EXACT), ids=str
 )
 def test_a_stack_of_lstms_equals_plain_torch(width: tuple[int, int], presence: str, exact: str) -> None:
@@ -184,6 +210,16 @@ def test_rows_stored_as_bfloat16_are_added_up_in_float32(presence: str) -> None:
         return out, last
 
     assert _error(run, plain, given, torch.bfloat16) < ERRORS["bfloat16"]
+
+    def answered(x: Tensor, h: Tensor, weight: Tensor, bias: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
+        return gru_readout(x, h, sequences, (weights[0], weights[1], weights[2]), (weight, bias), reset_state=True)
+
+    def plainly(x: Tensor, h: Tensor, weight: Tensor, bias: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
+        out, last = plain(x, h, *weights[:3], torch.zeros_like(weights[2]))
+        return readout_reference(out, weight, bias), last
+
+    given[2:2] = [_random(2, 32), _random(2)]
+    assert _error(answered, plainly, given[:-1], torch.bfloat16) < ERRORS["bfloat16"]
 
 
 def test_a_stage_without_cells_hands_states_on() -> None:

@@ -3,6 +3,9 @@
 Forward stores the states, which are the result; backward computes the gates of a step from the state before it again.
 Sums of weight gradients stay on chip, too: each of a fixed number of programs goes through its share of the tiles, in
 order, and writes one sum at the end; the same bits always.
+
+Where a few answers are all that is made of the states, forward gives them along with the states, and backward reads
+their gradients: those of the states, as many numbers as there are states, are never stored.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from torch.autograd.function import once_differentiable
 
 from strobe.ops.sequences import Sequences
 from strobe.ops.triton import Precision, precision
+from strobe.ops.triton import readout as answering
 from strobe.ops.triton.kernel import multiprocessors, padded
 from strobe.ops.triton.kernels.gru import gru_backward, gru_forward
 from strobe.ops.triton.walk import Walk
@@ -45,11 +49,25 @@ def fits(inputs: int, hidden: int) -> bool:
     return hidden <= MOST_HIDDEN and inputs <= MOST_INPUTS
 
 
+def answers_fit(answers: int) -> bool:
+    """Whether the kernels give this many answers along with the states."""
+    return answers <= answering.FEW
+
+
 def gru(
-    x: Tensor, h: Tensor, sequences: Sequences, weights: tuple[Tensor, ...], *, reset_state: bool
+    x: Tensor,
+    h: Tensor,
+    sequences: Sequences,
+    weights: tuple[Tensor, ...],
+    head: tuple[Tensor, Tensor] | None = None,
+    *,
+    reset_state: bool,
 ) -> tuple[Tensor, Tensor]:
-    """The same as ``strobe.ops.gru.gru``; weights are (w_ih, w_hh, b_ih, b_hh)."""
-    stage: tuple[Tensor, Tensor] = _Gru.apply(sequences, reset_state, precision(), Shape(), x, h, *weights)  # type: ignore[no-untyped-call]
+    """The same as ``strobe.ops.gru.gru``; weights are (w_ih, w_hh, b_ih, b_hh). With the weight and bias of a ``head``
+    the same as ``strobe.ops.gru.gru_readout``."""
+    stage: tuple[Tensor, Tensor] = _Gru.apply(
+        sequences, reset_state, precision(), Shape(), x, h, *(head or (None, None)), *weights
+    )  # type: ignore[no-untyped-call]
     return stage
 
 
@@ -63,19 +81,22 @@ class _Gru(torch.autograd.Function):
         shape: Shape,
         x: Tensor,
         h: Tensor,
+        head: Tensor | None,
+        of_head: Tensor | None,
         *weights: Tensor,
     ) -> Any:
         ctx.set_materialize_grads(False)
         x, h, walk = x.contiguous(), h.contiguous(), Walk.of(sequences)
         given = bound(weights, 3, reset_state)
         out = x.new_empty(sequences.num_cells, h.shape[1])
+        said = None if head is None else x.new_empty(sequences.num_cells, len(head))
         last = torch.empty_like(h) if walk.cell is None else None
-        options = _options(x, h, walk, reset_state, exact)
+        options = _options(x, h, head, reset_state, exact)
         tiles = triton.cdiv(walk.num_lanes, shape.forward_rows)
         if tiles:
             gru_forward[(tiles,)](
-                x, h, *given, walk.cell, walk.before, out, last, walk.num_lanes, walk.num_steps,
-                rows=shape.forward_rows, num_warps=shape.forward_warps, **options,
+                x, h, *given, walk.cell, walk.before, *_bound_head(head, of_head), out, last, said,
+                walk.num_lanes, walk.num_steps, rows=shape.forward_rows, num_warps=shape.forward_warps, **options,
             )  # fmt: skip
         last = walk.last(h, out) if last is None else last
         if sequences.leaving is not None:
@@ -83,16 +104,17 @@ class _Gru(torch.autograd.Function):
             sequences.leaving.put_all(last, out)
             ctx.mark_non_differentiable(last)
         ctx.walk, ctx.options, ctx.shape, ctx.leaves = walk, options, shape, sequences.leaving is not None
-        ctx.save_for_backward(x, h, out, *weights)
-        return out, last
+        ctx.save_for_backward(x, h, out, head, of_head, *weights)
+        return out if said is None else said, last
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
-        x, h, out, *weights = ctx.saved_tensors
+        x, h, out, head, of_head, *weights = ctx.saved_tensors
         walk, shape = ctx.walk, ctx.shape
         reset_state = ctx.options["reset_state"]
-        d_out = None if grads[0] is None else grads[0].contiguous()
+        d_first = None if grads[0] is None else grads[0].contiguous()
+        d_out, d_said = (d_first, None) if head is None else (None, d_first)
         d_last = None if grads[1] is None or ctx.leaves else grads[1].contiguous()
         d_x = torch.empty_like(x) if ctx.needs_input_grad[4] else None
         d_h = None
@@ -105,14 +127,20 @@ class _Gru(torch.autograd.Function):
         if not ctx.options["narrow"]:
             of_input = _sums(x, programs, 3, xp, hp)
         gru_backward[(programs,)](
-            x, h, *bound(weights, 3, reset_state), walk.cell, walk.before, walk.ends, out, d_out, d_last, d_x, d_h,
-            of_input, of_state, walk.num_lanes, walk.num_steps, tiles,
+            x, h, *bound(weights, 3, reset_state), walk.cell, walk.before, walk.ends, _bound_head(head, of_head)[0],
+            out, d_out, d_said, d_last, d_x, d_h, of_input, of_state, walk.num_lanes, walk.num_steps, tiles,
             rows=shape.backward_rows, num_warps=shape.backward_warps, num_stages=1, xp=xp,
             **ctx.options,
         )  # fmt: skip
         kinds = [weight.dtype for weight in weights]
         found = _unbound(of_input, of_state, x.shape[1], h.shape[1], reset_state)
-        return None, None, None, None, d_x, d_h, *(each.to(kind) for each, kind in zip(found, kinds, strict=True))
+        of_answers = (None, None) if d_said is None else answering.weight_gradients(out, head, of_head, d_said)
+        d_weights = (each.to(kind) for each, kind in zip(found, kinds, strict=True))
+        return None, None, None, None, d_x, d_h, *of_answers, *d_weights
+
+
+def _bound_head(head: Tensor | None, of_head: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+    return (None, None) if head is None or of_head is None else answering.bound(head, of_head)
 
 
 def bound(weights: tuple[Tensor, ...] | list[Tensor], gates: int, joined: bool) -> tuple[Tensor, ...]:
@@ -137,9 +165,10 @@ def _sums(x: Tensor, *shape: int) -> Tensor:
     return x.new_zeros(*shape, dtype=torch.float32)
 
 
-def _options(x: Tensor, h: Tensor, walk: Walk, reset_state: bool, exact: Precision) -> dict[str, Any]:
-    inputs, hidden = x.shape[1], h.shape[1]
+def _options(x: Tensor, h: Tensor, head: Tensor | None, reset_state: bool, exact: Precision) -> dict[str, Any]:
+    inputs, hidden, answers = x.shape[1], h.shape[1], 0 if head is None else len(head)
     sizes = {"inputs": inputs, "fp": padded(inputs), "hidden": hidden, "hp": padded(hidden)}
+    sizes |= {"answers": answers, "ap": padded(max(answers, 1))}
     return {"reset_state": reset_state, "narrow": inputs <= NARROW, "precision": exact, **sizes}
 
 

@@ -1,6 +1,7 @@
 """Kernels of gated recurrent units. Weights are float32, padded with zeros: [gates, in, out]; rows are of any kind.
 
-``cell``, ``before`` and ``ends`` are the tables of a ``Walk``, None where everybody is always present.
+``cell``, ``before`` and ``ends`` are the tables of a ``Walk``, None where everybody is always present. ``said`` are
+answers, a linear map ``head`` [hp, ap] of what is positive in each state, None where nobody asks for them.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from strobe.ops.triton.kernels.gates import sigmoid, tanh, whole
 
 @kernel
 def gru_forward(
-    x, h0, w_ih, w_hh, b_ih, b_hh, cell, before, out, last, num_lanes, num_steps,
+    x, h0, w_ih, w_hh, b_ih, b_hh, cell, before, head, of_head, out, last, said, num_lanes, num_steps,
     rows: tl.constexpr, inputs: tl.constexpr, fp: tl.constexpr, hidden: tl.constexpr, hp: tl.constexpr,
-    reset_state: tl.constexpr, narrow: tl.constexpr, precision: tl.constexpr,
+    answers: tl.constexpr, ap: tl.constexpr, reset_state: tl.constexpr, narrow: tl.constexpr, precision: tl.constexpr,
 ):  # fmt: skip
-    """The state after every cell."""
+    """The state after every cell, and what is said from it."""
     lane = tl.program_id(0) * rows + tl.arange(0, rows)
     col, gate = tl.arange(0, hp), hp * hp
     there = lane < num_lanes
@@ -42,6 +43,11 @@ def gru_forward(
         _, z, c, _ = _gates(h, x_r, x_z, x_c, u_r, u_z, u_c, b_hh, hp, reset_state, precision)
         h = c + z * (h - c) if cell is None else tl.where(mask, c + z * (h - c), h)
         tl.store(out + row[:, None] * hidden + col[None, :], h, mask)
+        if said is not None:
+            positive = tl.maximum(h, 0.0)
+            for k in tl.static_range(answers):
+                value = tl.sum(positive * tl.load(head + col * ap + k)[None, :], 1) + tl.load(of_head + k)
+                tl.store(said + row * answers + k, value, live)
     if cell is None:
         tl.store(last + lane.to(tl.int64)[:, None] * hidden + col[None, :], h, in_row)
 
@@ -107,10 +113,11 @@ def _gates(h, x_r, x_z, x_c, u_r, u_z, u_c, b_hh, hp: tl.constexpr, reset_state:
 
 @kernel
 def gru_backward(
-    x, h0, w_ih, w_hh, b_ih, b_hh, cell, before, ends, out, d_out, d_last, d_x, d_h0, of_input, of_state,
+    x, h0, w_ih, w_hh, b_ih, b_hh, cell, before, ends, head, out, d_out, d_said, d_last, d_x, d_h0, of_input, of_state,
     num_lanes, num_steps, num_tiles,
     rows: tl.constexpr, inputs: tl.constexpr, fp: tl.constexpr, hidden: tl.constexpr, hp: tl.constexpr,
-    xp: tl.constexpr, reset_state: tl.constexpr, narrow: tl.constexpr, precision: tl.constexpr,
+    xp: tl.constexpr, answers: tl.constexpr, ap: tl.constexpr, reset_state: tl.constexpr, narrow: tl.constexpr,
+    precision: tl.constexpr,
 ):  # fmt: skip
     """Gradients of inputs and first states, and each program's sums of weight gradients."""
     col, gate, side = tl.arange(0, hp), hp * hp, tl.arange(0, xp)
@@ -158,6 +165,15 @@ def gru_backward(
                 d += tl.load(d_out + row[:, None] * hidden + col[None, :], mask, 0.0).to(tl.float32)
             x_r, x_z, x_c = projected3(x, row, live, w_ih, b_ih, inputs, fp, hp, narrow, precision)
             r, z, c, into = _gates(h, x_r, x_z, x_c, u_r, u_z, u_c, b_hh, hp, reset_state, precision)
+            if d_said is not None:
+                towards = tl.zeros([rows, hp], tl.float32)
+                for k in tl.static_range(answers):
+                    wanted = tl.load(d_said + row * answers + k, live, 0.0).to(tl.float32)
+                    towards += wanted[:, None] * tl.load(head + col * ap + k)[None, :]
+                after = c + z * (h - c)
+                if out.dtype.element_ty != tl.float32:  # from a state that was rounded its sign may be another
+                    after = tl.load(out + row[:, None] * hidden + col[None, :], mask, 0.0).to(tl.float32)
+                d += tl.where(after > 0, towards, 0.0)
             p_z = d * (h - c) * z * (1.0 - z)
             p_c = d * (1.0 - z) * (1.0 - c * c)
             beside = beside_state(x, row, live, inputs, hp, narrow)

@@ -64,7 +64,8 @@ def readout_backward_few(
     z, weight, chosen, d_y, d_z, sums, count, num_tiles, width: tl.constexpr, wp: tl.constexpr, answers: tl.constexpr,
     ap: tl.constexpr, rows: tl.constexpr, precision: tl.constexpr,
 ):  # fmt: skip
-    """The same for up to four answers; sums of all rows of tiles are kept apart until the end."""
+    """The same for up to four answers; sums of all rows of tiles are kept apart until the end. Without ``d_z`` nothing
+    but those sums is wanted."""
     col = tl.arange(0, wp)
     w_0, w_1 = tl.load(weight + col * ap), tl.load(weight + col * ap + 1)
     w_2, w_3 = tl.load(weight + col * ap + 2), tl.load(weight + col * ap + 3)
@@ -99,7 +100,8 @@ def readout_backward_few(
             back += d[:, None] * w_3[None, :]
             s_3 += d[:, None] * positive
             b_3 += d
-        tl.store(d_z + place, tl.where(value > 0, back, 0.0), mask)
+        if d_z is not None:
+            tl.store(d_z + place, tl.where(value > 0, back, 0.0), mask)
     into = sums + tl.program_id(0) * (wp + 1) * ap
     _put_sum(into, s_0, b_0, wp, ap)
     if answers > 1:
