@@ -346,7 +346,11 @@ def _loaded(job: Job, training: list[Window], validation: list[Window]) -> Itera
     for window, learns in [*((each, True) for each in training), *((each, False) for each in validation)]:
         for segment in window:
             segment.cells.arrive()
-            _ = segment.cells.x, segment.cells.sequences
+            if segment.cells.keeps_features_apart:
+                segment.cells.check_features()
+            else:
+                _ = segment.cells.x
+            _ = segment.cells.sequences
             if learns and not problem.changes_with_epoch:
                 segment.cells.arrive(asked(problem, segment, problem.split.train, 0))
             elif not learns:

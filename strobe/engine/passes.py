@@ -70,7 +70,8 @@ def window_loss(
 def _loss(model: nn.Module, view: View, head: nn.Module, problem: Problem, question: Asked | None) -> Tensor:
     """The loss of what is asked; 0 where nothing is, which still depends on everything that was exchanged."""
     with view.cells.arithmetic():
-        if question is not None and isinstance(model, Model) and _asks_every_cell(head, question):
+        if isinstance(model, Model) and view.cells.share is None and _asks_every_cell(head, question):
+            assert question is not None
             said = model.answers(view, head.weight, head.bias)
             loss: Tensor = problem.loss(said.float() if is_narrow(said) else said, question.examples)
             return loss
@@ -82,10 +83,11 @@ def _loss(model: nn.Module, view: View, head: nn.Module, problem: Problem, quest
     return problem.loss(answers_of(head, z, question.examples), question.examples)
 
 
-def _asks_every_cell(head: nn.Module, question: Asked) -> TypeGuard[NodeReadout]:
+def _asks_every_cell(head: nn.Module, question: Asked | None) -> TypeGuard[NodeReadout]:
     """Whether all that is wanted of embeddings is an answer for each cell."""
-    wanted = len(question) > 0 and question.examples.rows is None and question.around is None
-    return wanted and isinstance(head, NodeReadout)
+    if question is None or not len(question) or question.around is not None:
+        return False
+    return question.examples.rows is None and isinstance(head, NodeReadout)
 
 
 @torch.no_grad()
@@ -97,10 +99,14 @@ def embeddings(model: nn.Module, windows: Iterable[Window]) -> Iterator[tuple[in
             segment.cells.arrive()
             view = View(segment.cells, None if segment.fresh else carry)
             with segment.cells.arithmetic():
-                z = view.split(model(view))
+                z = list(view.split(model(view)))
             carry = _outliving(segment.cells, view.carry)
             asked = segment.times if segment.asked is None else segment.asked
-            yield from ((t, rows, segment) for t, rows in zip(segment.times, z, strict=True) if t in asked)
+            for t in segment.times:
+                rows = z.pop(0)
+                if t in asked:
+                    yield t, rows, segment
+            del view, rows  # nothing of a window is kept when the next one is computed
 
 
 @torch.no_grad()
@@ -110,12 +116,11 @@ def answers(
     """(t, answers, what was asked) of every snapshot of a part; windows begin with the first snapshot of all."""
     for t, z, segment in embeddings(model, windows):
         question = asked_at(problem, segment, t) if t in part else None
-        if question is None:
-            continue
-        if question.around is not None:
+        if question is not None and question.around is not None:
             z = View(segment.cells).pull_from(question.around, z, kind="pairs")
-        if len(question):
+        if question is not None and len(question):
             yield t, answer(head, z, question.examples), question
+        del z  # it is all of its window's memory
 
 
 @torch.no_grad()

@@ -53,6 +53,9 @@ class Watched(View):
         self._calls.append(call)
         return super().aggregate(x, norm)
 
+    def aggregate_x(self, norm: Norm = "gcn") -> Tensor:
+        return self.aggregate(self.x, norm)
+
     async def pulled(self, x: Tensor) -> Tensor:
         out = self.pull(x)
         self._calls[-1] = replace(self._calls[-1], gives_way=True)

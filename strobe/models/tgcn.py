@@ -38,7 +38,7 @@ class TGCN(Model):
     def _encoded(self, view: View, head: tuple[Tensor, Tensor] | None = None) -> Tensor:
         """States of the cells, or what a head makes of them."""
         gates: list[GraphGate] = list(self.gates)  # type: ignore[arg-type]
-        x = view.aggregate(view.x)
+        x = view.aggregate_x()
         if len(gates[0].weights) > 1:
             x = view.by_snapshot(self._further, torch.relu(_side_by_side(gates, 0, x)))
         return view.over_time(_Gates(gates, head, shared=len(gates[0].weights) == 1), x)
@@ -86,11 +86,10 @@ class _Gates(Time):
         self.of_state, self.bias = torch.cat(of_state), torch.cat(bias)
 
     def encode(self, x: Tensor, state: Any | None, sequences: Sequences) -> tuple[Tensor, Any]:
-        h = x.new_zeros(sequences.num_slots, self.of_state.shape[1]) if state is None else state
         weights = self.of_input, self.of_state, self.bias
         if self.head is None:
-            return gru(x, h, sequences, *weights, reset_state=True)
-        return gru_readout(x, h, sequences, weights, self.head, reset_state=True)
+            return gru(x, state, sequences, *weights, reset_state=True)
+        return gru_readout(x, state, sequences, weights, self.head, reset_state=True)
 
 
 def _side_by_side(gates: list[GraphGate], layer: int, x: Tensor) -> Tensor:

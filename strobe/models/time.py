@@ -70,9 +70,9 @@ class Recurrent(Time):
         suffix = f"_l{layer}" if isinstance(self.module, nn.RNNBase) else ""
         names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
         weights: list[Any] = [getattr(self.module, name + suffix, None) for name in names]
-        zeros = x.new_zeros(sequences.num_slots, self.module.hidden_size)
         if isinstance(self.module, nn.GRU | nn.GRUCell):
-            return gru(x, zeros if state is None else state, sequences, *weights)
+            return gru(x, state, sequences, *weights)
+        zeros = x.new_zeros(sequences.num_slots, self.module.hidden_size)
         return lstm(x, (zeros, zeros) if state is None else state, sequences, *weights)
 
 

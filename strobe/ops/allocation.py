@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -23,12 +24,15 @@ class Bytes(NamedTuple):
 
 def bytes_of(work: Callable[[], Any], device: torch.device) -> Bytes:
     """The bytes of tensors made by ``work``. On a GPU its allocator knows."""
+    gc.collect()  # what is only waiting to be found would be taken for work's, or go while it runs
     if device.type == "cuda":
         torch.cuda.synchronize(device)
         before = int(torch.cuda.memory_allocated(device))
         torch.cuda.reset_peak_memory_stats(device)
         work()
-        most, left = torch.cuda.max_memory_allocated(device), torch.cuda.memory_allocated(device)
+        most = torch.cuda.max_memory_allocated(device)
+        gc.collect()
+        left = torch.cuda.memory_allocated(device)
         return Bytes(int(most) - before, int(left) - before)
     counting = Counting()
     with POOL.pause(), counting:

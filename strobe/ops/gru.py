@@ -23,7 +23,7 @@ from strobe.ops.sequences import Sequences
 
 def gru(
     x: Tensor,
-    h: Tensor,
+    h: Tensor | None,
     sequences: Sequences,
     w_ih: Tensor,
     w_hh: Tensor,
@@ -37,7 +37,7 @@ def gru(
 
     Args:
         x: inputs of the cells [C, F].
-        h: first state of every slot [S, H].
+        h: first state of every slot [S, H]; None for zeros.
         sequences: whose cells they are.
         w_ih: weights of the inputs [3H, F], gates in the order reset, update, candidate.
         w_hh: weights of the state [3H, H].
@@ -51,11 +51,11 @@ def gru(
     """
     check_inputs([x], w_ih, sequences)
     weights = _with_zeros(w_ih, w_hh, b_ih, b_hh)
-    if triton.usable(x, h) and sequences.hand is None:
+    if _on_chip(x, h, sequences, w_hh):
         from strobe.ops.triton import gru as kernels
 
-        if kernels.fits(x.shape[1], h.shape[1]):
-            return kernels.gru(x, h, sequences, weights, reset_state=reset_state)
+        return kernels.gru(x, h, sequences, weights, reset_state=reset_state)
+    h = x.new_zeros(sequences.num_slots, w_hh.shape[1]) if h is None else h
     if is_narrow(x, h):
         return in_float32(gru, x, h, sequences, *weights, reset_state=reset_state, tile_rows=tile_rows)
     if not native.usable(x, h, *weights):
@@ -67,7 +67,7 @@ def gru(
 
 def gru_readout(
     x: Tensor,
-    h: Tensor,
+    h: Tensor | None,
     sequences: Sequences,
     weights: tuple[Tensor, Tensor, Tensor],
     head: tuple[Tensor, Tensor],
@@ -79,14 +79,23 @@ def gru_readout(
 
     For a few answers on a GPU the two are one: no gradient of a state is ever stored.
     """
-    if triton.usable(x, h) and sequences.hand is None:
+    if _on_chip(x, h, sequences, weights[1]):
         from strobe.ops.triton import gru as kernels
 
-        if kernels.fits(x.shape[1], h.shape[1]) and kernels.answers_fit(len(head[0])):
+        if kernels.answers_fit(len(head[0])):
             check_inputs([x], weights[0], sequences)
             return kernels.gru(x, h, sequences, _with_zeros(*weights), head, reset_state=reset_state)
     out, last = gru(x, h, sequences, *weights, reset_state=reset_state)
     return readout(out, *head), last
+
+
+def _on_chip(x: Tensor, h: Tensor | None, sequences: Sequences, w_hh: Tensor) -> bool:
+    """Whether the kernels for a GPU run the stage."""
+    if not triton.usable(x, *([] if h is None else [h])) or sequences.hand is not None:
+        return False
+    from strobe.ops.triton import gru as kernels
+
+    return kernels.fits(x.shape[1], w_hh.shape[1])
 
 
 def gru_step(weights: tuple[Tensor, ...], reset_state: bool, x: Tensor, state: State) -> State:

@@ -10,15 +10,19 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from torch import nn
 
 from strobe.batching import Batch
 from strobe.batching.base import pieces
 from strobe.engine.job import Job
+from strobe.engine.passes import ask, count, detached, window_loss
 from strobe.engine.scheduling import batch_loads
+from strobe.engine.windows import Window
 from strobe.ops.allocation import Bytes, bytes_of
-from strobe.planner.pass_times import apart, one_pass, window_over
+from strobe.planner.pass_times import apart, window_over
 from strobe.planner.thinned import thinned
 from strobe.tasks.split import PARTS
+from strobe.view import Carry
 
 NODES = {"cuda": 131_072, "cpu": 8_192}
 """Nodes of the larger of both graphs; the smaller has a quarter of them. With fewer, kernels would not fill a GPU, and
@@ -27,8 +31,8 @@ some of what they take does not grow any more once they do."""
 
 @dataclass(frozen=True)
 class Foretold:
-    """Bytes on the device: weights and what the optimiser keeps of them; what is made once for ``kept`` windows, all
-    of them, and for the largest of their ``segment``s; and what a pass takes beside."""
+    """Bytes on the device: weights and what the optimiser keeps of them, with what libraries keep for good; what is
+    made once for ``kept`` windows, all of them, and for the largest of their ``segment``s; what a pass takes beside."""
 
     weights: int
     kept: int
@@ -52,6 +56,7 @@ def foretold(job: Job, nodes: int | None = None) -> Foretold:
     batches, split = job.batches, job.problem.split
     loads = batch_loads(job.problem.graph, batches)
     largest = batches[int(loads.argmax())]
+    for_good = _left_for_good(job, largest, nodes)
     taken = _largest(job, largest, nodes)
     kept = [Batch(part, part) for part in (split.train, split.validation)]
     share = batch_loads(job.problem.graph, kept).sum() / loads.max()
@@ -60,11 +65,18 @@ def foretold(job: Job, nodes: int | None = None) -> Foretold:
         sizes = [weight.numel() * weight.element_size() for weight in (*model.parameters(), *head.parameters())]
     states = 2 if job.settings.optimiser == "adam" else 0
     return Foretold(
-        weights=sum(sizes) * (1 + states),
+        weights=sum(sizes) * (1 + states) + for_good,
         kept=round(taken.left * share),
         segment=-(-taken.left // segments),
         working=taken.most - taken.left,
     )
+
+
+def _left_for_good(job: Job, batch: Batch, nodes: int) -> int:
+    """What libraries keep on a GPU once they have run there: of a first pass all else is gone."""
+    if job.device.type != "cuda":
+        return 0
+    return bytes_of(lambda: _thin(job, batch, max(nodes // 4, 1)), job.device).left
 
 
 def _largest(job: Job, batch: Batch, nodes: int) -> Bytes:
@@ -89,6 +101,17 @@ def _thin(job: Job, batch: Batch, nodes: int) -> tuple[int, Bytes]:
     problem = job.task.bind(job.plan.store.keep(graph), seed=job.settings.seed).at(times.stop)
     thin = replace(job, problem=problem, source=replace(job.source, graph=graph))
     window = window_over(thin, Batch(times, times, carries=False))
+    passes = 2 if batch.carries and len(job.batches) > 1 else 1
     with apart(thin) as (model, head), torch.enable_grad():
-        taken = bytes_of(lambda: one_pass(thin, model, head, window), job.device)
+        taken = bytes_of(lambda: _run(thin, model, head, window, passes), job.device)
     return int(np.diff(problem.graph.cell_ptr[[times.start, times.stop]])[0]), taken
+
+
+def _run(job: Job, model: nn.Module, head: nn.Module, window: Window, passes: int) -> None:
+    """Passes over a window, each with the state that the one before left."""
+    carry: Carry | None = None
+    for _ in range(passes):
+        questions = ask(job.problem, window, 0)
+        loss, carry = window_loss(model, head, job.problem, window, carry, questions)
+        carry = detached(carry)
+        (loss / max(count(questions), 1)).backward()

@@ -51,6 +51,9 @@ class Cells:
     slides: bool = False
     """Whether the next window begins before this one ends."""
 
+    from_graph: bool = True
+    """Whether their features are read from the graph as they stand there."""
+
     streamed: Streamed | None = None
     """Who brings them to the device when they are computed, where they do not stay there."""
 
@@ -240,6 +243,21 @@ class Cells:
         return self._aggregates[key]
 
     @property
+    def keeps_features_apart(self) -> bool:
+        """Whether aggregates of features can be had without keeping these."""
+        return self.from_graph and self.share is None
+
+    def aggregated_features(self, norm: Norm) -> Tensor:
+        """The aggregate of features that nobody may ever ask for themselves: they are read one snapshot at a time."""
+        assert self.keeps_features_apart
+        if (norm,) not in self._aggregates:
+            out = torch.empty(self.num_cells, self.num_features, dtype=self.dtype, device=self.device)
+            for t, block in enumerate(self._blocks(norm)):
+                out[self.rows(t)] = spmm(self._alone(block), self._features(t).to(self.device))
+            self.remember((norm,), out)
+        return self._aggregates[norm,]
+
+    @property
     def known_aggregates(self) -> tuple[tuple[Norm, ...], ...]:
         """Aggregates of the inputs that were asked for so far: the norms of their products, in order."""
         return tuple(key for key in self._aggregates if key)
@@ -264,11 +282,15 @@ class Cells:
 
     def _features(self, t: int) -> Tensor:
         """Features of all cells of a snapshot, whoever has them."""
-        if self.graph.features is None:
-            raise InputError("the graph has no features: give it some with graph.with_features(Degrees(log=True))")
+        self.check_features()
         if self.share is not None:
             self.share.comm.ledger.count(rows_loaded=self.graph[t].num_nodes)
         return torch.from_numpy(np.array(self.graph[t].x)).to(self.dtype)
+
+    def check_features(self) -> None:
+        """Refuses a graph that has none."""
+        if self.graph.features is None:
+            raise InputError("the graph has no features: give it some with graph.with_features(Degrees(log=True))")
 
     def _own_rows(self, t: int, whole: Tensor) -> Tensor:
         if self.share is None or len(self.share.own[t]) == len(whole):

@@ -24,6 +24,8 @@ class ChosenCells(Cells):
     one after the other agree on them.
     """
 
+    from_graph = False
+
     def __init__(
         self, cache: Cache, times: range, found: Surroundings, device: torch.device, *, goes_on: bool = False
     ) -> None:
@@ -118,6 +120,8 @@ class ChosenCells(Cells):
 
 class _Single(Cells):
     """One snapshot of chosen cells."""
+
+    from_graph = False
 
     def __init__(self, window: ChosenCells, t: int) -> None:
         super().__init__(window.graph[t : t + 1], dtype=window.dtype, device=window.device)

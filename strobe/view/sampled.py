@@ -107,6 +107,7 @@ class SampledCells(Cells):
     """
 
     splits_snapshots = True
+    from_graph = False
 
     def __init__(
         self,
@@ -183,6 +184,7 @@ class Level(Cells):
     """Targets, and cells drawn for them up to a hop, as a convolution sees them: own rows, then those only read."""
 
     splits_snapshots = True
+    from_graph = False
 
     def __init__(self, window: SampledCells, hop: int) -> None:
         super().__init__(window.graph, dtype=window.dtype, device=window.device)

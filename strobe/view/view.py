@@ -161,6 +161,13 @@ class View:
         self._tokens.append(token)
         return out
 
+    def aggregate_x(self, norm: Norm = "gcn") -> Tensor:
+        """``aggregate(view.x)``, without keeping features that nobody asks for otherwise."""
+        if not self.cells.keeps_features_apart:
+            return self.aggregate(self.x, norm)
+        self.num_products += 1
+        return self.cells.aggregated_features(norm)
+
     def _delivery(self, reads: Reads, x: Tensor) -> Delivery | None:
         """How rows of neighbours elsewhere come; None where there are none. All ranks of a snapshot ask."""
         if not self._hears_others:

@@ -148,14 +148,14 @@ def test_a_gru_equals_plain_torch(width: tuple[int, int], presence: str, reset_s
 
 
 @pytest.mark.parametrize(
-    ("width", "presence", "reset_state", "answers", "exact"),
-    _cases(WIDTHS, PRESENCES, [True, False], [1, 2, 4, 5], EXACT),
+    ("width", "presence", "reset_state", "answers", "begins"),
+    _cases(WIDTHS, PRESENCES, [True, False], [1, 2, 4, 5], ["anywhere", "at zero"]),
     ids=str,
 )
 def test_answers_of_a_gru_equal_a_readout_of_its_states(
-    width: tuple[int, int], presence: str, reset_state: bool, answers: int, exact: str
+    width: tuple[int, int], presence: str, reset_state: bool, answers: int, begins: str
 ) -> None:
-    torch.set_float32_matmul_precision(exact)
+    torch.set_float32_matmul_precision("highest")  # or other states than in float64 would be positive
     inputs, hidden = width
     sequences = _sequences(presence)
     given = [_random(sequences.num_cells, inputs), _random(sequences.num_slots, hidden)]
@@ -163,14 +163,33 @@ def test_answers_of_a_gru_equal_a_readout_of_its_states(
 
     def run(x: Tensor, h: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
         weights, head = (rest[0], rest[1], rest[2]), (rest[3], rest[4])
-        return gru_readout(x, h, sequences, weights, head, reset_state=reset_state)
+        first = h if begins == "anywhere" else None
+        return gru_readout(x, first, sequences, weights, head, reset_state=reset_state)
 
     def plain(x: Tensor, h: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
-        weights = (*rest[:3], torch.zeros_like(rest[2]))
-        out, (last,) = reference(partial(gru_step, weights, reset_state), x, (h,), sequences)
+        weights, first = (*rest[:3], torch.zeros_like(rest[2])), h if begins == "anywhere" else torch.zeros_like(h)
+        out, (last,) = reference(partial(gru_step, weights, reset_state), x, (first,), sequences)
         return readout_reference(out, *rest[3:]), last
 
-    assert _error(run, plain, given) < ERRORS[exact]
+    assert _error(run, plain, given) < ERRORS["highest"]
+
+
+@pytest.mark.parametrize("presence", PRESENCES)
+def test_answers_in_tf32_are_those_of_the_same_states(presence: str) -> None:
+    torch.set_float32_matmul_precision("high")
+    sequences = _sequences(presence)
+    given = [_random(sequences.num_cells, 2), *_weights(3, 2, 32)[:3], _random(2, 32), _random(2)]
+    results = []
+    for fused in (True, False):
+        x, *rest = (tensor.float().requires_grad_() for tensor in given)
+        weights, head = (rest[0], rest[1], rest[2]), (rest[3], rest[4])
+        if fused:
+            said, _ = gru_readout(x, None, sequences, weights, head, reset_state=True)
+        else:
+            said = readout(gru(x, None, sequences, *weights, reset_state=True)[0], *head)
+        results.append([said, *torch.autograd.grad(said.square().sum(), [x, *rest])])
+    for one, other in zip(*results, strict=True):
+        assert _apart(one, other.double()) < 1e-3
 
 
 @pytest.mark.parametrize(

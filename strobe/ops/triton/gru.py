@@ -17,6 +17,7 @@ import torch
 import triton
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn.functional import pad
 
 from strobe.ops.sequences import Sequences
 from strobe.ops.triton import Precision, precision
@@ -56,7 +57,7 @@ def answers_fit(answers: int) -> bool:
 
 def gru(
     x: Tensor,
-    h: Tensor,
+    h: Tensor | None,
     sequences: Sequences,
     weights: tuple[Tensor, ...],
     head: tuple[Tensor, Tensor] | None = None,
@@ -80,67 +81,64 @@ class _Gru(torch.autograd.Function):
         exact: Precision,
         shape: Shape,
         x: Tensor,
-        h: Tensor,
+        h: Tensor | None,
         head: Tensor | None,
         of_head: Tensor | None,
         *weights: Tensor,
     ) -> Any:
         ctx.set_materialize_grads(False)
-        x, h, walk = x.contiguous(), h.contiguous(), Walk.of(sequences)
-        given = bound(weights, 3, reset_state)
-        out = x.new_empty(sequences.num_cells, h.shape[1])
+        x, h, walk = x.contiguous(), None if h is None else h.contiguous(), Walk.of(sequences)
+        given, hidden = bound(weights, 3, reset_state), weights[1].shape[1]
+        of_answers = (None, None) if head is None or of_head is None else answering.bound(head, of_head)
+        out = x.new_empty(sequences.num_cells, hidden)
         said = None if head is None else x.new_empty(sequences.num_cells, len(head))
-        last = torch.empty_like(h) if walk.cell is None else None
-        options = _options(x, h, head, reset_state, exact)
+        last = x.new_empty(sequences.num_slots, hidden) if walk.cell is None else None
+        options = _options(x, hidden, head, reset_state, exact)
         tiles = triton.cdiv(walk.num_lanes, shape.forward_rows)
         if tiles:
             gru_forward[(tiles,)](
-                x, h, *given, walk.cell, walk.before, *_bound_head(head, of_head), out, last, said,
+                x, h, *given, walk.cell, walk.before, *of_answers, out, last, said,
                 walk.num_lanes, walk.num_steps, rows=shape.forward_rows, num_warps=shape.forward_warps, **options,
             )  # fmt: skip
-        last = walk.last(h, out) if last is None else last
+        if last is None or sequences.leaving is not None:
+            first = x.new_zeros(sequences.num_slots, hidden) if h is None else h
+            last = walk.last(first, out) if sequences.leaving is None else first.clone()
         if sequences.leaving is not None:
-            last = h.clone()
             sequences.leaving.put_all(last, out)
             ctx.mark_non_differentiable(last)
         ctx.walk, ctx.options, ctx.shape, ctx.leaves = walk, options, shape, sequences.leaving is not None
-        ctx.save_for_backward(x, h, out, head, of_head, *weights)
+        ctx.kinds = [weight.dtype for weight in weights]
+        ctx.save_for_backward(x, h, out, head, of_head, of_answers[0], *given)
         return out if said is None else said, last
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
-        x, h, out, head, of_head, *weights = ctx.saved_tensors
-        walk, shape = ctx.walk, ctx.shape
-        reset_state = ctx.options["reset_state"]
+        x, h, out, head, of_head, bound_head, *given = ctx.saved_tensors
+        walk, shape, (hp, hidden) = ctx.walk, ctx.shape, (ctx.options["hp"], ctx.options["hidden"])
         d_first = None if grads[0] is None else grads[0].contiguous()
         d_out, d_said = (d_first, None) if head is None else (None, d_first)
         d_last = None if grads[1] is None or ctx.leaves else grads[1].contiguous()
         d_x = torch.empty_like(x) if ctx.needs_input_grad[4] else None
         d_h = None
-        if ctx.needs_input_grad[5]:
+        if h is not None and ctx.needs_input_grad[5]:
             d_h = torch.zeros_like(h) if d_last is None else d_last.clone()  # who has no cell hands it on as it is
         tiles = triton.cdiv(walk.num_lanes, shape.backward_rows)
         programs = max(1, min(tiles, shape.programs * multiprocessors(x.device)))
-        hp, xp = padded(h.shape[1]), padded(x.shape[1])
+        xp = padded(x.shape[1])
         of_state, of_input = _sums(x, programs, 4, 2 * hp, hp), None
         if not ctx.options["narrow"]:
             of_input = _sums(x, programs, 3, xp, hp)
         gru_backward[(programs,)](
-            x, h, *bound(weights, 3, reset_state), walk.cell, walk.before, walk.ends, _bound_head(head, of_head)[0],
-            out, d_out, d_said, d_last, d_x, d_h, of_input, of_state, walk.num_lanes, walk.num_steps, tiles,
+            x, h, *given, walk.cell, walk.before, walk.ends, bound_head, out, d_out, d_said, d_last, d_x, d_h, of_input,
+            of_state, walk.num_lanes, walk.num_steps, tiles,
             rows=shape.backward_rows, num_warps=shape.backward_warps, num_stages=1, xp=xp,
             **ctx.options,
         )  # fmt: skip
-        kinds = [weight.dtype for weight in weights]
-        found = _unbound(of_input, of_state, x.shape[1], h.shape[1], reset_state)
         of_answers = (None, None) if d_said is None else answering.weight_gradients(out, head, of_head, d_said)
-        d_weights = (each.to(kind) for each, kind in zip(found, kinds, strict=True))
+        found = _unbound(of_input, of_state, x.shape[1], hidden, ctx.options["reset_state"])
+        d_weights = (each.to(kind) for each, kind in zip(found, ctx.kinds, strict=True))
         return None, None, None, None, d_x, d_h, *of_answers, *d_weights
-
-
-def _bound_head(head: Tensor | None, of_head: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
-    return (None, None) if head is None or of_head is None else answering.bound(head, of_head)
 
 
 def bound(weights: tuple[Tensor, ...] | list[Tensor], gates: int, joined: bool) -> tuple[Tensor, ...]:
@@ -150,23 +148,23 @@ def bound(weights: tuple[Tensor, ...] | list[Tensor], gates: int, joined: bool) 
     """
     w_ih, w_hh, b_ih, b_hh = weights
     hidden = w_hh.shape[1]
-    hp, fp = padded(hidden), padded(w_ih.shape[1])
-    wide = [weight.float().view(gates, hidden, -1).transpose(1, 2) for weight in (w_ih, w_hh)]
+    wide = [_padded(weight.float().view(gates, hidden, -1).transpose(1, 2)) for weight in (w_ih, w_hh)]
     flat = [bias.float().view(gates, hidden) for bias in (b_ih + b_hh if joined else b_ih, b_hh)]
-    into = [w_ih.new_zeros(gates, width, hp, dtype=torch.float32) for width in (fp, hp)]
-    biases = w_ih.new_zeros(2, gates, hp, dtype=torch.float32)
-    for place, weight in zip(into, wide, strict=True):
-        place[:, : weight.shape[1], :hidden] = weight
-    biases[:, :, :hidden] = torch.stack(flat)
-    return *into, biases[0], biases[1]
+    return *wide, *(pad(bias, (0, padded(hidden) - hidden)) for bias in flat)
+
+
+def _padded(weights: Tensor) -> Tensor:
+    """[gates, in, out] with room for tiles in both."""
+    _, rows, columns = weights.shape
+    return pad(weights, (0, padded(columns) - columns, 0, padded(rows) - rows)).contiguous()
 
 
 def _sums(x: Tensor, *shape: int) -> Tensor:
     return x.new_zeros(*shape, dtype=torch.float32)
 
 
-def _options(x: Tensor, h: Tensor, head: Tensor | None, reset_state: bool, exact: Precision) -> dict[str, Any]:
-    inputs, hidden, answers = x.shape[1], h.shape[1], 0 if head is None else len(head)
+def _options(x: Tensor, hidden: int, head: Tensor | None, reset_state: bool, exact: Precision) -> dict[str, Any]:
+    inputs, answers = x.shape[1], 0 if head is None else len(head)
     sizes = {"inputs": inputs, "fp": padded(inputs), "hidden": hidden, "hp": padded(hidden)}
     sizes |= {"answers": answers, "ap": padded(max(answers, 1))}
     return {"reset_state": reset_state, "narrow": inputs <= NARROW, "precision": exact, **sizes}
@@ -184,6 +182,6 @@ def _unbound(
     else:
         of_inputs, ones = of_input.sum(0, dtype=torch.float64).float()[:, :inputs, :hidden], beside[:, 0]
     d_w_ih = of_inputs[:3].transpose(1, 2).reshape(-1, inputs)
-    order = [0, 1, 2] if reset_state else [0, 1, 3]
-    d_w_hh = state[order].transpose(1, 2).reshape(-1, hidden)
-    return d_w_ih, d_w_hh, ones[:3].flatten(), ones[order].flatten()
+    of_projected = [slice(3)] if reset_state else [slice(2), slice(3, 4)]  # not by a list, which the GPU waits for
+    d_w_hh, d_b_hh = (torch.cat([each[part] for part in of_projected]) for each in (state, ones))
+    return d_w_ih, d_w_hh.transpose(1, 2).reshape(-1, hidden), ones[:3].flatten(), d_b_hh.flatten()

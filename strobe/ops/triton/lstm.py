@@ -110,6 +110,7 @@ class _Lstm(torch.autograd.Function):
             )  # fmt: skip
             if d_x is not None:
                 _into_inputs(d_x, d_gates, weights[0], walk, first, last)
+            del d_gates  # before the next are made
         found = _unbound(of_input, of_state, x.shape[1], h.shape[1])
         kinds = [weight.dtype for weight in weights]
         return None, None, d_x, d_h, d_c, *(each.to(kind) for each, kind in zip(found, kinds, strict=True))

@@ -1,7 +1,8 @@
 """Kernels of gated recurrent units. Weights are float32, padded with zeros: [gates, in, out]; rows are of any kind.
 
-``cell``, ``before`` and ``ends`` are the tables of a ``Walk``, None where everybody is always present. ``said`` are
-answers, a linear map ``head`` [hp, ap] of what is positive in each state, None where nobody asks for them.
+``cell``, ``before`` and ``ends`` are the tables of a ``Walk``, None where everybody is always present. First states
+``h0`` are zeros where they are None. ``said`` are answers, a linear map ``head`` [hp, ap] of what is positive in each
+state, None where nobody asks for them.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def gru_forward(
     square = col[:, None] * hp + col[None, :]
     u_r, u_z, u_c = tl.load(w_hh + square), tl.load(w_hh + gate + square), tl.load(w_hh + 2 * gate + square)
     h = tl.zeros([rows, hp], tl.float32)
-    if cell is None:
+    if cell is None and h0 is not None:
         h = tl.load(h0 + lane.to(tl.int64)[:, None] * hidden + col[None, :], in_row, 0.0).to(tl.float32)
     for step in range(num_steps):
         row, live, mask = (lane + step * num_lanes).to(tl.int64), there, in_row
@@ -36,9 +37,11 @@ def gru_forward(
             mask = whole(live, hidden, hp)
             known = tl.load(before + row, live, 0)
             begins = mask & (known < 0)[:, None]
-            h = tl.where(
-                begins, tl.load(h0 + (-1 - known.to(tl.int64))[:, None] * hidden + col[None, :], begins, 0.0), h
-            )
+            if h0 is None:
+                h = tl.where(begins, 0.0, h)
+            else:
+                first = (-1 - known.to(tl.int64))[:, None] * hidden + col[None, :]
+                h = tl.where(begins, tl.load(h0 + first, begins, 0.0).to(tl.float32), h)
         x_r, x_z, x_c = projected3(x, row, live, w_ih, b_ih, inputs, fp, hp, narrow, precision)
         _, z, c, _ = _gates(h, x_r, x_z, x_c, u_r, u_z, u_c, b_hh, hp, reset_state, precision)
         h = c + z * (h - c) if cell is None else tl.where(mask, c + z * (h - c), h)
@@ -142,6 +145,8 @@ def gru_backward(
             if cell is None:
                 if step > 0:
                     h = tl.load(out + (row - num_lanes)[:, None] * hidden + col[None, :], mask, 0.0).to(tl.float32)
+                elif h0 is None:
+                    h = tl.zeros([rows, hp], tl.float32)
                 else:
                     h = tl.load(h0 + own, mask, 0.0).to(tl.float32)
             else:
@@ -154,7 +159,8 @@ def gru_backward(
                 h = tl.load(out + known[:, None] * hidden + col[None, :], mask & (known >= 0)[:, None], 0.0).to(
                     tl.float32
                 )
-                h += tl.load(h0 + first, begins, 0.0).to(tl.float32)
+                if h0 is not None:
+                    h += tl.load(h0 + first, begins, 0.0).to(tl.float32)
                 slot = tl.load(ends + row, live, -1).to(tl.int64)
                 final = mask & (slot >= 0)[:, None]
                 d_h = tl.where(final, 0.0, d_h)
