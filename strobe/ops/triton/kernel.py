@@ -16,7 +16,12 @@ def kernel(function: Callable[..., Any]) -> Any:
 
 def padded(width: int) -> int:
     """Columns of a tile that has room for ``width``: the matrix units take no fewer than 16."""
-    return max(16, int(triton.next_power_of_2(width)))
+    return max(16, power_of_two(width))
+
+
+def power_of_two(size: int) -> int:
+    """The smallest that is no smaller; Triton's own function takes longer than some kernels."""
+    return 1 << (size - 1).bit_length()
 
 
 def multiprocessors(device: torch.device) -> int:

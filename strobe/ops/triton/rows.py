@@ -1,13 +1,16 @@
 """The rows of a sparse matrix as work for the GPU: long ones cut into pieces, others in order of length.
 
 Rows of a tile then have about equally many entries, whatever the law of their degrees; they are put in order among
-some thousand neighbours only, so that what is read and written together stays together. Pieces of long rows come first
-and write to rows of their own after those of the result; a second kernel joins them, in order: the same bits always.
+some thousand neighbours only, so that what is read and written together stays together. Pieces of long rows come first.
+Where each is work for itself they write to rows of their own after those of the result, and a second kernel joins them;
+where a whole program takes some of them together, the last of a row's programs does. Either way in order: the same bits
+always.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -22,6 +25,24 @@ LONGEST = 128
 
 WINDOW = 4096
 """Rows that are put in order together."""
+
+TOGETHER = 4
+"""Pieces that a program takes at a time."""
+
+
+@dataclass(frozen=True, eq=False)
+class Chunks:
+    """Entries of long rows [H]: where they begin and end, and of the how-manieth long row they are. That row has the
+    chunks ``cuts[i]:cuts[i + 1]``, and ``arrived[i]`` of them are summed up: 0 before and after a product."""
+
+    start: Tensor
+    end: Tensor
+    which: Tensor  # int32
+    cuts: Tensor  # int32
+    arrived: Tensor  # int32
+
+    def __len__(self) -> int:
+        return len(self.start)
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +94,24 @@ class Rows:
     @property
     def num_pieces(self) -> int:
         return len(self.start)
+
+    @cached_property
+    def chunks(self) -> Chunks:
+        """Pieces of long rows, some at a time."""
+        pieces = self.cuts.diff()
+        counts = torch.div(pieces + TOGETHER - 1, TOGETHER, rounding_mode="floor")
+        cuts = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        number = int(cuts[-1])
+        which = torch.repeat_interleave(torch.arange(len(pieces), device=cuts.device), counts, output_size=number)
+        first = self.cuts[which] + TOGETHER * (torch.arange(number, device=cuts.device) - cuts[which])
+        last = torch.minimum(first + TOGETHER, self.cuts[which + 1]) - 1
+        return Chunks(
+            start=self.start[first],
+            end=self.start[last] + self.length[last],
+            which=which.to(torch.int32),
+            cuts=cuts.to(torch.int32),
+            arrived=torch.zeros_like(self.long),
+        )
 
     def result(self, x: Tensor, width: int) -> Tensor:
         """Room for a result of so many columns and for the pieces after it."""
