@@ -307,7 +307,7 @@ def test_the_same_product_has_the_same_bits() -> None:
 
 @pytest.mark.parametrize("weighted", [True, False])
 def test_corners_are_multiplied_where_they_stand(weighted: bool) -> None:
-    """The second has long rows, whose pieces lie in rows of the third for a while."""
+    """The second and third have long rows."""
     square = _ascending(_matrix(weighted=weighted))
     scales = [_random(size).float() for size in (40, 60)]
     sizes = [(7, 9), (60, 40), (60, 90), (0, 4), (30, 60)]

@@ -76,9 +76,9 @@ def spmm_rows(
     """Sums of the rows of x that each row's entries name: chunks of long rows, then tiles of others."""
     program = tl.program_id(0)
     piece = num_cut + (program - num_chunks) * rows + tl.arange(0, rows)
-    if parts is None:
+    if parts is None:  # noqa: SIM114 (this is decided when the kernel is compiled, what comes next is not)
         _sum_rows(piece, num_pieces, start, length, row, col, weight, x, out, width, wp, ahead)
-    elif program >= num_chunks:  # noqa: SIM114 (what is above is decided when the kernel is compiled)
+    elif program >= num_chunks:
         _sum_rows(piece, num_pieces, start, length, row, col, weight, x, out, width, wp, ahead)
     else:
         _sum_chunk(
