@@ -49,13 +49,20 @@ class MPNNLSTM(Model):
         self.recurrent = nn.ModuleList(Recurrent(nn.LSTM(a, b)) for a, b in pairwise(widths))
 
     def forward(self, view: View) -> Tensor:
+        return self._encoded(view)
+
+    def answers(self, view: View, weight: Tensor, bias: Tensor) -> Tensor:
+        return self._encoded(view, (weight, bias))
+
+    def _encoded(self, view: View, head: tuple[Tensor, Tensor] | None = None) -> Tensor:
+        """Embeddings of the cells, or what a head makes of them."""
         x, convolved = view.x, []
         for convolution, norm in zip(self.convolutions, self.norms, strict=True):
             x = norm(view, convolution(view, x))
             x = nn.functional.dropout(x, self.dropout, self.training) if self.dropout else x
             convolved.append(x)
         layers = [each.module for each in self.recurrent if isinstance(each, Recurrent)]
-        return view.over_time(Stack(layers), *convolved, view.x)
+        return view.over_time(Stack(layers, head), *convolved, view.x)
 
 
 class BatchNorm(nn.Module):

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from strobe.errors import OptionError
 from strobe.models.structure import columns_per_head
 from strobe.ops.gru import gru
-from strobe.ops.lstm import lstm, lstm_stack, lstm_weights
+from strobe.ops.lstm import lstm, lstm_stack, lstm_stack_readout, lstm_weights
 from strobe.ops.past import past_of, with_past
 from strobe.ops.sequences import Sequences
 from strobe.ops.time_attention import time_attention
@@ -85,9 +85,11 @@ class Stack:
 
     Args:
         modules: the LSTMs, all of one width.
+        head: a readout's weight and bias; what it makes of all that comes out instead.
     """
 
     modules: Sequence[nn.Module]
+    head: tuple[Tensor, Tensor] | None = None
     relays: ClassVar[bool] = True
     hands_over: ClassVar[bool] = True
 
@@ -97,7 +99,9 @@ class Stack:
         if state is None:
             zeros = x[0].new_zeros(sequences.num_slots, layers[0][1].shape[1])
             state = [(zeros, zeros)] * len(layers)
-        return lstm_stack(x[:-1], state, sequences, layers, beside=x[-1])
+        if self.head is None:
+            return lstm_stack(x[:-1], state, sequences, layers, beside=x[-1])
+        return lstm_stack_readout(x[:-1], state, sequences, layers, self.head, beside=x[-1])
 
 
 class Linear(Time):

@@ -13,6 +13,7 @@ from torch.autograd.function import once_differentiable
 from strobe.ops import native, triton
 from strobe.ops.memory import empty
 from strobe.ops.narrow import in_float32, is_narrow
+from strobe.ops.readout import readout
 from strobe.ops.recurrent import TILE_ROWS, State, check_inputs, go_back, go_through, in_torch, sums_like
 from strobe.ops.sequences import Grid, Leaving, Sequences
 
@@ -82,11 +83,11 @@ def lstm_stack(
     """
     check_inputs(parts, layers[0][0], sequences)
     extra = [] if beside is None else [beside]
-    if triton.usable(*parts, *extra, *(each for state in states for each in state)) and sequences.hand is None:
+    if _on_chip([*parts, *extra], states, sequences, layers):
         from strobe.ops.triton import lstm as kernels
 
-        if all(kernels.fits(w_ih.shape[1], w_hh.shape[1]) for w_ih, w_hh, _ in layers):
-            return _layer_by_layer(kernels.lstm, parts, states, sequences, layers, beside)
+        outs, lasts = _layer_by_layer(kernels.lstm, parts, states, sequences, layers)
+        return torch.cat([*outs, *extra], 1), lasts
     if is_narrow(*parts, *extra):
         same = {"beside": beside, "keep_gates": keep_gates, "tile_rows": tile_rows}
         return in_float32(lstm_stack, parts, states, sequences, layers, **same)  # type: ignore[arg-type]
@@ -100,6 +101,47 @@ def lstm_stack(
     return out, tuple(zip(h, c, strict=True))
 
 
+def lstm_stack_readout(
+    parts: Sequence[Tensor],
+    states: Sequence[tuple[Tensor, Tensor]],
+    sequences: Sequences,
+    layers: Sequence[Weights],
+    head: tuple[Tensor, Tensor],
+    *,
+    beside: Tensor,
+) -> tuple[Tensor, tuple[tuple[Tensor, Tensor], ...]]:
+    """``readout(out, *head)`` of what ``lstm_stack`` gives, and every layer's last (h, c).
+
+    On a GPU answers are the sum of what each layer's states and the columns beside them say: they are never joined.
+    """
+    if not _on_chip([*parts, beside], states, sequences, layers):
+        out, lasts = lstm_stack(parts, states, sequences, layers, beside=beside)
+        return readout(out, *head), lasts
+    from strobe.ops.triton import lstm as kernels
+
+    check_inputs(parts, layers[0][0], sequences)
+    outs, lasts = _layer_by_layer(kernels.lstm, parts, states, sequences, layers)
+    of_outs, of_beside = head[0].split([len(outs) * outs[0].shape[1], beside.shape[1]], 1)
+    said, nothing = readout(beside, of_beside, head[1]), torch.zeros_like(head[1])
+    for out, weight in zip(outs, of_outs.chunk(len(outs), 1), strict=True):
+        said = said + readout(out, weight, nothing)
+    return said, lasts
+
+
+def _on_chip(
+    inputs: Sequence[Tensor],
+    states: Sequence[tuple[Tensor, Tensor]],
+    sequences: Sequences,
+    layers: Sequence[Weights],
+) -> bool:
+    """Whether the kernels for a GPU run the stack."""
+    if not triton.usable(*inputs, *(each for state in states for each in state)) or sequences.hand is not None:
+        return False
+    from strobe.ops.triton import lstm as kernels
+
+    return all(kernels.fits(w_ih.shape[1], w_hh.shape[1]) for w_ih, w_hh, _ in layers)
+
+
 def lstm_stack_reference(
     parts: Sequence[Tensor],
     states: Sequence[tuple[Tensor, Tensor]],
@@ -109,7 +151,8 @@ def lstm_stack_reference(
     beside: Tensor | None = None,
 ) -> tuple[Tensor, tuple[tuple[Tensor, Tensor], ...]]:
     """The same in plain torch, layer after layer."""
-    return _layer_by_layer(_in_torch, parts, states, sequences, layers, beside)
+    outs, lasts = _layer_by_layer(_in_torch, parts, states, sequences, layers)
+    return torch.cat(outs if beside is None else [*outs, beside], 1), lasts
 
 
 def _in_torch(
@@ -125,15 +168,14 @@ def _layer_by_layer(
     states: Sequence[tuple[Tensor, Tensor]],
     sequences: Sequences,
     layers: Sequence[Weights],
-    beside: Tensor | None,
-) -> tuple[Tensor, tuple[tuple[Tensor, Tensor], ...]]:
-    """A stack from what runs one layer."""
+) -> tuple[list[Tensor], tuple[tuple[Tensor, Tensor], ...]]:
+    """A stack from what runs one layer: states of all of them, and their last ones."""
     x, outs, lasts = torch.cat(list(parts), 1), [], []
     for weights, state in zip(layers, states, strict=True):
         x, last = layer(x, state, sequences, weights)
         outs.append(x)
         lasts.append(last)
-    return torch.cat(outs if beside is None else [*outs, beside], 1), tuple(lasts)
+    return outs, tuple(lasts)
 
 
 def lstm_step(weights: tuple[Tensor, ...], x: Tensor, state: State) -> State:
