@@ -311,6 +311,7 @@ def prepared(job: Job, order: Steps, watch: Progress) -> Prepared:
     validation = job.windows(split.validation)
     total = len(split.train) + len(split.validation)
     done = 0
+    watch.stage("preparing snapshots", done, total)
     for snapshots in _loaded(job, training, validation):
         done = min(done + snapshots, total)  # windows may overlap
         watch.stage("preparing snapshots", done, total)

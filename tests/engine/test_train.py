@@ -270,7 +270,7 @@ def test_progress_is_told_of_preparation_and_every_epoch() -> None:
 
     strobe.train(small_graph(), "tgcn", "regression", epochs=3, window=2, progress=Told())
     preparing = [done for what, done, total in stages if what == "preparing snapshots" and total == 7]
-    assert preparing == [2, 4, 6, 7]
+    assert preparing == [0, 2, 4, 6, 7]
     assert epochs == [1, 2, 3]
 
 
