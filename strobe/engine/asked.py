@@ -63,7 +63,7 @@ def asked(problem: Problem, segment: Segment, part: range, epoch: int | None = N
         ]
 
         def to_learn(number: int) -> Examples | None:
-            return _to_learn(problem, segment.times[places[number]], epoch, cells.sum_dtype)
+            return problem.to_learn(segment.times[places[number]], epoch, cells.sum_dtype)
 
         one_by_one = map(to_learn, range(len(places)))
         made = each_in_order(to_learn, len(places)) if problem.asked_at_once else one_by_one
@@ -143,16 +143,6 @@ def join(found: list[tuple[int, Examples]], num_cells: int, device: torch.device
         for offset, examples in found
     ]
     return Examples(tuple(torch.cat(column).to(device) for column in zip(*rows, strict=True)), y, base)
-
-
-def _to_learn(problem: Problem, t: int, epoch: int | None, dtype: torch.dtype) -> Examples | None:
-    """What a loss reads of a snapshot's examples, numbers as models compute with them; classes stay whole numbers."""
-    examples = problem.examples(t, epoch)
-    if examples is None:
-        return None
-    y = examples.y.to(dtype) if examples.y.is_floating_point() else examples.y
-    base = examples.base if problem.loss_reads_base else None
-    return replace(examples, y=y, base=None if base is None else base.to(dtype))
 
 
 def _rows(examples: Examples) -> tuple[IntArray, ...]:

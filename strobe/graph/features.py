@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -129,8 +130,15 @@ class Degrees(Carrier):
         return (2,)
 
     def rows(self, snapshot: Snapshot) -> Array:
-        degrees = np.stack([snapshot.in_degree, snapshot.out_degree], axis=1).astype(np.float32)
-        return np.log1p(degrees) if self.log else degrees
+        return self.changed(snapshot, lambda rows: rows)
+
+    def changed(self, snapshot: Snapshot, change: Callable[[Array], Array]) -> Array:
+        """What becomes of the rows if each is changed by itself: that is done once for every degree there is."""
+        from strobe.ops.degrees import largest, looked_up  # loads numba, which who only opens a graph does not need
+
+        degree = np.arange(largest(snapshot.row_ptr, snapshot.out_degree) + 1)
+        table = np.stack([degree, degree], axis=1).astype(np.float32)
+        return looked_up(snapshot.row_ptr, snapshot.out_degree, change(np.log1p(table) if self.log else table))
 
     def recipe(self) -> dict[str, Any]:
         return {"kind": "degrees", "log": self.log}
@@ -248,7 +256,11 @@ class Standardised(Carrier):
         return self.of.shape
 
     def rows(self, snapshot: Snapshot) -> Array:
-        scaled: Array = (self.of.rows(snapshot) - np.array(self.mean)) / np.array(self.std)
+        of = self.of
+        return of.changed(snapshot, self._scaled) if isinstance(of, Degrees) else self._scaled(of.rows(snapshot))
+
+    def _scaled(self, rows: Array) -> Array:
+        scaled: Array = (rows - np.array(self.mean)) / np.array(self.std)
         return scaled.astype(np.float32)
 
     def recipe(self) -> dict[str, Any]:
@@ -271,15 +283,18 @@ class _Moments(NamedTuple):
 
     @classmethod
     def of(cls, carrier: Carrier, snapshot: Snapshot) -> _Moments:
-        x = carrier.rows(snapshot).astype(np.float64)
+        from strobe.ops.columns import column_extremes, column_squares, column_sums
+
+        x = carrier.rows(snapshot)
         if len(x) == 0:
             nothing = np.zeros(carrier.shape)
             return cls(0, nothing, nothing, nothing, nothing)
-        if not bool(np.isfinite(x).all()):
+        total = column_sums(x)
+        if not bool(np.isfinite(total).all()) and not bool(np.isfinite(x).all()):
             column = int(np.argmin(np.isfinite(x).all(0)))
             raise InputError(f"snapshot {snapshot.t}: feature {column} is not finite everywhere, so it has no mean")
-        mean = x.mean(0)
-        return cls(len(x), mean, ((x - mean) ** 2).sum(0), x.min(0), x.max(0))
+        mean = total / len(x)
+        return cls(len(x), mean, column_squares(x, mean), *column_extremes(x))
 
 
 def given(carrier: Carrier | None) -> Given | None:

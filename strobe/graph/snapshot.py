@@ -63,7 +63,9 @@ class Snapshot:
         """Arcs that start in each cell, [n]."""
         if not self.directed:
             return self.in_degree
-        return read_only(np.bincount(self.col, minlength=self.num_nodes).astype(self.row_ptr.dtype))
+        from strobe.ops.degrees import counted  # loads numba, which who only opens a graph does not need
+
+        return read_only(counted(self.col, self.num_nodes, self.row_ptr.dtype))
 
     @cached_property
     def transposed(self) -> tuple[IntArray, IntArray, IntArray]:

@@ -68,7 +68,7 @@ class Storage(Stored):
 
     @cached_property
     def all_nodes(self) -> IntArray:
-        nodes: IntArray = np.arange(self.num_nodes).astype(index_dtype(self.num_nodes))
+        nodes: IntArray = np.arange(self.num_nodes, dtype=index_dtype(self.num_nodes))
         nodes.flags.writeable = False
         return nodes
 

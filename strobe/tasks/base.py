@@ -5,9 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from strobe.graph import DynamicGraph
@@ -67,6 +68,16 @@ class Problem(ABC):
         ``epoch`` is given in training only: then negatives may be drawn anew. The same arguments give the same
         examples, in any order of asking; snapshots in no part of the split are asked nothing.
         """
+
+    def to_learn(self, t: int, epoch: int | None, dtype: torch.dtype) -> Examples | None:
+        """What a loss reads of a snapshot's examples, numbers as models compute with them; classes stay whole
+        numbers."""
+        examples = self.examples(t, epoch)
+        if examples is None:
+            return None
+        y = examples.y.to(dtype) if examples.y.is_floating_point() else examples.y
+        base = examples.base if self.loss_reads_base else None
+        return replace(examples, y=y, base=None if base is None else base.to(dtype))
 
     @abstractmethod
     def questions(self, t: int) -> Examples | None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from strobe.errors import InputError, OptionError
 from strobe.graph import Degrees, DynamicGraph, Snapshot
+from strobe.ops.columns import column_squares, column_squares_between, column_sums, scaled_between
 from strobe.ops.csr import FloatArray, IntArray
 from strobe.ops.threads import each_in_order
 from strobe.tasks.base import Examples, Metrics, Problem, Task
@@ -23,6 +24,7 @@ from strobe.tasks.readout import NodeReadout
 from strobe.tasks.split import Split
 
 Target = Literal["degrees", "labels"]
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,10 +64,10 @@ class NodeRegression(Task):
 
 
 class Asked(NamedTuple):
-    """Positions in a snapshot of the nodes whose target is known, their targets, and the last values known (NaN where
-    there is none), [n, K]."""
+    """Positions in a snapshot of the nodes whose target is known (None: of all), their targets, and the last values
+    known (NaN where there is none), [n, K]. Values are as the graph has them: what is computed with them is double."""
 
-    at: IntArray
+    at: IntArray | None
     y: FloatArray
     last: FloatArray
 
@@ -102,18 +104,21 @@ class RegressionProblem(Problem):
 
     def examples(self, t: int, epoch: int | None = None) -> Examples | None:
         asked = self._asked(t) if self.split.part_of(t) else None
-        if asked is None or not len(asked.at):
+        if asked is None or not len(asked.y):
             return None
-        base = self._base(asked)
-        rows = None if len(asked.at) == self.graph[t].num_nodes else (torch.from_numpy(asked.at),)
-        return Examples(rows, torch.from_numpy((asked.y - base) / self.std), torch.from_numpy(base))
+        return Examples(_rows(asked), self._scaled(asked, torch.float64), torch.from_numpy(self._base(asked)))
+
+    def to_learn(self, t: int, epoch: int | None, dtype: torch.dtype) -> Examples | None:
+        del epoch  # nothing is drawn
+        asked = self._asked(t) if self.split.part_of(t) else None
+        return None if asked is None or not len(asked.y) else Examples(_rows(asked), self._scaled(asked, dtype))
 
     def questions(self, t: int) -> Examples | None:
         nodes = self.graph[t].nodes
         if not len(nodes):
             return None
         unknown = np.full((len(nodes), self.width), np.nan)
-        base = self._base(Asked(np.arange(len(nodes)), unknown, self._last(t, nodes)))
+        base = self._base(Asked(None, unknown, self._last(t, nodes)))
         return Examples(None, torch.from_numpy(unknown), torch.from_numpy(base))
 
     def loss(self, answers: Tensor, examples: Examples) -> Tensor:
@@ -121,13 +126,20 @@ class RegressionProblem(Problem):
 
     def metrics(self, answers: Sequence[Tensor], examples: Sequence[Examples]) -> Metrics:
         pairs = zip(answers, examples, strict=True)
-        return _errors((self._in_units(said, asked), self._in_units(asked.y, asked)) for said, asked in pairs)
+        errors = [_errors_of(self._in_units(said, asked), self._in_units(asked.y, asked)) for said, asked in pairs]
+        return _joined(errors) if errors else {}
 
     def baselines(self, part: str) -> dict[str, Metrics]:
-        times = self.split.part(part)
-        last = _errors((self._filled(asked.last), asked.y) for asked in self._all_asked(times))
-        mean = _errors((np.broadcast_to(self.mean, asked.y.shape), asked.y) for asked in self._all_asked(times))
-        return {"last value": last, "mean": mean} if last else {}
+        def errors(asked: Asked) -> tuple[_Errors, _Errors]:
+            last, mean = self._filled(asked.last), np.broadcast_to(self.mean, asked.y.shape)
+            return _errors_of(last, asked.y), _errors_of(mean, asked.y)
+
+        found = list(self._of_all(self.split.part(part), errors))
+        if not found:
+            return {}
+        return {
+            name: _joined(each) for name, each in zip(("last value", "mean"), zip(*found, strict=True), strict=True)
+        }
 
     def table(self, answers: Tensor, examples: Examples, t: int) -> dict[str, Any]:
         del t
@@ -147,19 +159,28 @@ class RegressionProblem(Problem):
             return ["log_in_degree", "log_out_degree"]
         return ["label"] if self.width == 1 else [f"label_{k}" for k in range(self.width)]
 
-    def _all_asked(self, times: range) -> Iterator[Asked]:
-        """What is asked of each snapshot, in memory only while it is looked at."""
-        found = each_in_order(lambda k: self._asked(times[k]), len(times))
-        return (asked for asked in found if len(asked.at))
+    def _of_all(self, times: range, look: Callable[[Asked], Found]) -> Iterator[Found]:
+        """What is seen in what is asked of each snapshot, which is in memory only while it is looked at."""
+
+        def at(k: int) -> Found | None:
+            asked = self._asked(times[k])
+            return look(asked) if len(asked.y) else None
+
+        return (found for found in each_in_order(at, len(times)) if found is not None)
 
     def _asked(self, t: int) -> Asked:
-        read, aim = self.graph[t], self.graph[t + self.task.shift]
-        y = _rows_of(read.nodes, aim, self._values(aim))
-        known = ~np.isnan(y).any(1)
-        if known.all():
-            return Asked(np.arange(len(y)), y, self._last(t, read.nodes))
-        at = np.flatnonzero(known)
-        return Asked(at, y[at], self._last(t, read.nodes[at]))
+        nodes, (at, y) = self.graph[t].nodes, self._known(t)
+        return Asked(at, y, self._last(t, nodes if at is None else nodes[at]))
+
+    def _known(self, t: int) -> tuple[IntArray | None, FloatArray]:
+        """Which nodes have a known target (None: all), and their targets."""
+        aim = self.graph[t + self.task.shift]
+        y = _rows_of(self.graph[t].nodes, aim, self._values(aim))
+        unknown = np.isnan(y)
+        if not unknown.any():
+            return None, y
+        at = np.flatnonzero(~unknown.any(1))
+        return at, y[at]
 
     def _last(self, t: int, nodes: IntArray) -> FloatArray:
         """The last values of nodes known when snapshot t has been read: with a shift its own, without one those before
@@ -170,16 +191,22 @@ class RegressionProblem(Problem):
         return _rows_of(nodes, known, self._values(known))
 
     def _values(self, snapshot: Snapshot) -> FloatArray:
-        """Targets that stand at a snapshot, [n, K], in double precision; NaN where unknown."""
+        """Targets that stand at a snapshot, [n, K]; NaN where unknown."""
         rows = Degrees(log=True).rows(snapshot) if self.task.target == "degrees" else snapshot.y
         assert rows is not None
         rows = rows.reshape(len(rows), math.prod(rows.shape[1:]))
-        values = rows.astype(np.float64)
+        values = rows if rows.dtype == np.float32 else rows.astype(np.float64)
         return np.where(rows == -1, np.nan, values) if rows.dtype.kind in "iu" else values
 
     def _base(self, asked: Asked) -> FloatArray:
         """What answers start from."""
         return self._filled(asked.last) if self.from_last else np.broadcast_to(self.mean, asked.y.shape).copy()
+
+    def _scaled(self, asked: Asked, dtype: torch.dtype) -> Tensor:
+        """What the head should say."""
+        y = torch.empty(asked.y.shape, dtype=dtype)
+        scaled_between(asked.y, asked.last if self.from_last else None, self.mean, self.std, y.numpy())
+        return y
 
     def _filled(self, last: FloatArray) -> FloatArray:
         return np.where(np.isnan(last), self.mean, last)
@@ -194,23 +221,33 @@ class RegressionProblem(Problem):
 
         Two passes with few snapshots in memory at a time.
         """
+        train = self.split.train
+
+        def sums(k: int) -> tuple[int, FloatArray]:
+            _, y = self._known(train[k])
+            return len(y), column_sums(y)
+
         count, total = 0, np.zeros(1)
-        for asked in self._all_asked(self.split.train):
-            count, total = count + len(asked.y), total + asked.y.sum(0)
+        for number, summed in each_in_order(sums, len(train)):
+            count, total = count + number, total + summed
         if not count:
             raise InputError("no target of the training snapshots is known: train on more of them, or label some")
         if not np.isfinite(total).all():
             raise InputError("a target of the training snapshots is infinite: mark unknown ones as NaN")
-        self.mean = total / count
-        from_mean, from_last = np.zeros_like(self.mean), np.zeros_like(self.mean)
-        for asked in self._all_asked(self.split.train):
-            from_mean += ((asked.y - self.mean) ** 2).sum(0)
-            from_last += ((asked.y - self._filled(asked.last)) ** 2).sum(0)
+        mean = self.mean = total / count
+        from_mean, from_last = np.zeros_like(mean), np.zeros_like(mean)
+
+        def squares(asked: Asked) -> tuple[FloatArray, FloatArray]:
+            return column_squares(asked.y, mean), column_squares_between(asked.y, asked.last, mean)
+
+        for about_mean, about_last in self._of_all(train, squares):
+            from_mean += about_mean
+            from_last += about_last
         # Columns may have different units: each counts by what is left of its own variance.
         better = bool((from_last / np.where(from_mean > 0, from_mean, 1.0)).mean() <= 1)
         last = better if self.task.from_last is None else self.task.from_last
         spread = np.sqrt((from_last if last else from_mean) / count)
-        return self.mean, np.where(spread > 0, spread, 1.0), last
+        return mean, np.where(spread > 0, spread, 1.0), last
 
 
 def _rows_of(wanted: IntArray, snapshot: Snapshot, values: FloatArray) -> FloatArray:
@@ -223,10 +260,23 @@ def _rows_of(wanted: IntArray, snapshot: Snapshot, values: FloatArray) -> FloatA
     return rows
 
 
-def _errors(pairs: Iterable[tuple[FloatArray, FloatArray]]) -> Metrics:
-    """Errors over (said, true) of several snapshots, every number counting the same; empty where there is none."""
-    sums = [(true.size, true.size * mse(said, true), true.size * mae(said, true)) for said, true in pairs]
-    if not sums:
-        return {}
-    count, squares, absolute = (sum(column) for column in zip(*sums, strict=True))
-    return {"mse": squares / count, "mae": absolute / count}
+def _rows(asked: Asked) -> tuple[Tensor] | None:
+    return None if asked.at is None else (torch.from_numpy(asked.at),)
+
+
+class _Errors(NamedTuple):
+    """How many numbers there are, and the sums of their squared and absolute errors."""
+
+    numbers: int
+    squares: float
+    absolute: float
+
+
+def _errors_of(said: FloatArray, true: FloatArray) -> _Errors:
+    return _Errors(true.size, true.size * mse(said, true), true.size * mae(said, true))
+
+
+def _joined(errors: Sequence[_Errors]) -> Metrics:
+    """The errors of several snapshots, every number counting the same."""
+    numbers, squares, absolute = (sum(column) for column in zip(*errors, strict=True))
+    return {"mse": squares / numbers, "mae": absolute / numbers}

@@ -285,7 +285,8 @@ class Cells:
         self.check_features()
         if self.share is not None:
             self.share.comm.ledger.count(rows_loaded=self.graph[t].num_nodes)
-        return torch.from_numpy(np.array(self.graph[t].x)).to(self.dtype)
+        rows = self.graph.features.rows(self.graph[t])
+        return torch.from_numpy(rows if rows.flags.writeable else np.array(rows)).to(self.dtype)  # stored rows stay
 
     def check_features(self) -> None:
         """Refuses a graph that has none."""

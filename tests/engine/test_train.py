@@ -36,6 +36,11 @@ class Watched(RegressionProblem):
         self.asked[t] += 1
         return super().examples(t, epoch)
 
+    def to_learn(self, t: int, epoch: int | None, dtype: torch.dtype) -> Examples | None:
+        assert t in self.split.train
+        self.asked[t] += 1
+        return super().to_learn(t, epoch, dtype)
+
     def baselines(self, part: str) -> dict[str, dict[str, float]]:
         assert part == "validation" or not self.test_is_secret
         return super().baselines(part)
