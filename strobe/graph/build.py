@@ -221,6 +221,8 @@ class GraphBuilder:
         return ascending.astype(index_dtype(self._num_nodes), copy=False), order
 
     def _write_edges(self, parts: Iterable[Edges], present: IntArray | None, size: int, t: int) -> tuple[IntArray, int]:
+        from strobe.ops.edge_keys import taken_apart  # loads numba, which who only opens a graph does not need
+
         sorter = EdgeSorter(
             size,
             directed=self._directed,
@@ -237,12 +239,9 @@ class GraphBuilder:
             for key, merged in sorter.blocks():
                 if key.size == 0:
                     continue
-                row, col = np.divmod(key, size)
-                first = int(row[0])
-                degree = np.bincount(row - first)
-                row_ptr[first + 1 : first + 1 + degree.size] += degree.astype(row_ptr.dtype)
-                loops += int((row == col).sum())
-                self._sink.append("col", col.astype(index_dtype(size)))
+                col, found = taken_apart(key, size, row_ptr[1:])
+                loops += found
+                self._sink.append("col", col)
                 if merged is not None:
                     self._sink.append("weight", merged)
             return np.cumsum(row_ptr, out=row_ptr), loops
