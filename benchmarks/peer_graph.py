@@ -70,7 +70,8 @@ def _without(keys: Edges, others: Edges) -> Edges:
     first = np.concatenate(([True], keys[1:] != keys[:-1]))[: len(keys)]
     at = np.searchsorted(others, keys)
     known = np.concatenate((others, [-1]))[at] == keys
-    return keys[first & ~known]
+    fresh: Edges = keys[first & ~known]
+    return fresh
 
 
 def log_degrees(snapshot: Edges, nodes: int) -> npt.NDArray[np.float32]:

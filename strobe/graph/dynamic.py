@@ -17,7 +17,7 @@ from strobe.graph.features import Carrier, PerCell, given, size_and_origin
 from strobe.graph.names import NodeNames
 from strobe.graph.snapshot import Snapshot
 from strobe.graph.storage import Stored, Time
-from strobe.ops.csr import IntArray, row_pointers
+from strobe.ops.csr import IntArray, expand_rows, select_rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +65,7 @@ class DynamicGraph:
         if self.kept is None:
             sizes = np.diff(self.storage.cell_ptr)[self._slice]
         else:
-            sizes = np.array([np.isin(self.storage.nodes(t), self.kept).sum() for t in self._window], np.int64)
+            sizes = np.array([self._kept_at(t, self.kept) for t in self._window], np.int64)
         return read_only(np.concatenate(([0], np.cumsum(sizes, dtype=np.int64))))
 
     @property
@@ -187,6 +187,12 @@ class DynamicGraph:
         window = self._window
         return slice(window.start, window.stop, window.step)
 
+    def _kept_at(self, t: int, kept: IntArray) -> int:
+        """How many of the kept nodes stored snapshot t has."""
+        if int(self.storage.cell_ptr[t + 1] - self.storage.cell_ptr[t]) == self.num_nodes:
+            return int(kept.size)
+        return int(np.isin(self.storage.nodes(t), kept).sum())
+
     def _stored_snapshot(self, t: int) -> Snapshot:
         store, at = self.storage, self._window[t]
         cells = slice(int(store.cell_ptr[at]), int(store.cell_ptr[at + 1]))
@@ -224,22 +230,19 @@ def _counted(number: int, noun: str) -> str:
 
 def _restricted(whole: Snapshot, kept: IntArray) -> Snapshot:
     """The snapshot on the kept nodes and the arcs among them."""
-    inside = np.isin(whole.nodes, kept)
-    place = np.cumsum(inside, dtype=np.int64) - 1
-    src, dst = whole.arcs()
-    stays = inside[src] & inside[dst]
-    src, dst = src[stays], dst[stays]
-    nodes = whole.nodes[inside]
-    cells = np.flatnonzero(inside)
+    cells = kept.astype(np.int64) if whole.has_all_nodes else np.flatnonzero(np.isin(whole.nodes, kept))
+    place = np.full(whole.num_nodes, -1, whole.col.dtype)
+    place[cells] = np.arange(cells.size, dtype=place.dtype)
+    row_ptr, col, weight = select_rows((whole.row_ptr, whole.col, whole.weight), cells, place)
     assert isinstance(whole.stored_cells, slice)
-    arcs, loops = int(src.size), int((src == dst).sum())
+    arcs, loops = int(col.size), int((expand_rows(row_ptr) == col).sum())
     return replace(
         whole,
-        nodes=read_only(nodes),
-        row_ptr=read_only(row_pointers(np.bincount(place[dst], minlength=nodes.size))),
-        col=read_only(place[src].astype(whole.col.dtype)),
-        weight=None if whole.weight is None else read_only(whole.weight[stays]),
+        nodes=read_only(whole.nodes[cells]),
+        row_ptr=read_only(row_ptr),
+        col=read_only(col),
+        weight=None if weight is None else read_only(weight),
         num_edges=arcs if whole.directed else (arcs + loops) // 2,
-        has_all_nodes=False if nodes.size < whole.num_nodes else whole.has_all_nodes,
+        has_all_nodes=False if cells.size < whole.num_nodes else whole.has_all_nodes,
         stored_cells=cells + whole.stored_cells.start,
     )

@@ -110,9 +110,10 @@ def select_rows(
 ) -> tuple[IntArray, IntArray, FloatArray | None]:
     """Some rows of a matrix with new numbers for its columns; entries whose column gets -1 are left out."""
     row_ptr, col, weight = matrix
-    length = np.diff(row_ptr)[rows].astype(np.int64)
+    first = row_ptr[:-1][rows].astype(np.int64)
+    length = row_ptr[1:][rows] - first
     starts = np.cumsum(length) - length
-    entries = np.repeat(row_ptr[:-1][rows].astype(np.int64) - starts, length) + np.arange(int(length.sum()))
+    entries = np.repeat(first - starts, length) + np.arange(int(length.sum()))
     new = columns[col[entries]]
     stays = new >= 0
     if not stays.all():

@@ -39,7 +39,7 @@ class _Thin:
         place = np.searchsorted(whole.nodes, few.nodes)
         number = arcs if whole.directed else arcs // 2
         read = self._drawn(whole.out_degree[place], number, draw)
-        reader = self._drawn(whole.in_degree[place], number, draw)
+        reader = self._drawn(whole.row_ptr[place + 1] - whole.row_ptr[place], number, draw)
         self.edges = np.stack([read, reader])
         self.weights = np.ones(number, np.float32)
 
