@@ -106,7 +106,7 @@ class RegressionProblem(Problem):
         asked = self._asked(t) if self.split.part_of(t) else None
         if asked is None or not len(asked.y):
             return None
-        return Examples(_rows(asked), self._scaled(asked, torch.float64), torch.from_numpy(self._base(asked)))
+        return Examples(_rows(asked), self._scaled(asked, torch.float64), self._base(asked))
 
     def to_learn(self, t: int, epoch: int | None, dtype: torch.dtype) -> Examples | None:
         del epoch  # nothing is drawn
@@ -119,7 +119,7 @@ class RegressionProblem(Problem):
             return None
         unknown = np.full((len(nodes), self.width), np.nan)
         base = self._base(Asked(None, unknown, self._last(t, nodes)))
-        return Examples(None, torch.from_numpy(unknown), torch.from_numpy(base))
+        return Examples(None, torch.from_numpy(unknown), base)
 
     def loss(self, answers: Tensor, examples: Examples) -> Tensor:
         return nn.functional.mse_loss(answers, examples.y.to(answers), reduction="sum") / self.width
@@ -198,9 +198,11 @@ class RegressionProblem(Problem):
         values = rows if rows.dtype == np.float32 else rows.astype(np.float64)
         return np.where(rows == -1, np.nan, values) if rows.dtype.kind in "iu" else values
 
-    def _base(self, asked: Asked) -> FloatArray:
-        """What answers start from."""
-        return self._filled(asked.last) if self.from_last else np.broadcast_to(self.mean, asked.y.shape).copy()
+    def _base(self, asked: Asked) -> Tensor:
+        """What answers start from; where that is the mean it is in memory once."""
+        if self.from_last:
+            return torch.from_numpy(self._filled(asked.last))
+        return torch.from_numpy(self.mean).expand(asked.y.shape)
 
     def _scaled(self, asked: Asked, dtype: torch.dtype) -> Tensor:
         """What the head should say."""
