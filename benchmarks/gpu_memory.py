@@ -41,12 +41,12 @@ Shape = tuple[int, int, int]
 SHAPES: dict[str, Shape] = {
     "peaks": (2_300_000, 3_750_000, 24),  # two whole windows to train on: both are on the GPU where others wait
     "bitcoin": (24_600_000, 1_360_000, 90),
-    "largest": (1_000_000, 1_000_000, 13),  # its proportions
+    "largest": (1_000_000, 100_000, 13),  # its proportions
 }
 QUICK: dict[str, Shape] = {
     "peaks": (50_000, 80_000, 24),
     "bitcoin": (100_000, 6_000, 90),
-    "largest": (200_000, 200_000, 13),
+    "largest": (200_000, 20_000, 13),
 }
 EPOCHS = {"peaks": 3, "bitcoin": 2, "largest": 2}
 _FILLED = 0.97

@@ -19,6 +19,7 @@ from strobe.exchange.halo import Neighbours
 from strobe.exchange.halo_product import HaloMatrix, split_columns
 from strobe.exchange.none import Staying
 from strobe.graph import DynamicGraph
+from strobe.graph.features import Carrier
 from strobe.ops.corners import Corners
 from strobe.ops.csr import IntArray, select_rows
 from strobe.ops.narrow import NARROW
@@ -282,16 +283,17 @@ class Cells:
 
     def _features(self, t: int) -> Tensor:
         """Features of all cells of a snapshot, whoever has them."""
-        self.check_features()
+        features = self.check_features()
         if self.share is not None:
             self.share.comm.ledger.count(rows_loaded=self.graph[t].num_nodes)
-        rows = self.graph.features.rows(self.graph[t])
+        rows = features.rows(self.graph[t])
         return torch.from_numpy(rows if rows.flags.writeable else np.array(rows)).to(self.dtype)  # stored rows stay
 
-    def check_features(self) -> None:
-        """Refuses a graph that has none."""
+    def check_features(self) -> Carrier:
+        """The graph's features; a graph that has none is refused."""
         if self.graph.features is None:
             raise InputError("the graph has no features: give it some with graph.with_features(Degrees(log=True))")
+        return self.graph.features
 
     def _own_rows(self, t: int, whole: Tensor) -> Tensor:
         if self.share is None or len(self.share.own[t]) == len(whole):
