@@ -1,4 +1,7 @@
-"""Linear maps of many rows, a tile at a time in backward: nothing of the rows' size is made but the results."""
+"""Linear maps of many rows, a tile at a time in backward: nothing of the rows' size is made but the results.
+
+On a GPU, up to some columns, kernels: torch's products of many rows with few columns are much slower than memory.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from strobe.ops import triton
 from strobe.ops.memory import empty
 from strobe.ops.narrow import is_narrow
 from strobe.ops.threads import run_parts
@@ -19,11 +23,22 @@ GROUPS = 8
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, relu: bool = False) -> Tensor:
     """x Wᵀ + b, [C, B] from [C, A], or what is positive of it."""
+    if triton.usable(x):
+        from strobe.ops.triton import linear as kernels
+
+        if kernels.fits(x.shape[1], len(weight)):
+            return kernels.linear(_stored(x), weight, bias, relu=relu)
     bias = weight.new_zeros(len(weight)) if bias is None else bias
     if x.device.type != "cpu" or is_narrow(x):  # as torch does it where it rounds
         return linear_reference(x, weight, bias, relu=relu)
     out: Tensor = _Linear.apply(x, weight, bias, relu)  # type: ignore[no-untyped-call]
     return out
+
+
+def _stored(x: Tensor) -> Tensor:
+    """Rows of the kind that results are to be stored as: as torch has it, 16 bits where it was told so."""
+    place = x.device.type
+    return x.to(torch.get_autocast_dtype(place)) if torch.is_autocast_enabled(place) else x
 
 
 def linear_reference(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, relu: bool = False) -> Tensor:

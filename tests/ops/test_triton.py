@@ -24,6 +24,7 @@ from strobe.ops import triton
 from strobe.ops.attention import attend, attend_reference
 from strobe.ops.corners import Corner, Corners
 from strobe.ops.gru import gru, gru_readout, gru_step
+from strobe.ops.linear import linear
 from strobe.ops.lstm import lstm_stack, lstm_stack_readout, lstm_stack_reference
 from strobe.ops.readout import readout, readout_reference
 from strobe.ops.recurrent import reference
@@ -377,6 +378,66 @@ def test_the_readout_equals_plain_torch(count: int, width: int, answers: int, so
     assert error < ERRORS["highest"]
 
 
+@pytest.mark.parametrize(
+    ("columns", "count", "relu", "biased", "exact"),
+    _cases(
+        [(1, 1), (3, 33), (33, 3), (32, 96), (64, 32), (32, 32)], [0, 1, 65, 130], [True, False], [True, False], EXACT
+    ),
+    ids=str,
+)
+@pytest.mark.usefixtures("_two_programs")
+def test_linear_maps_equal_plain_torch(
+    columns: tuple[int, int], count: int, relu: bool, biased: bool, exact: str
+) -> None:
+    torch.set_float32_matmul_precision(exact)
+    run, given = _mapped(count, *columns, relu=relu, biased=biased)
+    assert _by_kernel(run, given)
+    assert _error(run, run, given) < ERRORS[exact]
+
+
+def _mapped(
+    count: int, inputs: int, outputs: int, *, relu: bool = False, biased: bool = True
+) -> tuple[Run, list[Tensor]]:
+    """A linear map, which is plain torch in float64, and what it is given; whole numbers where signs decide, which
+    rounding is not to change."""
+    given = [_random(count, inputs), _random(outputs, inputs), *[_random(outputs)] * biased]
+    given = [each.round() for each in given] if relu else given
+    return lambda *given: (linear(*given, relu=relu),), given
+
+
+def test_linear_maps_of_bfloat16_are_added_up_in_float32() -> None:
+    run, given = _mapped(65, 32, 33)
+    assert _error(run, run, given, torch.bfloat16) < ERRORS["bfloat16"]
+
+
+def test_linear_maps_of_every_other_column_without_a_gradient_equal_plain_torch() -> None:
+    x = _random(65, 64).float()[:, ::2]
+    run, (_, *weights) = _mapped(65, 32, 8)
+    assert _error(lambda *w: run(x.to(w[0].dtype), *w), lambda *w: run(x.double(), *w), weights) < ERRORS["highest"]
+
+
+def test_linear_maps_and_their_gradients_have_the_same_bits() -> None:
+    run, given = _mapped(130, 32, 32, relu=True)
+    leaves = [tensor.float().requires_grad_() for tensor in given]
+    both = []
+    for _ in range(2):
+        (out,) = run(*leaves)
+        both.append([out, *torch.autograd.grad(out.square().sum(), leaves)])
+    assert all(map(torch.equal, *both))
+
+
+def test_a_positive_part_of_what_is_no_number_is_none() -> None:
+    x = torch.full((1, 2), torch.nan, device=DEVICE)
+    assert linear(x, torch.ones(3, 2, device=DEVICE), relu=True).isnan().all()
+
+
+def test_linear_maps_that_kernels_are_not_made_for_are_plain_torch() -> None:
+    for columns in ((129, 4), (4, 129), (96, 96)):
+        run, given = _mapped(3, *columns)
+        assert not _by_kernel(run, given)
+        assert _error(run, run, given) < ERRORS["highest"]
+
+
 HEADS = [(1, 1), (4, 8), (3, 5), (2, 16)]
 LOOKS = [(None, 0), (1, 0), (3, 0), (None, 2), (3, 4)]
 """Spans, and snapshots that are past."""
@@ -413,16 +474,17 @@ def _looking_back(
 
 def _by_kernel(run: Run, given: list[Tensor]) -> bool:
     (out,) = run(*(tensor.float().requires_grad_() for tensor in given))
-    return type(out.grad_fn).__name__ == "_LookBackBackward"
+    return type(out.grad_fn).__name__ in ("_LookBackBackward", "_OnChipBackward")
 
 
 @pytest.fixture
 def _two_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two programs go through all tiles on the way back, several each."""
-    from strobe.ops.triton import time_attention as kernels
+    from strobe.ops.triton import linear, time_attention
 
-    monkeypatch.setattr(kernels, "PROGRAMS", 2)
-    monkeypatch.setattr(kernels, "multiprocessors", lambda _: 1)
+    for kernels in (linear, time_attention):
+        monkeypatch.setattr(kernels, "PROGRAMS", 2)
+        monkeypatch.setattr(kernels, "multiprocessors", lambda _: 1)
 
 
 def test_attention_over_time_of_bfloat16_is_added_up_in_float32() -> None:
