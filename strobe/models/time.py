@@ -16,7 +16,7 @@ from strobe.ops.gru import gru
 from strobe.ops.lstm import lstm, lstm_stack, lstm_stack_readout, lstm_weights
 from strobe.ops.past import past_of, with_past
 from strobe.ops.sequences import Sequences
-from strobe.ops.time_attention import time_attention
+from strobe.ops.time_attention import mapped_time_attention
 from strobe.ops.time_linear import time_linear
 
 Span = TypeVar("Span", int, int | None)
@@ -146,10 +146,13 @@ class Attention(Time):
 
     def encode(self, x: Tensor, state: Any | None, sequences: Sequences) -> tuple[Tensor, Any]:
         seen, sequences, past = with_past(x, state, sequences)
-        q = nn.functional.linear(self.at_own_position(x), self.w_q)
-        k, v = (nn.functional.linear(seen, weight) for weight in (self.w_k, self.w_v))
-        table = None if self.positions is None else (self.positions @ self.w_k.t(), self.positions @ self.w_v.t())
-        out = time_attention(q, k, v, sequences, self.heads, span=self.span, past=past, positions=table)
+        weight, bias, table = torch.cat([self.w_q, self.w_k, self.w_v]), None, None
+        if self.positions is not None:
+            own = self.positions[0] @ self.w_q.t()  # queries are maps of x + p_0
+            bias = torch.cat([own, own.new_zeros(2 * len(own))])
+            table = self.positions @ self.w_k.t(), self.positions @ self.w_v.t()
+        options: Any = {"span": self.span, "past": past, "positions": table}
+        out = mapped_time_attention(seen, weight, bias, sequences, self.heads, **options)
         return out, past_of(seen, sequences, self.span)
 
     def at_own_position(self, x: Tensor) -> Tensor:
@@ -175,13 +178,10 @@ class TorchAttention(Time):
     def attend(self, seen: Tensor, sequences: Sequences, past: int) -> Tensor:
         """Outputs of the cells after the past."""
         module = self.module
-        width = module.embed_dim
-        bias = (None, None) if module.in_proj_bias is None else module.in_proj_bias.split([width, 2 * width])
-        of_q, of_kv = module.in_proj_weight.split([width, 2 * width])
-        q = nn.functional.linear(seen[sequences.cell_ptr[past] :], of_q, bias[0])
-        k, v = nn.functional.linear(seen, of_kv, bias[1]).chunk(2, 1)
         dropout = module.dropout if self.training else 0.0
-        out: Tensor = module.out_proj(time_attention(q, k, v, sequences, module.num_heads, past=past, dropout=dropout))
+        weights = module.in_proj_weight, module.in_proj_bias
+        y = mapped_time_attention(seen, *weights, sequences, module.num_heads, past=past, dropout=dropout)
+        out: Tensor = module.out_proj(y)
         return out
 
 

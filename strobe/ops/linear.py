@@ -23,11 +23,12 @@ GROUPS = 8
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, relu: bool = False) -> Tensor:
     """x Wᵀ + b, [C, B] from [C, A], or what is positive of it."""
+    x = _stored(x)
     if triton.usable(x):
         from strobe.ops.triton import linear as kernels
 
         if kernels.fits(x.shape[1], len(weight)):
-            return kernels.linear(_stored(x), weight, bias, relu=relu)
+            return kernels.linear(x, weight, bias, relu=relu)
     bias = weight.new_zeros(len(weight)) if bias is None else bias
     if x.device.type != "cpu" or is_narrow(x):  # as torch does it where it rounds
         return linear_reference(x, weight, bias, relu=relu)
@@ -36,7 +37,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, relu: bool 
 
 
 def _stored(x: Tensor) -> Tensor:
-    """Rows of the kind that results are to be stored as: as torch has it, 16 bits where it was told so."""
+    """Rows as torch would multiply them: in 16 bits where it was told so."""
     place = x.device.type
     return x.to(torch.get_autocast_dtype(place)) if torch.is_autocast_enabled(place) else x
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from strobe.ops import triton
+from strobe.ops.linear import linear
 from strobe.ops.lookback import Lookback, Piece, Tensors
 from strobe.ops.narrow import in_float32, is_narrow
 from strobe.ops.sequences import Sequences
@@ -47,11 +48,10 @@ def time_attention(
     Memory: one piece of about ``PIECE_SCORES`` scores on each core; none per pair of cells. On a GPU, without dropout
     and up to some columns and snapshots, one kernel; nothing but the result.
     """
-    if triton.usable(q, k, v) and not dropout:
+    if not dropout and _by_kernels((q, k, v), sequences, heads, v.shape[1], span):
         from strobe.ops.triton import time_attention as kernels
 
-        if kernels.fits(sequences, heads, v.shape[1], span):
-            return kernels.time_attention(q, k, v, sequences, heads, span, past, positions)
+        return kernels.time_attention((q, k, v), sequences, heads, span, past, positions)
     if is_narrow(q, k, v):
         options = {"span": span, "past": past, "positions": positions, "dropout": dropout}
         return in_float32(time_attention, q, k, v, sequences, heads, **options)  # type: ignore[arg-type]
@@ -60,6 +60,63 @@ def time_attention(
     step = partial(_step, heads, span, dropout, seed)
     look = Lookback(step=step, width=v.shape[1], past=past, span=span, stride=STRIDE, pairs=scores // heads)
     return look.run((q,), (k, v), positions or (), sequences)
+
+
+def joined_time_attention(
+    qkv: Tensor,
+    sequences: Sequences,
+    heads: int,
+    *,
+    span: int | None = None,
+    past: int = 0,
+    positions: tuple[Tensor, Tensor] | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
+    """The same of queries, keys and values of all cells side by side, [C, 3 * heads * depth]: kernels read them there,
+    and give one matrix of gradients. Queries of past cells do not count."""
+    if not dropout and _by_kernels((qkv,), sequences, heads, qkv.shape[1] // 3, span):
+        from strobe.ops.triton import time_attention as kernels
+
+        return kernels.time_attention((qkv,), sequences, heads, span, past, positions)
+    q, k, v = qkv.chunk(3, 1)
+    q = q[sequences.cell_ptr[past] :]
+    return time_attention(q, k, v, sequences, heads, span=span, past=past, positions=positions, dropout=dropout)
+
+
+def mapped_time_attention(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    sequences: Sequences,
+    heads: int,
+    *,
+    span: int | None = None,
+    past: int = 0,
+    positions: tuple[Tensor, Tensor] | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
+    """The same where queries, keys and values are linear maps of the same rows of all cells.
+
+    Args:
+        weight: of queries, keys and values, one below the other, [3 * heads * depth, A]; bias: [3 * heads * depth].
+
+    Where kernels attend, one map gives all three side by side; elsewhere that would be taken apart again.
+    """
+    options = {"span": span, "past": past, "positions": positions, "dropout": dropout}
+    if not dropout and _by_kernels((x,), sequences, heads, len(weight) // 3, span):
+        return joined_time_attention(linear(x, weight, bias), sequences, heads, **options)  # type: ignore[arg-type]
+    own = x[sequences.cell_ptr[past] :]
+    biases = (None,) * 3 if bias is None else bias.chunk(3)
+    q, k, v = map(linear, (own, x, x), weight.chunk(3), biases)
+    return time_attention(q, k, v, sequences, heads, **options)  # type: ignore[arg-type]
+
+
+def _by_kernels(rows: Tensors, sequences: Sequences, heads: int, width: int, span: int | None) -> bool:
+    if not triton.usable(*rows):
+        return False
+    from strobe.ops.triton import time_attention as kernels
+
+    return kernels.fits(sequences, heads, width, span)
 
 
 def time_attention_reference(

@@ -95,6 +95,28 @@ def test_the_past_is_seen_but_not_computed(past: int, span: int | None) -> None:
     assert_equal_with_gradients(later, whole[begin:], [q, k, v])
 
 
+@pytest.mark.parametrize("past", [0, 3])
+def test_rows_side_by_side_are_taken_apart(past: int) -> None:
+    sequences = sequences_of(CHANGING)
+    qkv, tables = rows(sequences.num_cells, 12), (rows(2, 4, seed=5), rows(2, 4, seed=6))
+    q, k, v = qkv.chunk(3, 1)
+    expected = reference(q[sequences.cell_ptr[past] :], k, v, sequences, 2, past=past, positions=tables)
+    ours = time_attention.joined_time_attention(qkv, sequences, 2, past=past, positions=tables)
+    assert_equal_with_gradients(ours, expected, (qkv, *tables))
+
+
+@pytest.mark.parametrize("past", [0, 3])
+@pytest.mark.parametrize("biased", [True, False])
+def test_linear_maps_of_the_same_rows_attend(past: int, biased: bool) -> None:
+    sequences = sequences_of(CHANGING)
+    x, weight, bias = rows(sequences.num_cells, 3), rows(12, 3, seed=1), rows(12, seed=2)
+    q, k, v = torch.nn.functional.linear(x, weight, bias if biased else None).chunk(3, 1)
+    expected = reference(q[sequences.cell_ptr[past] :], k, v, sequences, 2, span=3, past=past)
+    given = (weight, bias if biased else None, sequences, 2)
+    ours = time_attention.mapped_time_attention(x, *given, span=3, past=past)
+    assert_equal_with_gradients(ours, expected, (x, weight, bias)[: 2 + biased])
+
+
 def test_gradients_are_those_of_finite_differences() -> None:
     sequences = sequences_of(CHANGING[:4])
     tables = (rows(2, 2, seed=5), rows(2, 2, seed=6))

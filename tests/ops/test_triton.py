@@ -30,7 +30,7 @@ from strobe.ops.readout import readout, readout_reference
 from strobe.ops.recurrent import reference
 from strobe.ops.sequences import Sequences
 from strobe.ops.sparse import Sparse, spmm, spmm_reference
-from strobe.ops.time_attention import time_attention
+from strobe.ops.time_attention import joined_time_attention, time_attention
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = torch.device("cpu" if INTERPRETED else "cuda")
@@ -466,6 +466,29 @@ def test_attention_over_time_equals_plain_torch(
     run, given = _looking_back(_sequences(presence, 7), *heads, *look, positions)
     assert _by_kernel(run, given)
     assert _error(run, run, given) < 2 * ERRORS["highest"]
+
+
+@pytest.mark.parametrize(
+    ("presence", "look", "positions"), _cases(["everybody", "gaps"], [(None, 0), (3, 4)], [None, 3]), ids=str
+)
+@pytest.mark.usefixtures("_two_programs")
+def test_attention_over_time_reads_queries_keys_and_values_where_they_stand(
+    presence: str, look: tuple[int | None, int], positions: int | None
+) -> None:
+    sequences, (span, past) = _sequences(presence, 7), look
+    plain, (_, k, _, *tables) = _looking_back(sequences, 3, 5, *look, positions)
+
+    def run(qkv: Tensor, *tables: Tensor) -> tuple[Tensor, ...]:
+        pair = (tables[0], tables[1]) if tables else None
+        return (joined_time_attention(qkv, sequences, 3, span=span, past=past, positions=pair),)
+
+    def apart(qkv: Tensor, *tables: Tensor) -> tuple[Tensor, ...]:
+        q, k, v = qkv.chunk(3, 1)
+        return plain(q[sequences.cell_ptr[past] :], k, v, *tables)
+
+    given = [_random(len(k), 3 * k.shape[1]), *tables]
+    assert _by_kernel(run, given)
+    assert _error(run, apart, given) < 2 * ERRORS["highest"]
 
 
 def _looking_back(

@@ -6,6 +6,7 @@ Gradients of positions are summed as the GRU's of weights are: a fixed number of
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -42,18 +43,19 @@ def fits(sequences: Sequences, heads: int, width: int, span: int | None) -> bool
 
 
 def time_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
+    rows: tuple[Tensor, ...],
     sequences: Sequences,
     heads: int,
     span: int | None,
     past: int,
     positions: tuple[Tensor, Tensor] | None,
 ) -> Tensor:
-    """The same as ``strobe.ops.time_attention.time_attention``, without dropout."""
-    sizes = _sizes(sequences, heads, v.shape[1], span)
-    out: Tensor = _LookBack.apply(sequences, sizes, past, q, k, v, *(positions or (None, None)))  # type: ignore[no-untyped-call]
+    """The same as ``strobe.ops.time_attention`` has it, without dropout.
+
+    ``rows`` are queries, keys and values, or one matrix in which they stand side by side.
+    """
+    sizes = _sizes(sequences, heads, rows[-1].shape[1] // (3 if len(rows) == 1 else 1), span)
+    out: Tensor = _LookBack.apply(sequences, sizes, past, *(positions or (None, None)), *rows)  # type: ignore[no-untyped-call]
     return out
 
 
@@ -64,39 +66,50 @@ class _LookBack(torch.autograd.Function):
         sequences: Sequences,
         sizes: dict[str, Any],
         past: int,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        *tables: Tensor | None,
+        of_key: Tensor | None,
+        of_value: Tensor | None,
+        *given: Tensor,
     ) -> Tensor:
-        q, k, v = (each.detach().contiguous() for each in (q, k, v))
-        positions = [None if each is None else each.detach().contiguous() for each in tables]
-        out, options = torch.empty_like(q), _options(sizes, positions[0])
+        rows = [each.detach().contiguous() for each in given]
+        tables = [None if each is None else each.detach().contiguous() for each in (of_key, of_value)]
         steps = (sequences.num_slots, sequences.num_snapshots, past, sequences.cell_ptr[past])
+        q, k, v = _apart(rows, steps[-1])
+        out, options = q.new_empty(q.shape), _options(sizes, v.stride(0), tables[0])
         tiles = triton.cdiv(sequences.num_slots * sizes["hp"], options["pairs"])
         cell = None if sequences.slot is None else Table.of(sequences).cell
         if len(q):
-            look_back[(tiles,)](q, k, v, *positions, cell, out, *steps, **options)
+            look_back[(tiles,)](q, k, v, *tables, cell, out, *steps, **options)
         ctx.cell, ctx.options, ctx.steps, ctx.tiles = cell, options, steps, tiles
-        ctx.save_for_backward(q, k, v, *positions)
+        ctx.save_for_backward(*tables, *rows)
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> Any:
-        q, k, v, *tables = ctx.saved_tensors
-        options, d_out = ctx.options, grads[0].contiguous()
+        of_key, of_value, *rows = ctx.saved_tensors
+        tables, options, d_out, begin = (of_key, of_value), ctx.options, grads[0].contiguous(), ctx.steps[-1]
+        q, k, v = _apart(rows, begin)
         if not len(q):
-            return None, None, None, *(None if each is None else torch.zeros_like(each) for each in (q, k, v, *tables))
+            return None, None, None, *(None if each is None else torch.zeros_like(each) for each in (*tables, *rows))
         told, less = (q.new_empty(len(q), options["heads"], dtype=torch.float32) for _ in range(2))
-        found = tuple(torch.empty_like(each) for each in (q, k, v))
+        found = [torch.empty_like(each) for each in rows]
+        if len(found) == 1:
+            found[0][:begin, : q.shape[1]] = 0  # nobody asks for the past
         programs, sums = min(ctx.tiles, PROGRAMS * multiprocessors(q.device)), None
         if options["positions"]:
             sums = q.new_empty(programs, 2, options["sp"], options["pairs"], options["dp"], dtype=torch.float32)
         look_back_backward[(programs,)](
-            q, k, v, *tables, ctx.cell, d_out, told, less, *found, sums, *ctx.steps, ctx.tiles, **options
+            q, k, v, *tables, ctx.cell, d_out, told, less, *_apart(found, begin), sums, *ctx.steps, ctx.tiles, **options
         )
-        return None, None, None, *found, *(_of_tables(sums, tables, options) if sums is not None else (None, None))
+        return None, None, None, *((None, None) if sums is None else _of_tables(sums, tables, options)), *found
+
+
+def _apart(rows: Sequence[Tensor], begin: int) -> Sequence[Tensor]:
+    """Queries of the cells after the past, keys and values, where they stand."""
+    if len(rows) == 3:
+        return rows
+    q, k, v = rows[0].chunk(3, 1)
+    return q[begin:], k, v
 
 
 def _sizes(sequences: Sequences, heads: int, width: int, span: int | None) -> dict[str, Any]:
@@ -107,15 +120,16 @@ def _sizes(sequences: Sequences, heads: int, width: int, span: int | None) -> di
     return {"span": seen, "sp": sp, "heads": heads, "hp": hp, "depth": depth, "dp": dp}
 
 
-def _options(sizes: dict[str, Any], table: Tensor | None) -> dict[str, Any]:
+def _options(sizes: dict[str, Any], stride: int, table: Tensor | None) -> dict[str, Any]:
     """Sizes, and how the work is cut: a tile has whole nodes, and a thread has all places of its columns if it can."""
     pairs = max(sizes["hp"], ELEMENTS // (sizes["sp"] * sizes["dp"]))
     warps = min(8, pairs * sizes["sp"] * sizes["dp"] // OF_A_WARP)
     positions = 0 if table is None else len(table)
-    return sizes | {"pairs": pairs, "positions": positions, "scale": sizes["depth"] ** -0.5, "num_warps": warps}
+    cut = {"pairs": pairs, "positions": positions, "stride": stride, "num_warps": warps}
+    return sizes | cut | {"scale": sizes["depth"] ** -0.5}
 
 
-def _of_tables(sums: Tensor, tables: list[Tensor], options: dict[str, Any]) -> list[Tensor]:
+def _of_tables(sums: Tensor, tables: Sequence[Tensor], options: dict[str, Any]) -> list[Tensor]:
     """Gradients of positions from the sums of all programs by distance: far ones share the last."""
     span, heads, depth = options["span"], options["heads"], options["depth"]
     total = sums.unflatten(3, (-1, options["hp"])).sum((0, 3), dtype=torch.float64)[:, :span, :heads, :depth]

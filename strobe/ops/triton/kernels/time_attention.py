@@ -2,7 +2,8 @@
 
 Blocks are [span, pairs, columns]: what a pair sees so many snapshots back, or is seen by so many ahead. Place by place
 in a block is then a distance, the same in every snapshot, and embeddings of positions stay on chip. ``cell`` is the
-table of cells by snapshot and node, None where everybody is always present.
+table of cells by snapshot and node, None where everybody is always present. Rows of queries, keys and values, and of
+their gradients, begin every ``stride`` numbers: they may stand side by side in one matrix.
 """
 
 from __future__ import annotations
@@ -25,17 +26,17 @@ def _cells(cell, step, slot, wanted, num_slots, num_steps):
 
 
 @kernel
-def _rows(x, row, col, within, width: tl.constexpr):
+def _rows(x, row, col, within, stride: tl.constexpr):
     """Columns of one row a pair, [pairs, columns], zeros where the row is -1."""
     mask = (row >= 0)[:, None] & within
-    return tl.load(x + row[:, None] * width + col, mask, 0.0).to(tl.float32)
+    return tl.load(x + row[:, None] * stride + col, mask, 0.0).to(tl.float32)
 
 
 @kernel
-def _blocks(x, row, col, within, width: tl.constexpr):
+def _blocks(x, row, col, within, stride: tl.constexpr):
     """The same of a row a pair and place."""
     mask = (row >= 0)[:, :, None] & within[None, :, :]
-    return tl.load(x + row[:, :, None] * width + col[None, :, :], mask, 0.0).to(tl.float32)
+    return tl.load(x + row[:, :, None] * stride + col[None, :, :], mask, 0.0).to(tl.float32)
 
 
 @kernel
@@ -51,9 +52,9 @@ def _softmax(score, seen):
 
 @kernel
 def look_back(
-    q, k, v, of_key, of_value, cell, out, num_slots, num_steps, past, begin, scale: tl.constexpr,
-    span: tl.constexpr, sp: tl.constexpr, positions: tl.constexpr, heads: tl.constexpr, hp: tl.constexpr,
-    depth: tl.constexpr, dp: tl.constexpr, pairs: tl.constexpr,
+    q, k, v, of_key, of_value, cell, out, num_slots, num_steps, past, begin, stride: tl.constexpr,
+    scale: tl.constexpr, span: tl.constexpr, sp: tl.constexpr, positions: tl.constexpr, heads: tl.constexpr,
+    hp: tl.constexpr, depth: tl.constexpr, dp: tl.constexpr, pairs: tl.constexpr,
 ):  # fmt: skip
     """Weighted means of the values that each cell sees."""
     width: tl.constexpr = heads * depth
@@ -69,8 +70,8 @@ def look_back(
         wanted = (back < span)[:, None] & (own >= 0)[None, :]
         seen = _cells(cell, step - back[:, None], slot[None, :], wanted, num_slots, num_steps)
         asks = tl.where(own >= 0, own - begin, -1)
-        query = scale * _rows(q, asks, col, within, width)
-        key, value = _blocks(k, seen, col, within, width), _blocks(v, seen, col, within, width)
+        query = scale * _rows(q, asks, col, within, stride)
+        key, value = _blocks(k, seen, col, within, stride), _blocks(v, seen, col, within, stride)
         if of_key is not None:
             key, value = key + key_there, value + value_there
         weight, _ = _softmax(tl.sum(query[None, :, :] * key, 2), seen)
@@ -81,7 +82,7 @@ def look_back(
 @kernel
 def look_back_backward(
     q, k, v, of_key, of_value, cell, d_out, told, less, d_q, d_k, d_v, sums, num_slots, num_steps, past, begin,
-    num_tiles, scale: tl.constexpr, span: tl.constexpr, sp: tl.constexpr, positions: tl.constexpr,
+    num_tiles, stride: tl.constexpr, scale: tl.constexpr, span: tl.constexpr, sp: tl.constexpr, positions: tl.constexpr,
     heads: tl.constexpr, hp: tl.constexpr, depth: tl.constexpr, dp: tl.constexpr, pairs: tl.constexpr,
 ):  # fmt: skip
     """Gradients of queries, keys and values, and each program's sums of those of positions.
@@ -104,8 +105,8 @@ def look_back_backward(
             wanted = (back < span)[:, None] & (own >= 0)[None, :]
             seen = _cells(cell, step - back[:, None], slot[None, :], wanted, num_slots, num_steps)
             asks = tl.where(own >= 0, own - begin, -1)
-            query, grad = scale * _rows(q, asks, col, within, width), _rows(d_out, asks, col, within, width)
-            key, value = _blocks(k, seen, col, within, width), _blocks(v, seen, col, within, width)
+            query, grad = scale * _rows(q, asks, col, within, stride), _rows(d_out, asks, col, within, width)
+            key, value = _blocks(k, seen, col, within, stride), _blocks(v, seen, col, within, stride)
             if of_key is not None:
                 key = key + _blocks(of_key, far, col, within, width)
                 value = value + _blocks(of_value, far, col, within, width)
@@ -114,7 +115,7 @@ def look_back_backward(
             kept = tl.sum(weight * towards, 0)
             d_score = weight * (towards - kept[None, :])
             d_query = scale * tl.sum(d_score[:, :, None] * key, 0)
-            tl.store(d_q + asks[:, None] * width + col, d_query, (asks >= 0)[:, None] & within)
+            tl.store(d_q + asks[:, None] * stride + col, d_query, (asks >= 0)[:, None] & within)
             has_head = (asks >= 0) & (head < heads)
             tl.store(told + asks * heads + head, norm, has_head)
             tl.store(less + asks * heads + head, kept, has_head)
@@ -125,8 +126,8 @@ def look_back_backward(
             wanted = ((back < span) & (ahead >= past))[:, None] & (own >= 0)[None, :]
             asks = _cells(cell, ahead[:, None], slot[None, :], wanted, num_slots, num_steps)
             asks = tl.where(asks >= 0, asks - begin, -1)
-            key, value = _rows(k, own, col, within, width)[None, :, :], _rows(v, own, col, within, width)[None, :, :]
-            query, grad = scale * _blocks(q, asks, col, within, width), _blocks(d_out, asks, col, within, width)
+            key, value = _rows(k, own, col, within, stride)[None, :, :], _rows(v, own, col, within, stride)[None, :, :]
+            query, grad = scale * _blocks(q, asks, col, within, stride), _blocks(d_out, asks, col, within, width)
             if of_key is not None:
                 key = key + _blocks(of_key, far, col, within, width)
                 value = value + _blocks(of_value, far, col, within, width)
@@ -136,7 +137,7 @@ def look_back_backward(
             weight = tl.where(has_head, tl.exp(tl.sum(query * key, 2) - norm), 0.0)
             d_score = weight * (tl.sum(grad * value, 2) - kept)
             d_key, d_value = d_score[:, :, None] * query, weight[:, :, None] * grad
-            at, mask = own[:, None] * width + col, (own >= 0)[:, None] & within
+            at, mask = own[:, None] * stride + col, (own >= 0)[:, None] & within
             tl.store(d_k + at, tl.sum(d_key, 0), mask)
             tl.store(d_v + at, tl.sum(d_value, 0), mask)
             if of_key is not None:
