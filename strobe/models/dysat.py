@@ -17,12 +17,12 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from strobe.models.base import Model, check_sizes
 from strobe.models.structure import GAT, columns_per_head
 from strobe.models.time import Attention, Time
+from strobe.ops.feed_forward import feed_forward
 from strobe.ops.sequences import Sequences
 from strobe.view import View
 
@@ -73,5 +73,6 @@ class TemporalBlock(Time):
 
     def encode(self, x: Tensor, state: Any | None, sequences: Sequences) -> tuple[Tensor, Any]:
         y, state = self.attention.encode(x, state, sequences)
-        y = y + torch.relu(self.feed_forward(y))
-        return y + self.attention.at_own_position(x), state
+        layer, positions = self.feed_forward, self.attention.positions
+        shift = None if positions is None else positions[0]  # the input as cells see themselves is x + p_0
+        return feed_forward(y, x, layer.weight, layer.bias, shift), state

@@ -155,10 +155,6 @@ class Attention(Time):
         out = mapped_time_attention(seen, weight, bias, sequences, self.heads, **options)
         return out, past_of(seen, sequences, self.span)
 
-    def at_own_position(self, x: Tensor) -> Tensor:
-        """Inputs of cells as they see themselves: x + p_0."""
-        return x if self.positions is None else x + self.positions[0]
-
 
 class TorchAttention(Time):
     """torch's multi-head attention, each cell over the present cells of its node up to itself."""

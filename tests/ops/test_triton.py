@@ -23,6 +23,7 @@ from strobe.graph.synthetic import Social
 from strobe.ops import triton
 from strobe.ops.attention import attend, attend_reference
 from strobe.ops.corners import Corner, Corners
+from strobe.ops.feed_forward import feed_forward, feed_forward_reference
 from strobe.ops.gru import gru, gru_readout, gru_step
 from strobe.ops.linear import linear
 from strobe.ops.lstm import lstm_stack, lstm_stack_readout, lstm_stack_reference
@@ -449,6 +450,36 @@ def test_linear_maps_that_kernels_are_not_made_for_are_plain_torch() -> None:
         assert _error(run, run, given) < ERRORS["highest"]
 
 
+@pytest.mark.parametrize(
+    ("count", "width", "shifted", "exact"), _cases([0, 1, 65], [1, 20, 32, 64], [True, False], EXACT), ids=str
+)
+@pytest.mark.usefixtures("_two_programs")
+def test_a_feed_forward_layer_equals_plain_torch(count: int, width: int, shifted: bool, exact: str) -> None:
+    torch.set_float32_matmul_precision(exact)
+    given = _fed_forward(count, width, shifted=shifted)
+
+    def run(*given: Tensor) -> tuple[Tensor, ...]:
+        return (feed_forward(*given),)
+
+    assert _by_kernel(run, given)
+    assert _error(run, lambda *given: (feed_forward_reference(*given),), given) < ERRORS[exact]
+
+
+def _fed_forward(count: int, width: int, *, shifted: bool = True) -> list[Tensor]:
+    """What a layer is given; whole numbers where signs decide, which rounding is not to change."""
+    y, weight, bias = _random(count, width).round(), _random(width, width).round(), _random(width).round()
+    return [y, _random(count, width), weight, bias, *[_random(width)] * shifted]
+
+
+def test_a_feed_forward_layer_of_bfloat16_beside_float32_is_float32() -> None:
+    y, x, *weights = (each.float() for each in _fed_forward(65, 32))
+    leaves = [y.bfloat16().requires_grad_(), x.requires_grad_()]
+    out = feed_forward(*leaves, *weights)
+    torch.testing.assert_close(out, feed_forward_reference(y, x, *weights))
+    gradients = torch.autograd.grad(out.sum(), leaves)
+    assert [each.dtype for each in (out, *gradients)] == [torch.float32, torch.bfloat16, torch.float32]
+
+
 HEADS = [(1, 1), (4, 8), (3, 5), (2, 16)]
 LOOKS = [(None, 0), (1, 0), (3, 0), (None, 2), (3, 4)]
 """Spans, and snapshots that are past."""
@@ -508,15 +539,15 @@ def _looking_back(
 
 def _by_kernel(run: Run, given: list[Tensor]) -> bool:
     (out,) = run(*(tensor.float().requires_grad_() for tensor in given))
-    return type(out.grad_fn).__name__ in ("_LookBackBackward", "_OnChipBackward")
+    return type(out.grad_fn).__name__ in ("_LookBackBackward", "_OnChipBackward", "_FeedForwardBackward")
 
 
 @pytest.fixture
 def _two_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two programs go through all tiles on the way back, several each."""
-    from strobe.ops.triton import linear, time_attention
+    from strobe.ops.triton import feed_forward, linear, time_attention
 
-    for kernels in (linear, time_attention):
+    for kernels in (feed_forward, linear, time_attention):
         monkeypatch.setattr(kernels, "PROGRAMS", 2)
         monkeypatch.setattr(kernels, "multiprocessors", lambda _: 1)
 
