@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from strobe.models.base import Model, check_sizes
+from strobe.ops.linear import linear
 from strobe.ops.normalise import Norm
 from strobe.view import View
 
@@ -44,7 +45,7 @@ class DCRNN(Model):
 
     def forward(self, view: View) -> Tensor:
         of_input, of_state = (self._weights(view, weight) for weight in (self.of_input, self.of_state))
-        x = nn.functional.linear(self._diffused(view, view.x), of_input, self.bias)  # [C, 3H]
+        x = linear(self._diffused(view, view.x), of_input, self.bias)  # [C, 3H]
         h = view.carried()
         if h is None:
             h = x.new_zeros(view.num_slots, self.width)

@@ -97,22 +97,25 @@ class GAT(Structure):
     async def convolve(self, view: View, x: Tensor) -> Tensor:
         outputs, inputs = self.weight.shape
         if inputs <= outputs:  # whatever is narrower travels
-            h = nn.functional.linear(await view.pulled(x), self.weight)
+            h = linear(await view.pulled(x), self.weight)
         else:
-            h = await view.pulled(nn.functional.linear(x, self.weight))
-        a_in, a_out = _scores(h[: view.num_cells], self.a_in), _scores(h, self.a_out)
-        out = attend(view.matrix("loops"), a_in, a_out, h, self.slope)
+            h = await view.pulled(linear(x, self.weight))
+        out = attend(view.matrix("loops"), *self._scores(h, view.num_cells), h, self.slope)
         if not self.concat:
             out = out.unflatten(1, (self.heads, -1)).mean(1)
         return out if self.bias is None else out + self.bias
 
+    def _scores(self, h: Tensor, num_cells: int) -> tuple[Tensor, Tensor]:
+        """What each head says of the cells that read and of all rows, a · h: [C, heads] from heads side by side.
 
-def _scores(h: Tensor, a: Tensor) -> Tensor:
-    """What each head says of the rows, a · h: [C, heads] from heads side by side. On a GPU by one product, since there
-    sums over a few columns of many rows are much slower than memory."""
-    said: Tensor
-    said = h @ torch.block_diag(*a).t() if h.is_cuda else (h.unflatten(1, (len(a), -1)) * a).sum(2)
-    return said
+        On a GPU by one product, since there sums over a few columns of many rows are much slower than memory.
+        """
+        if h.is_cuda:
+            both = linear(h, torch.cat([torch.block_diag(*self.a_in), torch.block_diag(*self.a_out)]))
+            of_reading, of_read = both.chunk(2, 1)
+            return of_reading[:num_cells], of_read
+        by_head = h.unflatten(1, (self.heads, -1))
+        return (by_head[:num_cells] * self.a_in).sum(2), (by_head * self.a_out).sum(2)
 
 
 class SAGE(Structure):
@@ -134,10 +137,10 @@ class SAGE(Structure):
 
     async def convolve(self, view: View, x: Tensor) -> Tensor:
         outputs, inputs = self.w_neigh.shape
-        own = nn.functional.linear(x[: view.num_cells], self.w_self, self.bias)
+        own = linear(x[: view.num_cells], self.w_self, self.bias)
         if inputs <= outputs or view.cells.is_input(x):
-            return own + nn.functional.linear(await view.aggregated(x, "mean"), self.w_neigh)
-        return own + await view.aggregated(nn.functional.linear(x, self.w_neigh), "mean")
+            return own + linear(await view.aggregated(x, "mean"), self.w_neigh)
+        return own + await view.aggregated(linear(x, self.w_neigh), "mean")
 
 
 class Convolution(Structure):

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from strobe.models.base import Model, check_sizes
 from strobe.models.time import Time
 from strobe.ops.gru import gru, gru_readout
+from strobe.ops.linear import linear
 from strobe.ops.sequences import Sequences
 from strobe.view import View
 
@@ -96,4 +97,4 @@ def _side_by_side(gates: list[GraphGate], layer: int, x: Tensor) -> Tensor:
     """Layer ``layer`` of all gates, [C, 3H]: on one shared input first, then on each gate's own columns."""
     weights = [gate.weights[layer] for gate in gates]
     weight = torch.cat(weights) if layer == 0 else torch.block_diag(*weights)
-    return nn.functional.linear(x, weight, torch.cat([gate.biases[layer] for gate in gates]))
+    return linear(x, weight, torch.cat([gate.biases[layer] for gate in gates]))
