@@ -90,15 +90,18 @@ def _asks_every_cell(head: nn.Module, question: Asked | None) -> TypeGuard[NodeR
     return question.examples.rows is None and isinstance(head, NodeReadout)
 
 
-@torch.no_grad()
 def embeddings(model: nn.Module, windows: Iterable[Window]) -> Iterator[tuple[int, Tensor, Segment]]:
-    """(t, embeddings of its cells, its segment) of every snapshot, with the state carried from the first window on."""
+    """(t, embeddings of its cells, its segment) of every snapshot, with the state carried from the first window on.
+
+    Nothing of a window is kept when the next one is computed, if whoever asks keeps nothing. (torch's decorator for
+    generators without gradients would keep what was given last.)
+    """
     carry: Carry | None = None
     for window in windows:
         for segment in window:
             segment.cells.arrive()
             view = View(segment.cells, None if segment.fresh else carry)
-            with segment.cells.arithmetic():
+            with torch.no_grad(), segment.cells.arithmetic():
                 z = list(view.split(model(view)))
             carry = _outliving(segment.cells, view.carry)
             asked = segment.times if segment.asked is None else segment.asked
@@ -106,7 +109,7 @@ def embeddings(model: nn.Module, windows: Iterable[Window]) -> Iterator[tuple[in
                 rows = z.pop(0)
                 if t in asked:
                     yield t, rows, segment
-            del view, rows  # nothing of a window is kept when the next one is computed
+            del view, rows
 
 
 @torch.no_grad()

@@ -67,7 +67,7 @@ class Corner:
         return Corner(self.matrix.transposed, self.num_cols, self.num_rows, self.gives, self.reads)
 
     @cached_property
-    def plans(self) -> dict[type, Any]:
+    def plans(self) -> dict[Any, Any]:
         """How kernels go through its rows, by kind, each made once."""
         return {}
 

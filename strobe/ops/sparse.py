@@ -181,7 +181,7 @@ class Sparse:
         return self._torch[dtype]
 
     @cached_property
-    def plans(self) -> dict[type, Any]:
+    def plans(self) -> dict[Any, Any]:
         """How kernels go through its rows, by kind, each made once."""
         return {}
 

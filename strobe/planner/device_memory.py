@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from strobe.batching import Batch
 from strobe.batching.base import pieces
@@ -100,18 +101,21 @@ def _thin(job: Job, batch: Batch, nodes: int) -> tuple[int, Bytes]:
     graph = thinned(whole[start : start + most], nodes, seed=job.settings.seed)
     problem = job.task.bind(job.plan.store.keep(graph), seed=job.settings.seed).at(times.stop)
     thin = replace(job, problem=problem, source=replace(job.source, graph=graph))
-    window = window_over(thin, Batch(times, times, carries=False))
-    passes = 2 if batch.carries and len(job.batches) > 1 else 1
+    window = window_over(thin, Batch(times, times, carries=batch.carries))
     with apart(thin) as (model, head), torch.enable_grad():
-        taken = bytes_of(lambda: _run(thin, model, head, window, passes), job.device)
+        taken = bytes_of(lambda: _run(thin, model, head, window, len(job.batches)), job.device)
     return int(np.diff(problem.graph.cell_ptr[[times.start, times.stop]])[0]), taken
 
 
-def _run(job: Job, model: nn.Module, head: nn.Module, window: Window, passes: int) -> None:
-    """Passes over a window, each with the state that the one before left."""
+def _run(job: Job, model: nn.Module, head: nn.Module, window: Window, most: int) -> None:
+    """Passes over a window, each with the state that the one before left, as long as that grows."""
     carry: Carry | None = None
-    for _ in range(passes):
+    carried = -1
+    for _ in range(most):
         questions = ask(job.problem, window, 0)
         loss, carry = window_loss(model, head, job.problem, window, carry, questions)
         carry = detached(carry)
         (loss / max(count(questions), 1)).backward()
+        carried, before = sum(each.nbytes for each in pytree.tree_leaves(carry) if isinstance(each, Tensor)), carried
+        if carried == before:
+            break

@@ -152,7 +152,7 @@ def measure(
                 progress.stage("timing passes", len(found), len(parts))
             if found and perf_counter() - began + 2 * _FEWEST_RUNS * found[-1][1] > seconds:
                 break
-            window = window_over(job, part)
+            window = window_over(job, replace(part, carries=False))
             whole = steady(partial(run, window))
             found.append((window, whole, _in_time(model, window, whole) if stages else 0.0))
         if not found:
@@ -188,7 +188,7 @@ def line_over(line: Linear, job: Job) -> FloatArray:
 def pass_bytes(job: Job, part: Batch) -> int:
     """The most bytes that tensors of a pass over a part have at a time."""
     with apart(job) as (model, head), torch.enable_grad():
-        window = window_over(job, part)
+        window = window_over(job, replace(part, carries=False))
         return peak_bytes_of(lambda: one_pass(job, model, head, window), job.device)
 
 
@@ -211,7 +211,7 @@ def _by_the_clock(run: Callable[[], object]) -> float:
 def window_over(job: Job, part: Batch) -> Window:
     """The window of a part, as one rank that has all of it would run it."""
     sharing = Sharing(job.problem.graph, device=job.device, dtype=job.settings.row_dtype)
-    return window_of(sharing, replace(part, carries=False), job.settings.recompute)
+    return window_of(sharing, part, job.settings.recompute)
 
 
 def one_pass(job: Job, model: nn.Module, head: nn.Module, window: Window) -> float:

@@ -293,10 +293,10 @@ def test_only_last_states_may_have_a_gradient() -> None:
 
 
 def _matrix(*, weighted: bool) -> Sparse:
-    """60 × 90 with an empty row, rows of one piece exactly, one entry more, and many pieces."""
+    """60 × 90 with an empty row, rows of one piece exactly, of one chunk exactly, one entry more, and many of them."""
     rng = np.random.default_rng(int(torch.randint(2**31, ())))
     degree = rng.integers(0, 6, 60)
-    degree[[0, 1, 2, 3, 59]] = [0, 128, 129, 300, 2200 if INTERPRETED else 5000]
+    degree[[0, 1, 2, 3, 4, 5, 6, 59]] = [0, 32, 33, 128, 129, 512, 513, 1200 if INTERPRETED else 5000]
     row_ptr = np.concatenate(([0], np.cumsum(degree)))
     col = rng.integers(0, 90, int(row_ptr[-1])).astype(np.int32)
     weight = rng.normal(size=len(col)) if weighted else None

@@ -21,12 +21,12 @@ from strobe.ops.sparse import Sparse
 _INT32_MAX = 2**31 - 1
 
 LONGEST = 128
-"""Entries of a piece."""
+"""Entries of a piece, unless told otherwise."""
 
 WINDOW = 4096
 """Rows that are put in order together."""
 
-TOGETHER = 4
+TOGETHER = 16
 """Pieces that a program takes at a time."""
 
 
@@ -35,14 +35,12 @@ class Chunks:
     """Entries of long rows [H]: where they begin and end, and of the how-manieth long row they are. That row has the
     chunks ``cuts[i]:cuts[i + 1]``, and ``arrived[i]`` of them are summed up: 0 before and after a product."""
 
+    number: int
     start: Tensor
     end: Tensor
     which: Tensor  # int32
     cuts: Tensor  # int32
     arrived: Tensor  # int32
-
-    def __len__(self) -> int:
-        return len(self.start)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,12 +57,14 @@ class Rows:
     cuts: Tensor  # int32
 
     @classmethod
-    def of(cls, matrix: Sparse | Corner) -> Rows:
+    def of(cls, matrix: Sparse | Corner, longest: int = LONGEST) -> Rows:
         """Those of a matrix or a corner of one, made once."""
-        if cls not in matrix.plans:
+        rows: Rows | None = matrix.plans.get((cls, longest))
+        if rows is None:
             corner = matrix if isinstance(matrix, Corner) else Corner(matrix, matrix.num_rows, matrix.num_cols)
-            matrix.plans[cls] = cls.between(corner.matrix.row_ptr[: corner.num_rows], corner.ends)
-        rows: Rows = matrix.plans[cls]
+            rows = matrix.plans[cls, longest] = cls.between(
+                corner.matrix.row_ptr[: corner.num_rows], corner.ends, longest
+            )
         return rows
 
     @classmethod
@@ -91,7 +91,7 @@ class Rows:
             cuts=cuts.to(torch.int32),
         )
 
-    @property
+    @cached_property
     def num_pieces(self) -> int:
         return len(self.start)
 
@@ -106,6 +106,7 @@ class Rows:
         first = self.cuts[which] + TOGETHER * (torch.arange(number, device=cuts.device) - cuts[which])
         last = torch.minimum(first + TOGETHER, self.cuts[which + 1]) - 1
         return Chunks(
+            number=number,
             start=self.start[first],
             end=self.start[last] + self.length[last],
             which=which.to(torch.int32),

@@ -27,10 +27,13 @@ class Shape:
 
 SHAPE = Shape()
 
+LONGEST = 32
+"""Entries of a row that one thread, or few, may add one after the other while others wait."""
+
 
 def product(matrix: Sparse, x: Tensor) -> Tensor:
     """matrix @ x."""
-    return multiply(Rows.of(matrix), matrix.col, matrix.weight, x)
+    return multiply(Rows.of(matrix, LONGEST), matrix.col, matrix.weight, x)
 
 
 def diagonal_product(corners: Sequence[Corner], x: Tensor) -> Tensor:
@@ -41,7 +44,7 @@ def diagonal_product(corners: Sequence[Corner], x: Tensor) -> Tensor:
         part = x[column : column + corner.num_cols]
         part = part if corner.reads is None else part * corner.reads[:, None]
         into = out[first : first + corner.num_rows]
-        multiply(Rows.of(corner), corner.matrix.col, corner.matrix.weight, part, into=into)
+        multiply(Rows.of(corner, LONGEST), corner.matrix.col, corner.matrix.weight, part, into=into)
         if corner.gives is not None:
             into *= corner.gives[:, None]
         first, column = first + corner.num_rows, column + corner.num_cols
@@ -58,11 +61,11 @@ def multiply(
         return out
     wp = power_of_two(width)
     tile = max(1, min(shape.elements // wp, shape.most_rows))
-    parts = x.new_empty(len(chunks), width, dtype=torch.float32) if rows.num_cut else None
-    programs = len(chunks) + -(-(rows.num_pieces - rows.num_cut) // tile)
+    parts = x.new_empty(chunks.number, width, dtype=torch.float32) if rows.num_cut else None
+    programs = chunks.number + -(-(rows.num_pieces - rows.num_cut) // tile)
     spmm_rows[(programs,)](
         rows.start, rows.length, rows.row, chunks.start, chunks.end, chunks.which, rows.long, chunks.cuts,
-        chunks.arrived, col, weight, x, parts, out, rows.num_pieces, rows.num_cut, len(chunks),
+        chunks.arrived, col, weight, x, parts, out, rows.num_pieces, rows.num_cut, chunks.number,
         width=width, wp=wp, rows=tile, ahead=shape.ahead, num_warps=shape.warps,
     )  # fmt: skip
     return out
