@@ -155,6 +155,8 @@ class Sparse:
         if is_narrow(x):
             return in_float32(self.times, x)
         if not native.usable(x, *([] if self.weight is None else [self.weight])):
+            if self.num_entries > self.num_rows * self.num_cols:  # parallel edges; cuSPARSE takes it for a mistake
+                return spmm_reference(self, x)
             product: Tensor = torch.sparse.mm(self.torch_csr(x.dtype), x)
             return product
         out = empty(x, self.num_rows, x.shape[1])

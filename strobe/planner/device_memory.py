@@ -26,8 +26,11 @@ from strobe.tasks.split import PARTS
 from strobe.view import Carry
 
 NODES = {"cuda": 131_072, "cpu": 8_192}
-"""Nodes of the larger of both graphs; the smaller has a quarter of them. With fewer, kernels would not fill a GPU, and
-some of what they take does not grow any more once they do."""
+"""Nodes of the larger of both graphs, at least; the smaller has a quarter of them."""
+
+CELLS = {"cuda": 1 << 22, "cpu": 0}
+"""Cells of a pass over it, at least. With fewer, kernels would not fill a GPU, and some of what they take does not grow
+any more once they do."""
 
 
 @dataclass(frozen=True)
@@ -53,10 +56,11 @@ class Foretold:
 
 def foretold(job: Job, nodes: int | None = None) -> Foretold:
     """What a job that keeps its windows will take, as one rank with its settings. ``nodes`` of the larger graph."""
-    nodes = NODES[job.device.type] if nodes is None else nodes
     batches, split = job.batches, job.problem.split
     loads = batch_loads(job.problem.graph, batches)
     largest = batches[int(loads.argmax())]
+    if nodes is None:
+        nodes = max(NODES[job.device.type], CELLS[job.device.type] // len(largest.times))
     for_good = _left_for_good(job, largest, nodes)
     taken = _largest(job, largest, nodes)
     kept = [Batch(part, part) for part in (split.train, split.validation)]

@@ -24,6 +24,7 @@ from strobe.ops.corners import Corners
 from strobe.ops.csr import IntArray, select_rows
 from strobe.ops.narrow import NARROW
 from strobe.ops.normalise import Csr, Norm, normalise
+from strobe.ops.normalise_there import gcn_there
 from strobe.ops.sequences import Sequences
 from strobe.ops.sparse import Sparse, spmm
 from strobe.ops.threads import each_in_order, run_parts
@@ -253,8 +254,14 @@ class Cells:
         assert self.keeps_features_apart
         if (norm,) not in self._aggregates:
             out = torch.empty(self.num_cells, self.num_features, dtype=self.dtype, device=self.device)
-            for t, block in enumerate(self._blocks(norm)):
-                out[self.rows(t)] = spmm(self._alone(block), self._features(t).to(self.device))
+            there = norm == "gcn" and self.device.type == "cuda"
+
+            def made(t: int) -> tuple[Tensor, Csr | None]:
+                return self._features(t), None if there else self._block(t, norm)
+
+            for t, (x, block) in enumerate(each_in_order(made, self.num_snapshots)):
+                matrix = self._gcn_there(t) if block is None else self._alone(block)
+                out[self.rows(t)] = spmm(matrix, x.to(self.device))
             self.remember((norm,), out)
         return self._aggregates[norm,]
 
@@ -326,6 +333,11 @@ class Cells:
 
     def _alone(self, block: Csr) -> Sparse:
         return Sparse.block_diagonal([block], dtype=self.sum_dtype, device=self.device)
+
+    def _gcn_there(self, t: int) -> Sparse:
+        snapshot = self.graph[t]
+        arcs = snapshot.row_ptr, snapshot.col, snapshot.weight
+        return gcn_there(arcs, dtype=self.sum_dtype, device=self.device)
 
     def _blocks(self, norm: Norm) -> Iterator[Csr]:
         """The matrix of every snapshot, in order; nothing for those that are not read."""

@@ -12,6 +12,7 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from strobe.errors import UnknownNameError
 from strobe.ops.csr import expand_rows, row_pointers
 from strobe.ops.normalise import Csr, Norm, normalise
+from strobe.ops.normalise_there import gcn_there
 from tests.dense import Arc, Dense, normalised
 
 NORMS: tuple[Norm, ...] = get_args(Norm)
@@ -50,6 +51,21 @@ def test_every_norm_is_its_dense_formula(norm: Norm, weighted: bool, drawn: tupl
         arcs = [(i, j, 1.0) for i, j, _ in arcs]
     matrix = normalise(norm, *csr(rows, arcs, weighted=weighted))
     np.testing.assert_allclose(dense(matrix), normalised(norm, rows, arcs), rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+@settings(deadline=None, max_examples=60)
+@given(arcs_between())
+def test_a_device_makes_the_same_matrix(weighted: bool, drawn: tuple[int, list[Arc]]) -> None:
+    block = csr(*drawn, weighted=weighted)
+    row_ptr, col, weight = normalise("gcn", *block)
+    there = gcn_there(block, dtype=torch.float64, device=torch.device("cpu"))
+    assert there.row_ptr.tolist() == row_ptr.tolist()
+    assert there.col.tolist() == col.tolist()
+    assert there.col.dtype == torch.int32
+    assert weight is not None
+    assert there.weight is not None
+    np.testing.assert_allclose(there.weight.numpy(), weight, rtol=1e-14)
 
 
 @pytest.mark.parametrize("norm", NORMS)

@@ -31,7 +31,7 @@ ROWS, WARPS = 64, 4
 PROGRAMS = 2
 """A multiprocessor that sum weight gradients."""
 
-CHUNK_BYTES = 1 << 30
+CHUNK_BYTES = 1 << 29
 """About as much is written down for the gates at a time."""
 
 
