@@ -22,6 +22,7 @@ from strobe.engine.asked import asked, asked_at
 from strobe.engine.at_hand import AtHand
 from strobe.engine.choice import ModelChoice, ModelLike, choose_model, choose_task, task_json
 from strobe.engine.drawn import Drawn
+from strobe.engine.kept import Room
 from strobe.engine.machine import choose_arithmetic, choose_device, choose_threads, free_bytes, seed_all
 from strobe.engine.progress import Progress
 from strobe.engine.sampled import SampledSteps
@@ -59,6 +60,8 @@ class Job:
     threads: int
     streams: bool = False
     """Whether windows are on the device only while they are computed."""
+    fits: bool = False
+    """Whether all that is kept is known to fit where it is kept."""
     watch: Progress = field(default_factory=Progress, repr=False)
     _decided: list[Sharing] = field(default_factory=list, init=False, repr=False)
 
@@ -91,6 +94,7 @@ class Job:
         placed = place(graph, self.plan, self.comm, windows, self.settings.seed, work)
         sharing = Sharing(graph, self.plan, self.comm, placed, device=self.device, dtype=self.settings.row_dtype)
         sharing.streamed = Streamed(self.device) if self.streams else None
+        sharing.room = Room.on(self.device, fits=self.fits)
         return sharing
 
     @cached_property

@@ -43,7 +43,7 @@ def settle(job: Job) -> tuple[Job, Kept]:
     from strobe.planner.batch_memory import at_most
 
     room = _ROOM[job.device.type] * free_bytes(job.device)
-    return (job, Kept()) if at_most(job).sum() < room / 2 else _fitted(job, room)
+    return (replace(job, fits=True), Kept()) if at_most(job).sum() < room / 2 else _fitted(job, room)
 
 
 def _fitted(job: Job, room: float) -> tuple[Job, Kept]:
@@ -62,7 +62,7 @@ def _fitted(job: Job, room: float) -> tuple[Job, Kept]:
             kept = Kept(streams, tried[-1].streamed if streams else tried[-1].resident)
             if may_wait or len(tried) > 1 or tried[0].resident > room / 2:
                 job.watch.note(_said(segmented, tried, kept, room))
-            return replace(segmented, streams=streams), kept
+            return replace(segmented, streams=streams, fits=True), kept
     least = tried[-1].streamed if may_wait else tried[-1].resident
     trouble = (
         f"training takes at least {file_size(least)} on {job.device}, and {file_size(room)} are free: take fewer "

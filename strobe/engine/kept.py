@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
@@ -24,9 +25,9 @@ class Room:
     left: int = LEAST_BYTES
 
     @classmethod
-    def on(cls, device: torch.device) -> Room:
-        """As much as a part of a device's free memory."""
-        return cls(max(LEAST_BYTES, free_bytes(device) // _SHARE))
+    def on(cls, device: torch.device, *, fits: bool = False) -> Room:
+        """As much as a part of a device's free memory, or without an end where all that is kept is known to fit."""
+        return cls(sys.maxsize if fits else max(LEAST_BYTES, free_bytes(device) // _SHARE))
 
 
 class Sized(Protocol):

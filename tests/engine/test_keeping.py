@@ -94,6 +94,14 @@ def test_windows_that_fit_stay_and_that_is_said(monkeypatch: pytest.MonkeyPatch)
     assert re.fullmatch(r"1.* are free on cpu, about 1.* will be taken", said)
 
 
+def test_of_what_is_known_to_fit_all_examples_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    scarce(monkeypatch, foretold_in(None).resident * 1.01)
+    job, _ = settle(job_of())
+    unknown, _ = settle(job_of(keep="device"))
+    assert job.sharing.room.left > 1e15
+    assert unknown.sharing.room.left < 1e15
+
+
 def test_windows_that_do_not_fit_wait_in_the_hosts_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     notes, whole = Notes(), foretold_in(None)
     assert whole.streamed < whole.resident

@@ -87,7 +87,7 @@ def test_examples_that_stay_the_same_are_made_once(window: int | None) -> None:
 
 
 def test_examples_beyond_the_limit_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("strobe.engine.kept.Room.on", lambda device: Room(0))
+    monkeypatch.setattr("strobe.engine.kept.Room.on", lambda device, fits=False: Room(0))
     task = WatchedTask()
     run = strobe.train(small_graph(), "tgcn", task, epochs=3, progress=TellTheTest(task))
     assert min(task.problem.asked[t] for t in run.problem.split.train) >= 3
