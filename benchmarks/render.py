@@ -52,6 +52,7 @@ def _record(name: str) -> dict[str, Any]:
 
 TABLES: dict[str, Callable[[], list[str]]] = {
     "gpu": lambda: gpu_tables.figures(_record("gpu")),
+    "gpu_memory": lambda: gpu_tables.memory(_record("gpu_memory")),
     "gpu_products": lambda: gpu_tables.products(_record("gpu")),
     "gpu_steps": lambda: gpu_tables.steps(_record("gpu")),
     "quality": lambda: tables.quality(_record("quality")),
