@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from strobe.errors import InputError, OptionError
 from strobe.graph import Degrees, DynamicGraph, Snapshot
-from strobe.ops.columns import column_squares, column_squares_between, column_sums, scaled_between
 from strobe.ops.csr import FloatArray, IntArray
 from strobe.ops.threads import each_in_order
 from strobe.tasks.base import Examples, Metrics, Problem, Task
@@ -206,6 +205,8 @@ class RegressionProblem(Problem):
 
     def _scaled(self, asked: Asked, dtype: torch.dtype) -> Tensor:
         """What the head should say."""
+        from strobe.ops.columns import scaled_between  # loads numba, which who trains nothing does not need
+
         y = torch.empty(asked.y.shape, dtype=dtype)
         scaled_between(asked.y, asked.last if self.from_last else None, self.mean, self.std, y.numpy())
         return y
@@ -223,6 +224,8 @@ class RegressionProblem(Problem):
 
         Two passes with few snapshots in memory at a time.
         """
+        from strobe.ops.columns import column_squares, column_squares_between, column_sums
+
         train = self.split.train
 
         def sums(k: int) -> tuple[int, FloatArray]:
