@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import weakref
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -149,6 +152,20 @@ def test_answers_skip_snapshots_that_nothing_is_asked_of() -> None:
     problem = Asking(lambda t, epoch: None if t == 4 else second(t, epoch))
     found = list(answers(model, head, problem, windows(problem, [range(6)]), range(2, 6)))
     assert [(t, said.shape) for t, said, _ in found] == [(3, (1, 1)), (5, (1, 1))]
+
+
+def test_nothing_of_a_window_is_kept_while_the_next_one_is_scored() -> None:
+    model, head = model_and_head()
+    problem, before = Asking(everybody), list[weakref.ref[torch.UntypedStorage]]()
+
+    def watched(module: nn.Module, given: Any, z: Tensor) -> None:
+        assert all(each() is None for each in before)
+        before.append(weakref.ref(z.untyped_storage()))
+
+    model.register_forward_hook(watched)
+    cuts = [[range(2)], [range(2, 4), range(4, 5)], [range(5, 6)]]
+    assert len([said for _, said, _ in answers(model, head, problem, windows(problem, *cuts), range(6))]) == 5
+    assert len(before) == 4
 
 
 def test_a_carry_is_cut_from_its_history_whatever_it_is_made_of() -> None:

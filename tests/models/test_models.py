@@ -19,8 +19,9 @@ from strobe.errors import OptionError, UnknownNameError
 from strobe.graph import DynamicGraph
 from strobe.graph.features import PerCell
 from strobe.models import MODELS, Model, describe_model, make_model
+from strobe.ops.readout import readout_reference
 from strobe.tasks import NodeRegression
-from strobe.view import Cells
+from strobe.view import Cells, View
 from tests.graphs import PlainGraph, PlainSnapshot
 from tests.models.cases import AWKWARD_GRAPHS, CHANGING, INPUTS, assert_same_with_gradients, run, with_inputs
 
@@ -314,3 +315,19 @@ def test_choices_unions_and_numbers_are_checked_by_what_a_model_says_of_them(mon
     ):
         with pytest.raises(OptionError, match=allowed):
             make_model("picky", 1, **wrong)
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_answers_are_a_readout_of_the_embeddings(name: str) -> None:
+    model, graph = make(name, train=False), with_inputs(CHANGING.build())
+    head = [torch.randn(2, model.width).double().requires_grad_(), torch.randn(2).double().requires_grad_()]
+    results = []
+    for fused in (True, False):
+        view = View(Cells(graph, dtype=torch.float64))
+        said = model.answers(view, *head) if fused else readout_reference(model(view), *head)
+        loss = (said * torch.arange(said.numel()).view_as(said)).sum()
+        results.append([said, *torch.autograd.grad(loss, [*head, *model.parameters()], allow_unused=True)])
+    for found, expected in zip(*results, strict=True):
+        assert (found is None) == (expected is None)
+        if found is not None:
+            torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)

@@ -82,6 +82,15 @@ def test_without_kernels_the_product_is_torchs(monkeypatch: pytest.MonkeyPatch) 
     torch.testing.assert_close(spmm(matrix, x), expected)
 
 
+def test_without_kernels_more_entries_than_places_are_not_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU it refuses them."""
+    block = np.array([0, 5, 6]), np.array([0, 0, 0, 1, 1, 0]), np.arange(6.0)
+    matrix = Sparse.block_diagonal([block], dtype=torch.float64)
+    monkeypatch.setattr(native, "library", lambda: None)
+    monkeypatch.setattr(Sparse, "torch_csr", None)
+    assert spmm(matrix, torch.tensor([[1.0], [10.0]]).double()).tolist() == [[73.0], [5.0]]
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 4), st.booleans()), max_size=4), st.integers(1, 6), st.integers(0, 10))
 def test_matrices_with_the_same_columns_stand_on_top_of_each_other(

@@ -221,3 +221,12 @@ def test_standardising_no_cells_gives_none(name: str) -> None:
     out, means, variances = view.standardised(view.x, torch.ones(INPUTS), torch.zeros(INPUTS), 1e-5)
     assert out.shape == view.x.shape
     assert len(means) == len(variances) == 0
+
+
+@pytest.mark.parametrize("name", sorted(AWKWARD_GRAPHS))
+def test_aggregates_of_features_that_nobody_asks_for_are_had_without_keeping_these(name: str) -> None:
+    apart, both = (Cells(AWKWARD_GRAPHS[name], dtype=torch.float64) for _ in range(2))
+    found, expected = View(apart).aggregate_x("gcn"), View(both).aggregate(both.x, "gcn")
+    assert torch.equal(found, expected)
+    assert apart.known_aggregates == both.known_aggregates
+    assert "x" not in vars(apart)
