@@ -62,11 +62,11 @@ def asked(problem: Problem, segment: Segment, part: range, epoch: int | None = N
             and (cells.share is None or len(cells.share.own[k]))
         ]
 
-        def to_learn(number: int) -> Examples | None:
-            return problem.to_learn(segment.times[places[number]], epoch, cells.sum_dtype)
+        def to_judge(number: int) -> Examples | None:
+            return problem.to_judge(segment.times[places[number]], epoch, cells.sum_dtype)
 
-        one_by_one = map(to_learn, range(len(places)))
-        made = each_in_order(to_learn, len(places)) if problem.asked_at_once else one_by_one
+        one_by_one = map(to_judge, range(len(places)))
+        made = each_in_order(to_judge, len(places)) if problem.asked_at_once else one_by_one
         found = {k: examples for k, examples in zip(places, made, strict=True) if examples is not None}
         if not found:
             return None
@@ -84,7 +84,7 @@ def asked_at(problem: Problem, segment: Segment, t: int) -> Asked | None:
 
     Rows count over the cells of that snapshot alone.
     """
-    return segment.kept.get(problem, t, lambda: local(problem.examples(t), segment, t))
+    return segment.kept.get(problem, t, lambda: local(problem.to_judge(t, None, None), segment, t))
 
 
 def local(examples: Examples | None, segment: Segment, t: int) -> Asked | None:

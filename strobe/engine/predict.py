@@ -14,7 +14,6 @@ import pyarrow as pa
 from torch import Tensor
 
 from strobe.atomic import write_whole
-from strobe.engine.asked import Asked, asked_at
 from strobe.engine.passes import answer, embeddings
 from strobe.engine.run import Run
 from strobe.engine.table_file import opener
@@ -90,12 +89,12 @@ def tables_of(
     windows = run.job.stream(*_up_to(run, times.stop))
     run.model.eval()
     run.head.eval()
-    for t, z, segment in embeddings(run.model, windows):
+    for t, z, _ in embeddings(run.model, windows):
         if on_progress is not None:
             on_progress(t + 1, times.stop)
         if t not in times:
             continue
-        asked = problem.questions(t) if part == NEXT else _examples(asked_at(problem, segment, t))
+        asked = problem.questions(t) if part == NEXT else problem.examples(t)
         if asked is not None:
             columns = problem.table(answer(run.head, z, asked), asked, t)
             if part == NEXT:
@@ -154,7 +153,3 @@ def _newest(problem: Problem) -> range:
     """Snapshots after the last that is asked about; where labels stand with the cell they are of, the last one."""
     after = range(problem.split.test.stop, len(problem.graph))
     return after if len(after) else range(len(problem.graph) - 1, len(problem.graph))
-
-
-def _examples(asked: Asked | None) -> Examples | None:
-    return None if asked is None else asked.examples

@@ -12,6 +12,10 @@ import numpy as np
 
 from strobe.ops.compiled import compiled
 from strobe.ops.csr import FloatArray, fixed
+from strobe.ops.threads import run_ranges
+
+_LEAST_ROWS = 1 << 16
+"""Of a thread: fewer are done before another has begun."""
 
 
 def column_sums(x: FloatArray) -> FloatArray:
@@ -43,10 +47,12 @@ def scaled_between(
 ) -> None:
     """Writes by how many units of ``scale`` x is off another array, or off one number a column where that has NaN or is
     not there."""
+    x, otherwise, scale = fixed(x), fixed(otherwise), fixed(scale)
     if base is None:
-        _scaled(fixed(x), fixed(otherwise), fixed(scale), out)
-    else:
-        _scaled_between(fixed(x), fixed(base), fixed(otherwise), fixed(scale), out)
+        run_ranges(lambda a, b: _scaled(x[a:b], otherwise, scale, out[a:b]), len(x), _LEAST_ROWS)
+        return
+    base = fixed(base)
+    run_ranges(lambda a, b: _scaled_between(x[a:b], base[a:b], otherwise, scale, out[a:b]), len(x), _LEAST_ROWS)
 
 
 def _row_by_row(x: FloatArray) -> bool:

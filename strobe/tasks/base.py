@@ -50,8 +50,8 @@ class Problem(ABC):
     higher_is_better: ClassVar[bool]
     asks_pairs: ClassVar[bool] = False
     """Whether an example reads two cells."""
-    loss_reads_base: ClassVar[bool] = True
-    """Whether who learns must know what answers start from."""
+    judged_by_base: ClassVar[bool] = True
+    """Whether loss and metrics must know what answers start from."""
     asked_at_once: ClassVar[bool] = False
     """Whether several threads may ask for examples of different snapshots at a time."""
     changes_with_epoch: bool = False
@@ -69,14 +69,16 @@ class Problem(ABC):
         examples, in any order of asking; snapshots in no part of the split are asked nothing.
         """
 
-    def to_learn(self, t: int, epoch: int | None, dtype: torch.dtype) -> Examples | None:
-        """What a loss reads of a snapshot's examples, numbers as models compute with them; classes stay whole
-        numbers."""
+    def to_judge(self, t: int, epoch: int | None, dtype: torch.dtype | None) -> Examples | None:
+        """What loss and metrics read of a snapshot's examples. Numbers are as models compute with them, where their
+        ``dtype`` is given; classes stay whole."""
         examples = self.examples(t, epoch)
         if examples is None:
             return None
+        base = examples.base if self.judged_by_base else None
+        if dtype is None:
+            return replace(examples, base=base)
         y = examples.y.to(dtype) if examples.y.is_floating_point() else examples.y
-        base = examples.base if self.loss_reads_base else None
         return replace(examples, y=y, base=None if base is None else base.to(dtype))
 
     @abstractmethod

@@ -17,7 +17,7 @@ from strobe.ops.csr import FloatArray, IntArray
 from strobe.ops.threads import each_in_order
 from strobe.tasks.base import Examples, Metrics, Problem, Task
 from strobe.tasks.features import inputs_state, with_inputs
-from strobe.tasks.metrics import mae, mse
+from strobe.tasks.metrics import Errors, errors, mae, mse
 from strobe.tasks.places import places
 from strobe.tasks.readout import NodeReadout
 from strobe.tasks.split import Split
@@ -76,7 +76,7 @@ class RegressionProblem(Problem):
 
     metric = "mse"
     higher_is_better = False
-    loss_reads_base = False
+    judged_by_base = False
     asked_at_once = True
 
     def __init__(self, task: NodeRegression, graph: DynamicGraph, state: dict[str, Any] | None) -> None:
@@ -107,10 +107,12 @@ class RegressionProblem(Problem):
             return None
         return Examples(_rows(asked), self._scaled(asked, torch.float64), self._base(asked))
 
-    def to_learn(self, t: int, epoch: int | None, dtype: torch.dtype) -> Examples | None:
+    def to_judge(self, t: int, epoch: int | None, dtype: torch.dtype | None) -> Examples | None:
         del epoch  # nothing is drawn
         asked = self._asked(t) if self.split.part_of(t) else None
-        return None if asked is None or not len(asked.y) else Examples(_rows(asked), self._scaled(asked, dtype))
+        if asked is None or not len(asked.y):
+            return None
+        return Examples(_rows(asked), self._scaled(asked, dtype or torch.float64))
 
     def questions(self, t: int) -> Examples | None:
         nodes = self.graph[t].nodes
@@ -124,21 +126,20 @@ class RegressionProblem(Problem):
         return nn.functional.mse_loss(answers, examples.y.to(answers), reduction="sum") / self.width
 
     def metrics(self, answers: Sequence[Tensor], examples: Sequence[Examples]) -> Metrics:
-        pairs = zip(answers, examples, strict=True)
-        errors = [_errors_of(self._in_units(said, asked), self._in_units(asked.y, asked)) for said, asked in pairs]
-        return _joined(errors) if errors else {}
+        # What answers start from is the same on both sides.
+        pairs = ((_numbers(said), _numbers(asked.y)) for said, asked in zip(answers, examples, strict=True))
+        return _scores([errors(*pair, units=self.std) for pair in pairs])
 
     def baselines(self, part: str) -> dict[str, Metrics]:
-        def errors(asked: Asked) -> tuple[_Errors, _Errors]:
-            last, mean = self._filled(asked.last), np.broadcast_to(self.mean, asked.y.shape)
-            return _errors_of(last, asked.y), _errors_of(mean, asked.y)
+        def trivial(asked: Asked) -> tuple[Errors, Errors]:
+            mean = np.broadcast_to(self.mean, asked.y.shape)
+            return errors(asked.last, asked.y, unless=self.mean), errors(mean, asked.y)
 
-        found = list(self._of_all(self.split.part(part), errors))
+        found = list(self._of_all(self.split.part(part), trivial))
         if not found:
             return {}
-        return {
-            name: _joined(each) for name, each in zip(("last value", "mean"), zip(*found, strict=True), strict=True)
-        }
+        last, mean = zip(*found, strict=True)
+        return {"last value": _scores(last), "mean": _scores(mean)}
 
     def table(self, answers: Tensor, examples: Examples, t: int) -> dict[str, Any]:
         del t
@@ -216,7 +217,7 @@ class RegressionProblem(Problem):
 
     def _in_units(self, scaled: Tensor, examples: Examples) -> FloatArray:
         assert examples.base is not None
-        said: FloatArray = scaled.detach().cpu().double().numpy() * self.std + examples.base.numpy()
+        said: FloatArray = _numbers(scaled) * self.std + examples.base.numpy()
         return said
 
     def _fit(self) -> tuple[FloatArray, FloatArray, bool]:
@@ -269,19 +270,11 @@ def _rows(asked: Asked) -> tuple[Tensor] | None:
     return None if asked.at is None else (torch.from_numpy(asked.at),)
 
 
-class _Errors(NamedTuple):
-    """How many numbers there are, and the sums of their squared and absolute errors."""
-
-    numbers: int
-    squares: float
-    absolute: float
+def _numbers(rows: Tensor) -> FloatArray:
+    found: FloatArray = rows.detach().cpu().numpy()
+    return found
 
 
-def _errors_of(said: FloatArray, true: FloatArray) -> _Errors:
-    return _Errors(true.size, true.size * mse(said, true), true.size * mae(said, true))
-
-
-def _joined(errors: Sequence[_Errors]) -> Metrics:
-    """The errors of several snapshots, every number counting the same."""
-    numbers, squares, absolute = (sum(column) for column in zip(*errors, strict=True))
-    return {"mse": squares / numbers, "mae": absolute / numbers}
+def _scores(parts: Sequence[Errors]) -> Metrics:
+    """Of several snapshots, every number counting the same."""
+    return {"mse": mse(parts), "mae": mae(parts)} if parts else {}

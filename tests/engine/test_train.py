@@ -30,16 +30,11 @@ class Watched(RegressionProblem):
     asked: Counter[int]
     test_is_secret = True
 
-    def examples(self, t: int, epoch: int | None = None) -> Examples | None:
+    def to_judge(self, t: int, epoch: int | None, dtype: torch.dtype | None) -> Examples | None:
         if t in self.split.test and self.test_is_secret:
             raise AssertionError(f"snapshot {t} of the test was read in training")
         self.asked[t] += 1
-        return super().examples(t, epoch)
-
-    def to_learn(self, t: int, epoch: int | None, dtype: torch.dtype) -> Examples | None:
-        assert t in self.split.train
-        self.asked[t] += 1
-        return super().to_learn(t, epoch, dtype)
+        return super().to_judge(t, epoch, dtype)
 
     def baselines(self, part: str) -> dict[str, dict[str, float]]:
         assert part == "validation" or not self.test_is_secret

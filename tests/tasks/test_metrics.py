@@ -6,10 +6,11 @@ import math
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strobe.tasks.metrics import accuracy, ap, auc, hits, macro_f1, mae, mrr, mse, ranks
+from strobe.tasks.metrics import accuracy, ap, auc, errors, hits, macro_f1, mae, mrr, mse, ranks
 
 Pairs = list[tuple[float, bool]]
 pairs = st.lists(st.tuples(st.integers(-2, 3).map(float), st.booleans()), min_size=1, max_size=25)  # few values: ties
@@ -78,8 +79,35 @@ def test_accuracy_and_f1_count_class_by_class(answers: list[tuple[int, int]]) ->
 
 def test_errors_count_every_number_the_same() -> None:
     said, true = np.array([[1.0, 2.0], [0.0, 0.0]], np.float32), np.array([[1.0, 0.0], [0.0, -1.0]])
-    assert mse(said, true) == (0 + 4 + 0 + 1) / 4
-    assert mae(said, true) == (0 + 2 + 0 + 1) / 4
+    found = errors(said, true)
+    assert mse([found]) == (0 + 4 + 0 + 1) / 4
+    assert mae([found, found._replace(numbers=4, absolute=0.0)]) == (0 + 2 + 0 + 1) / 8
+
+
+@pytest.mark.parametrize("rows", [1, 17, 40_000])
+def test_errors_have_units_and_count_what_is_said_where_nothing_else_is(rows: int) -> None:
+    draw = np.random.default_rng()
+    said, true = draw.normal(size=(rows, 3)).astype(np.float32), draw.normal(size=(rows, 3))
+    said[draw.random(said.shape) < 0.3] = np.nan
+    units, unless = draw.random(3) + 1, draw.normal(size=3)
+    found = errors(said, true, units=units, unless=unless)
+    off = (np.where(np.isnan(said), unless, said) - true) * units
+    assert found.numbers == off.size
+    assert found.squares == pytest.approx((off**2).sum(), rel=1e-12)
+    assert found.absolute == pytest.approx(np.abs(off).sum(), rel=1e-12)
+    assert np.isnan(said).any() == math.isnan(errors(said, true).squares)
+
+
+def test_errors_are_the_same_bits_on_any_number_of_threads() -> None:
+    said, true = np.random.default_rng().normal(size=(2, 90_000, 2))
+    threads, found = torch.get_num_threads(), set()
+    try:
+        for number in (1, 2, 5):
+            torch.set_num_threads(number)
+            found.add(errors(said, true))
+    finally:
+        torch.set_num_threads(threads)
+    assert len(found) == 1
 
 
 def test_a_perfect_order_scores_one_and_the_reverse_zero() -> None:
@@ -100,8 +128,11 @@ def test_classes_need_not_be_small_numbers() -> None:
 
 def test_nothing_to_score_is_not_a_number() -> None:
     nothing = np.empty(0)
-    for metric in (mse, mae, accuracy, macro_f1):
+    for metric in (accuracy, macro_f1):
         assert math.isnan(metric(nothing, nothing))
+    for error in (mse, mae):
+        assert math.isnan(error([]))
+        assert math.isnan(error([errors(nothing, nothing)]))
     assert math.isnan(auc(nothing, nothing.astype(bool)))
     assert math.isnan(ap(nothing, nothing.astype(bool)))
     assert math.isnan(mrr(nothing))
