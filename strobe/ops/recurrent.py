@@ -63,7 +63,7 @@ def packed(step: Step, x: Tensor, state: State, sequences: Sequences) -> tuple[T
     """
     lanes = Lanes.of(sequences)
     if not lanes.num_cells:
-        return x.new_zeros(0, state[0].shape[1]), state
+        return _of_no_cells(step, x, state), state
     first = [old.index_select(0, lanes.seam_slot).split(lanes.seam_columns) for old in state]
     seams = lanes.seam_lane.split(lanes.seam_columns)
     columns = x.index_select(0, lanes.cell).split(lanes.columns)
@@ -120,8 +120,13 @@ def reference(step: Step, x: Tensor, state: State, sequences: Sequences) -> tupl
             rows = leaving.rows[stretch.t]
             for kept, fresh in zip(cut, new, strict=True):
                 leaving.put(stretch.t, kept, fresh.detach()[rows.start - stretch.start : rows.stop - stretch.start])
-    out = torch.cat(outputs) if outputs else x.new_zeros(0, state[0].shape[1])
+    out = torch.cat(outputs) if outputs else _of_no_cells(step, x, state)
     return out, state if cut is None else cut
+
+
+def _of_no_cells(step: Step, x: Tensor, state: State) -> Tensor:
+    """No rows, but computed: a rank without cells has a loss, too, and a way back."""
+    return step(x, tuple(old[:0] for old in state))[0]
 
 
 def each_group(grid: Grid, walk: Walk, stage: int = 0) -> None:

@@ -245,14 +245,18 @@ def test_tiles_and_threads_do_not_change_results(kind: str, threads: Callable[[i
             assert torch.equal(a, b)
 
 
-def test_a_stage_without_cells_gives_its_state_back() -> None:
-    sequences = Sequences.of([np.array([], np.int64)] * 3, 4)
-    given = _inputs("gru", sequences, 2, 3)
-    out, last = gru(given[0], given[1], sequences, *given[2:])
+@pytest.mark.parametrize("kind", PLAIN_KINDS)
+@pytest.mark.parametrize("run", [_fast, _plain, partial(_plain, stage=packed)], ids=["fused", "plain", "packed"])
+@pytest.mark.parametrize("snapshots", [0, 3])
+def test_a_stage_without_cells_gives_its_state_back(kind: str, run: Callable[..., Run], snapshots: int) -> None:
+    sequences = Sequences.of([np.array([], np.int64)] * snapshots, 4)
+    given = _inputs(kind, sequences, 2, 3)
+    out, *last = run(kind, sequences)(*given)
     assert out.shape == (0, 3)
-    assert torch.equal(last, given[1])
-    last.sum().backward()
+    assert all(torch.equal(a, b) for a, b in zip(last, given[1:], strict=False))
+    (out.sum() + sum(each.sum() for each in last)).backward()
     assert torch.equal(given[1].grad, torch.ones(4, 3, dtype=torch.float64))  # type: ignore[arg-type]
+    assert given[-1].grad is not None, "a rank without cells has a way back, too"
 
 
 @pytest.fixture
