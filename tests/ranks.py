@@ -200,7 +200,9 @@ def as_threads(
 
     def run(rank: int) -> None:
         try:
-            results[rank] = work(make(hub, rank))
+            # A GPU has one thread for all ways back, which would wait in one rank for what another sends in its own.
+            with torch.autograd.set_multithreading_enabled(False):
+                results[rank] = work(make(hub, rank))
         except BaseException as error:
             errors.append(error)
             hub.gate.abort()

@@ -1,4 +1,5 @@
-"""Ranks as processes of a torch.distributed group: gloo between CPUs, NCCL between GPUs."""
+"""Ranks as processes of a torch.distributed group, over gloo. What is on a GPU travels by way of the host's memory: so
+ranks may share a GPU, and messages of a pair may overtake each other, which NCCL knows neither of."""
 
 from __future__ import annotations
 
@@ -28,10 +29,9 @@ DEADLINE_S = 120.0
 class Group(Comm):
     """One rank of many. The process group must be there (``strobe.comm.join``)."""
 
-    def __init__(self, device: torch.device, deadline_s: float = DEADLINE_S) -> None:
+    def __init__(self, deadline_s: float = DEADLINE_S) -> None:
         self.rank, self.num_ranks = dist.get_rank(), dist.get_world_size()
         self.ledger = Ledger()
-        self.device = device
         self.deadline = timedelta(seconds=deadline_s)
         self._leaving: list[tuple[Any, Tensor, str, int]] = []
         self._lines: list[Line] = []
@@ -40,7 +40,7 @@ class Group(Comm):
             self._later = dist.new_group(timeout=self.deadline)
 
     def send(self, to: int, rows: Tensor, *, kind: str, tag: int = 0) -> None:
-        rows = rows.detach().contiguous()
+        rows = _on_host(rows.detach().contiguous())
         self.ledger.count_sent(kind, rows.numel() * rows.element_size(), len(rows))
         with self.named(kind, f"sending to rank {to}"):
             work = dist.isend(rows, to, tag=tag)
@@ -49,11 +49,11 @@ class Group(Comm):
             self._leaving = [message for message in self._leaving if not message[0].is_completed()]
 
     def receive(self, source: int, like: Tensor, num_rows: int, *, kind: str, tag: int = 0) -> Arrival:
-        rows = torch.empty(num_rows, *like.shape[1:], dtype=like.dtype, device=like.device)
+        rows = torch.empty(num_rows, *like.shape[1:], dtype=like.dtype, pin_memory=like.is_cuda)
         self.ledger.count_received(kind, rows.numel() * rows.element_size())
         with self.named(kind, f"asking rank {source}"):
             work = dist.irecv(rows, source, tag=tag)
-        return _Message(self, work, rows, kind, f"from rank {source}")
+        return _Message(self, work, rows, like.device, kind, f"from rank {source}")
 
     def settle(self) -> None:
         for work, _, kind, to in self._leaving:
@@ -61,21 +61,22 @@ class Group(Comm):
         self._leaving.clear()
 
     def sum(self, values: Tensor, *, kind: str) -> Tensor:
-        total = values.detach().clone()
+        total = _on_host(values.detach()) if values.is_cuda else values.detach().clone()
         self._count_both(kind, total)
         with self.named(kind, "of all ranks"):
             work = dist.all_reduce(total, async_op=True)
         self.finished(work, kind, "of all ranks", waiting=True)
-        return total
+        return total.to(values.device)
 
     def sum_later(self, values: Tensor, *, kind: str) -> Arrival:
         self._count_both(kind, values)
+        total = _on_host(values)
         with self.named(kind, "of all ranks"):
-            work = dist.all_reduce(values, group=self._later, async_op=True)
-        return _Message(self, work, values, kind, "of all ranks")
+            work = dist.all_reduce(total, group=self._later, async_op=True)
+        return _Message(self, work, total, values.device, kind, "of all ranks")
 
     def largest(self, values: list[float], *, kind: str) -> list[float]:
-        most = torch.tensor(values, dtype=torch.float64, device=self.device)
+        most = torch.tensor(values, dtype=torch.float64)
         self._count_both(kind, most)
         with self.named(kind, "of all ranks"):
             work = dist.all_reduce(most, dist.ReduceOp.MAX, async_op=True)
@@ -83,11 +84,11 @@ class Group(Comm):
         return [float(value) for value in most.tolist()]
 
     def gather(self, value: Any, *, kind: str) -> list[Any]:
-        mine = torch.from_numpy(np.frombuffer(pickle.dumps(value), np.uint8).copy()).to(self.device)
-        sizes = torch.zeros(self.num_ranks, dtype=torch.int64, device=self.device)
+        mine = _pickled(value)
+        sizes = torch.zeros(self.num_ranks, dtype=torch.int64)
         sizes[self.rank] = len(mine)
         sizes = self.sum(sizes, kind=kind)
-        everyone = torch.zeros(self.num_ranks, int(sizes.max()), dtype=torch.uint8, device=self.device)
+        everyone = torch.zeros(self.num_ranks, int(sizes.max()), dtype=torch.uint8)
         mine = torch.cat([mine, mine.new_zeros(everyone.shape[1] - len(mine))])
         self.ledger.count_sent(kind, (self.num_ranks - 1) * len(mine), 0)
         self.ledger.count_received(kind, (self.num_ranks - 1) * len(mine))
@@ -95,29 +96,24 @@ class Group(Comm):
         with self.named(kind, "of all ranks"):
             work = dist.all_gather(parts, mine, async_op=True)
         self.finished(work, kind, "of all ranks", waiting=True)
-        return [
-            pickle.loads(part[:size].cpu().numpy().tobytes()) for part, size in zip(parts, sizes.tolist(), strict=True)
-        ]
+        return [_read(part[:size]) for part, size in zip(parts, sizes.tolist(), strict=True)]
 
     def collect(self, value: Any, *, kind: str) -> list[Any]:
-        told = torch.from_numpy(np.frombuffer(pickle.dumps(value), np.uint8).copy()).to(self.device)
         if self.rank:
-            self.send(0, torch.tensor([[len(told)]], device=self.device), kind=kind)
+            told = _pickled(value)
+            self.send(0, torch.tensor([[len(told)]]), kind=kind)
             self.send(0, told, kind=kind)
             return []
         found = [value]
         for source in range(1, self.num_ranks):
-            like = torch.empty(0, 1, dtype=torch.int64, device=self.device)
-            size = int(self.receive(source, like, 1, kind=kind).wait())
-            rows = self.receive(source, told[:0], size, kind=kind).wait()
-            found.append(pickle.loads(rows.cpu().numpy().tobytes()))
+            size = int(self.receive(source, torch.empty(0, 1, dtype=torch.int64), 1, kind=kind).wait())
+            found.append(_read(self.receive(source, torch.empty(0, dtype=torch.uint8), size, kind=kind).wait()))
         return found
 
     def share(self, value: Any, *, kind: str) -> Any:
-        mine = np.frombuffer(pickle.dumps(value) if self.rank == 0 else b"", np.uint8).copy()
-        size = int(self.sum(torch.tensor([len(mine)], device=self.device), kind=kind))
-        told = torch.from_numpy(mine).to(self.device) if self.rank == 0 else torch.empty(size, dtype=torch.uint8)
-        told = told.to(self.device)
+        told = _pickled(value) if self.rank == 0 else torch.empty(0, dtype=torch.uint8)
+        size = int(self.sum(torch.tensor([len(told)]), kind=kind))
+        told = told if self.rank == 0 else torch.empty(size, dtype=torch.uint8)
         if self.rank == 0:
             self.ledger.count_sent(kind, (self.num_ranks - 1) * size, 0)
         else:
@@ -125,7 +121,7 @@ class Group(Comm):
         with self.named(kind, "from rank 0"):
             work = dist.broadcast(told, 0, async_op=True)
         self.finished(work, kind, "from rank 0", waiting=True)
-        return value if self.rank == 0 else pickle.loads(told.cpu().numpy().tobytes())
+        return value if self.rank == 0 else _read(told)
 
     def line(self) -> Line:
         made = GroupLine(self)
@@ -170,8 +166,8 @@ class Group(Comm):
 class _Message(Arrival):
     """Rows on their way. What passes between asking and waiting is hidden behind this rank's own work."""
 
-    def __init__(self, group: Group, work: Any, rows: Tensor, kind: str, whom: str) -> None:
-        self._group, self._work, self._rows, self._kind, self._whom = group, work, rows, kind, whom
+    def __init__(self, group: Group, work: Any, rows: Tensor, to: torch.device, kind: str, whom: str) -> None:
+        self._group, self._work, self._rows, self._to, self._kind, self._whom = group, work, rows, to, kind, whom
         self._asked = perf_counter()
 
     def wait(self) -> Tensor:
@@ -179,21 +175,33 @@ class _Message(Arrival):
         ledger.count_hidden(self._asked)
         self._group.finished(self._work, self._kind, self._whom)
         ledger.waited()
-        return self._rows
+        return self._rows.to(self._to, non_blocking=True)  # locked memory is not used again before it was read
 
 
-def join(device: torch.device, deadline_s: float = DEADLINE_S, start_s: float | None = None) -> Group:
+def _on_host(values: Tensor) -> Tensor:
+    """Values that gloo can send: those of a GPU are copied into locked memory, once they are computed."""
+    return torch.empty(values.shape, dtype=values.dtype, pin_memory=True).copy_(values) if values.is_cuda else values
+
+
+def _pickled(value: Any) -> Tensor:
+    return torch.from_numpy(np.frombuffer(pickle.dumps(value), np.uint8).copy())
+
+
+def _read(pickled: Tensor) -> Any:
+    return pickle.loads(pickled.numpy().tobytes())
+
+
+def join(deadline_s: float = DEADLINE_S, start_s: float | None = None) -> Group:
     """Joins the ranks that the environment names, as torchrun sets it (RANK, WORLD_SIZE, MASTER_ADDR, …).
 
     ``start_s`` is how long others may take until they are here, where that can be longer than the deadline.
     """
-    backend = "nccl" if device.type == "cuda" else "gloo"
     start_s, deadline = start_s or deadline_s, timedelta(seconds=deadline_s)
     choose_interface()
     try:
         store, rank, num_ranks = next(rendezvous("env://", timeout=timedelta(seconds=start_s)))
         store = fresh(store, rank, num_ranks, start_s)
-        dist.init_process_group(backend, store=store, rank=rank, world_size=num_ranks, timeout=deadline)
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=num_ranks, timeout=deadline)
     except (RuntimeError, ValueError) as error:
         raise CommError(f"this rank could not join the others: {str(error).splitlines()[0]}") from error
-    return Group(device, deadline_s)
+    return Group(deadline_s)

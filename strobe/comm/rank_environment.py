@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+import torch
+
 from strobe.errors import OptionError
 
 
@@ -32,6 +34,16 @@ def rank_from_environment() -> Seat | None:
             f"the environment says RANK={rank} of WORLD_SIZE={num_ranks}; ranks are numbered from 0 to WORLD_SIZE - 1"
         )
     return Seat(rank, num_ranks, _number("LOCAL_RANK") if "LOCAL_RANK" in os.environ else rank)
+
+
+def gpu_of(local_rank: int) -> torch.device:
+    """The GPU of its number on its machine; ranks that there is none for share those there are."""
+    return torch.device("cuda", local_rank % torch.cuda.device_count())
+
+
+def ranks_on_each_gpu() -> int:
+    """How many ranks of this machine share a GPU, at most."""
+    return -(-int(os.environ.get("LOCAL_WORLD_SIZE", "1")) // torch.cuda.device_count())
 
 
 def _number(name: str) -> int:

@@ -22,7 +22,7 @@ import torch.distributed as dist
 from strobe.comm.base import CommError
 from strobe.comm.board import Board, Whereabouts
 from strobe.comm.group import Group, join
-from strobe.comm.rank_environment import Seat, rank_from_environment
+from strobe.comm.rank_environment import Seat, gpu_of, rank_from_environment
 from strobe.comm.rank_failure import raised
 from strobe.comm.rank_wire import DONE, EVENT, FAILED, READY, RankEnd
 from strobe.errors import OptionError
@@ -90,13 +90,14 @@ def _live(seat: Seat, work: int, where: Whereabouts, wire: RankEnd) -> None:
 
 def _work(seat: Seat, file: int, where: Whereabouts, wire: RankEnd) -> tuple[Group, Any]:
     work, orders = _read(file)
-    device = torch.device(orders.device, seat.local_rank) if orders.device == "cuda" else torch.device(orders.device)
+    if orders.device == "cuda":
+        torch.cuda.set_device(gpu_of(seat.local_rank))
     torch.set_num_threads(orders.threads)
     wire.say(READY)
     if not wire.wait():  # until all are there: nobody's deadline runs while others still start
         _leave(1)
     where.move("joining")
-    comm = _join(device, orders.deadline_s)
+    comm = _join(orders.deadline_s)
     comm.ledger.watch = where.write
     where.write(comm.ledger.epoch_now, comm.ledger.step_now, comm.ledger.phase_now)
     result = work(comm, lambda event: wire.say(EVENT, cloudpickle.dumps(event)))
@@ -117,11 +118,9 @@ def _read(file: int) -> tuple[Callable[[Group, Callable[[Any], None]], Any], Ord
     return work, orders
 
 
-def _join(device: torch.device, deadline_s: float) -> Group:
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
+def _join(deadline_s: float) -> Group:
     try:
-        return join(device, deadline_s)
+        return join(deadline_s)
     except RuntimeError as error:
         raise CommError(f"it could not join the others: {str(error).splitlines()[0]}") from error
 

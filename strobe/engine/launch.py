@@ -16,6 +16,7 @@ import torch
 from strobe.comm import Comm
 from strobe.comm.group import DEADLINE_S, join
 from strobe.comm.launch import RankError, run_ranks
+from strobe.comm.rank_environment import gpu_of
 from strobe.engine.checkpoint import load_weights
 from strobe.engine.job import Given, Job, choose
 from strobe.engine.machine import choose_device
@@ -24,6 +25,7 @@ from strobe.engine.record import CONFIG, last_begun, read_config
 from strobe.engine.run import Run
 from strobe.engine.source import Saved
 from strobe.errors import OptionError
+from strobe.numbers import number_of
 
 _TELL_EVERY_S = 0.05
 _START_S = 120.0
@@ -91,6 +93,8 @@ def _run(train_here: TrainHere, given: Given, place: Place, watch: Progress, tea
         return _told(run) if comm.rank == 0 else None
 
     watch.stage(f"starting {team.ranks} ranks", 0, None)
+    if job.device.type == "cuda" and team.ranks > torch.cuda.device_count():
+        watch.note(f"{team.ranks} ranks share {number_of(torch.cuda.device_count(), 'GPU')}")
 
     def heard(rank: int, event: tuple[str, tuple[Any, ...]]) -> None:
         getattr(watch, event[0])(*event[1])
@@ -113,10 +117,10 @@ def as_rank_of_torchrun(train_here: TrainHere, given: Given, place: Place, watch
     wanted = given.changes.get("device", "auto" if given.settings is None else given.settings.device)
     device = choose_device(wanted)
     if device.type == "cuda":
-        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        device = gpu_of(int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)
         given = replace(given, changes={**given.changes, "device": str(device)})
-    comm = join(device, team.deadline_s, max(team.deadline_s, _START_S))
+    comm = join(team.deadline_s, max(team.deadline_s, _START_S))
     # Each machine's torchrun counts for itself, and only failures of its own ranks: one who knows is enough.
     restarts = comm.gather(int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")), kind="setup")
     if any(restarts) and path is not None and (path / CONFIG).exists():

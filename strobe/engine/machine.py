@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from strobe.comm.rank_environment import ranks_on_each_gpu
 from strobe.errors import OptionError
 
 
@@ -103,8 +104,8 @@ def peak_bytes(device: torch.device) -> dict[str, int]:
 
 
 def free_bytes(device: torch.device) -> int:
-    """What a rank may take: all that is free on its GPU, or its part of what this machine has free."""
+    """What a rank may take: its part of what its GPU has free, or of what this machine has."""
     if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
+        return int(torch.cuda.mem_get_info(device)[0]) // ranks_on_each_gpu()
     told = Path("/proc/meminfo").read_text().split("MemAvailable:")[1].split()[0]
     return int(told) * 1024 // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))

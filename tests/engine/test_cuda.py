@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from strobe.exchange import Exchange, Halo, Stay
 from strobe.graph.synthetic import Social
 from strobe.models import MODELS, make_model
 from strobe.plan import Plan
-from strobe.schedule import RandomSplit
+from strobe.presets import PRESETS, preset
+from strobe.schedule import Packing, RandomSplit
 from strobe.tasks import TASKS
 from strobe.view import Carry, Cells, View
 from tests.engine.runs import same_tensors
@@ -96,6 +98,28 @@ def test_the_same_bits_in_every_run(name: str) -> None:
     finally:
         torch.use_deterministic_algorithms(False)
     assert same_tensors(first.model.state_dict(), second.model.state_dict())
+
+
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+@pytest.mark.parametrize("name", PRESETS)
+def test_ranks_that_share_a_gpu_train_as_ranks_on_cpus(name: str, precision: str, tmp_path: Path) -> None:
+    """Real processes: what they send each other goes by the host's memory. In float32 by kernels."""
+    plan = preset(name)
+    if "metis" in str(plan.placement):
+        pytest.importorskip("pymetis")
+    if isinstance(plan.schedule, Packing):
+        plan = replace(plan, schedule=replace(plan.schedule, times="counted"))  # not by the clock
+    model = sorted(MODELS)[list(PRESETS).index(name) % len(MODELS)]
+    given: dict[str, Any] = {"epochs": 3, "precision": precision, "optimiser": "sgd", "lr": 0.05, "ranks": 2}
+    GRAPH.save(tmp_path / "graph")
+    runs = [
+        strobe.train(tmp_path / "graph", model, "regression", plan=plan, device=device, **given)
+        for device in ("cuda", "cpu")
+    ]
+    on_gpu, on_cpu = ([line["loss"] for line in run.history] for run in runs)
+    near = {"float64": 1e-7, "float32": 1e-4}[precision] if plan.schedule.agrees else 0.5  # else by the clock, too
+    assert on_gpu == pytest.approx(on_cpu, rel=near)
+    assert runs[0].test == pytest.approx(runs[1].test, rel=10 * near)
 
 
 @pytest.mark.parametrize("name", sorted(MODELS))

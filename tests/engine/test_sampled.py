@@ -139,7 +139,7 @@ def test_on_average_a_cell_reads_what_it_reads_in_the_whole_snapshot(norm: str) 
         assert isinstance(window[0].cells, SampledCells)
         cells = window[0].cells
         found.append(View(cells).aggregate(cells.x, norm)[cells.target_rows])  # type: ignore[arg-type]
-    whole = Cells(steps._job.problem.graph[:1], dtype=torch.float64)
+    whole = Cells(steps._job.problem.graph[:1], dtype=torch.float64, device=cells.device)
     drawn = cells.drawn[0].position[: len(found[0])]  # the same in every epoch
     wanted = spmm(whole.matrix(norm), whole.x)[torch.from_numpy(drawn).long()]  # type: ignore[arg-type]
     each = torch.stack(found)

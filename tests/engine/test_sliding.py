@@ -167,7 +167,7 @@ def test_questions_ascend_whatever_the_order_of_cells(graph: DynamicGraph, task:
         (rows,) = asked.examples.rows
         assert bool((rows.diff() > 0).all())
         assert len(asked) == len(whole)
-        places = rows.numpy() - segment.cells.cell_ptr[-2]
+        places = rows.cpu().numpy() - segment.cells.cell_ptr[-2]
         by_slot = graph[t].nodes[np.argsort(order.slot[graph[t].nodes])]
         at = np.arange(len(whole)) if whole.rows is None else whole.rows[0].numpy()
         wanted = dict(zip(graph[t].nodes[at].tolist(), whole.y.tolist(), strict=True))
