@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from strobe.models.base import Model, check_sizes
 from strobe.ops.linear import linear
-from strobe.ops.segments import segment_matmul, with_dense_gradient
+from strobe.ops.segments import segment_matmul, segment_readout, with_dense_gradient
 from strobe.view import View
 
 
@@ -33,6 +33,12 @@ class Evolving(nn.Module):
     def forward(self, view: View, x: Tensor) -> Tensor:
         x = with_dense_gradient(x)
         return view.by_snapshot(self._convolve, x, self.weights(view, x))
+
+    def answers(self, view: View, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        """``readout(self(view, x), weight, bias)``."""
+        x = with_dense_gradient(x)
+        evolved = self.weights(view, x)
+        return segment_readout(view.aggregate(x), evolved, view.cells.cell_ptr, weight, bias)
 
     async def _convolve(self, view: View, x: Tensor, weights: Tensor) -> Tensor:
         # x is never wider than the outputs unless it is the input, whose aggregate is kept: aggregate first.
@@ -90,9 +96,19 @@ class _EvolveGCN(Model):
         self.layers = nn.ModuleList(evolving(a, b) for a, b in pairwise(widths))
 
     def forward(self, view: View) -> Tensor:
+        out: Tensor = self.layers[-1](view, self._before_last(view))
+        return out
+
+    def answers(self, view: View, weight: Tensor, bias: Tensor) -> Tensor:
+        last = self.layers[-1]
+        assert isinstance(last, Evolving)
+        return last.answers(view, self._before_last(view), weight, bias)
+
+    def _before_last(self, view: View) -> Tensor:
+        """What the last layer reads."""
         x = view.x if self.lift is None else linear(view.x, self.lift.weight, self.lift.bias, relu=True)
-        for k, layer in enumerate(self.layers):
-            x = layer(view, x.relu_() if k else x)
+        for layer in self.layers[:-1]:
+            x = layer(view, x).relu_()
         return x
 
 

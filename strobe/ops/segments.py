@@ -14,8 +14,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from strobe.ops import triton
 from strobe.ops.memory import empty
 from strobe.ops.narrow import in_float32, is_narrow
+from strobe.ops.readout import readout
 from strobe.ops.threads import Work, run_parts
 
 SHARES = 4  # snapshots per core, at least, for working on one per core
@@ -30,6 +32,17 @@ def segment_matmul(x: Tensor, matrices: Tensor, ptr: Sequence[int]) -> Tensor:
         return in_float32(segment_matmul, x, matrices, ptr)
     product: Tensor = _Matmul.apply(x, matrices, tuple(ptr))  # type: ignore[no-untyped-call]
     return product
+
+
+def segment_readout(x: Tensor, matrices: Tensor, ptr: Sequence[int], weight: Tensor, bias: Tensor) -> Tensor:
+    """``readout(segment_matmul(x, matrices, ptr), weight, bias)``; on a GPU the product is never stored, where answers
+    are few."""
+    if triton.usable(x):
+        from strobe.ops.triton import segments as kernels
+
+        if kernels.fits(matrices.shape[1], matrices.shape[2], len(weight)):
+            return kernels.segment_readout(x, matrices, ptr, weight, bias)
+    return readout(segment_matmul(x, matrices, ptr), weight, bias)
 
 
 class _Matmul(torch.autograd.Function):

@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from strobe.ops import segments
-from strobe.ops.segments import highest, pick, segment_matmul, segment_standardise, with_dense_gradient
+from strobe.ops.segments import (
+    highest,
+    pick,
+    segment_matmul,
+    segment_readout,
+    segment_standardise,
+    with_dense_gradient,
+)
 
 PTRS = [(0,), (0, 0), (0, 4), (0, 3, 3, 4, 9), (0, 0, 2, 7, 7)]
 EVERY_PTR = pytest.mark.parametrize("ptr", PTRS, ids=str)
@@ -34,6 +41,14 @@ def test_matmul_multiplies_the_rows_of_each_snapshot_with_its_matrix(ptr: tuple[
     expected = [rows @ matrix for rows, matrix in zip(by_snapshot(x, ptr), matrices, strict=True)]
     torch.testing.assert_close(segment_matmul(x, matrices, ptr), torch.cat([*expected, x.new_zeros(0, 2)]))
     assert torch.autograd.gradcheck(lambda x, m: segment_matmul(x, m, ptr), (x, matrices))
+
+
+@EVERY_PTR
+def test_answers_of_products_are_a_readout_of_them(ptr: tuple[int, ...]) -> None:
+    x, matrices = random(ptr[-1], 3), random(len(ptr) - 1, 3, 5, seed=1)
+    weight, bias = random(2, 5, seed=2), random(2, seed=3)
+    said = segment_readout(x, matrices, ptr, weight, bias)
+    torch.testing.assert_close(said, torch.relu(segment_matmul(x, matrices, ptr)) @ weight.t() + bias)
 
 
 def test_matmul_gives_only_the_gradients_that_are_wanted() -> None:

@@ -29,6 +29,7 @@ from strobe.ops.linear import linear
 from strobe.ops.lstm import lstm_stack, lstm_stack_readout, lstm_stack_reference
 from strobe.ops.readout import readout, readout_reference
 from strobe.ops.recurrent import reference
+from strobe.ops.segments import segment_readout
 from strobe.ops.sequences import Sequences
 from strobe.ops.sparse import Sparse, spmm, spmm_reference
 from strobe.ops.time_attention import joined_time_attention, time_attention
@@ -499,6 +500,52 @@ def test_a_feed_forward_layer_of_bfloat16_beside_float32_is_float32() -> None:
     assert [each.dtype for each in (out, *gradients)] == [torch.float32, torch.bfloat16, torch.float32]
 
 
+@pytest.mark.parametrize(
+    ("counts", "columns", "answers", "exact"),
+    _cases([(65, 0, 3, 130), (1,), (0, 0), ()], [(1, 1), (3, 33), (32, 32), (64, 20)], [1, 2, 3, 4], EXACT),
+    ids=str,
+)
+@pytest.mark.usefixtures("_two_programs")
+def test_answers_of_products_of_snapshots_equal_plain_torch(
+    counts: tuple[int, ...], columns: tuple[int, int], answers: int, exact: str
+) -> None:
+    torch.set_float32_matmul_precision(exact)
+    run, given = _of_products(counts, *columns, answers)
+    assert _by_kernel(run, given)
+    assert _error(run, run, given) < ERRORS[exact]
+
+
+def _of_products(counts: tuple[int, ...], inputs: int, outputs: int, answers: int) -> tuple[Run, list[Tensor]]:
+    """Answers, which are plain torch's in float64, and what they are of; whole numbers where signs decide."""
+    ptr = tuple(np.cumsum([0, *counts]).tolist())
+    given = [_random(ptr[-1], inputs).round(), _random(len(counts), inputs, outputs).round()]
+    given += [_random(answers, outputs), _random(answers)]
+    return lambda x, matrices, *head: (segment_readout(x, matrices, ptr, *head),), given
+
+
+def test_answers_of_products_of_bfloat16_are_added_up_in_float32() -> None:
+    run, given = _of_products((65, 70), 32, 32, 2)
+    assert _error(run, run, given, torch.bfloat16) < ERRORS["bfloat16"]
+
+
+def test_answers_of_products_have_the_same_bits_and_only_the_gradients_that_are_wanted() -> None:
+    run, given = _of_products((130, 40), 32, 32, 2)
+    x, *leaves = (tensor.float().requires_grad_() for tensor in given)
+    both = []
+    for rows in (x, x.detach()):
+        (out,) = run(rows, *leaves)
+        both.append([out, *torch.autograd.grad(out.square().sum(), leaves)])
+    assert all(map(torch.equal, *both))
+
+
+def test_products_of_snapshots_that_kernels_are_not_made_for_are_plain_torch() -> None:
+    for inputs, outputs, answers in ((129, 4, 1), (96, 96, 1), (4, 4, 5)):
+        run, given = _of_products((3, 2), inputs, outputs, answers)
+        (out,) = run(*(tensor.float().requires_grad_() for tensor in given))
+        assert type(out.grad_fn).__name__ != "_SegmentReadoutBackward"
+        assert _error(run, run, given) < ERRORS["highest"]
+
+
 HEADS = [(1, 1), (4, 8), (3, 5), (2, 16)]
 LOOKS = [(None, 0), (1, 0), (3, 0), (None, 2), (3, 4)]
 """Spans, and snapshots that are past."""
@@ -558,15 +605,16 @@ def _looking_back(
 
 def _by_kernel(run: Run, given: list[Tensor]) -> bool:
     (out,) = run(*(tensor.float().requires_grad_() for tensor in given))
-    return type(out.grad_fn).__name__ in ("_LookBackBackward", "_OnChipBackward", "_FeedForwardBackward")
+    known = ("_LookBackBackward", "_OnChipBackward", "_FeedForwardBackward", "_SegmentReadoutBackward")
+    return type(out.grad_fn).__name__ in known
 
 
 @pytest.fixture
 def _two_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two programs go through all tiles on the way back, several each."""
-    from strobe.ops.triton import feed_forward, linear, time_attention
+    from strobe.ops.triton import feed_forward, linear, segments, time_attention
 
-    for kernels in (feed_forward, linear, time_attention):
+    for kernels in (feed_forward, linear, segments, time_attention):
         monkeypatch.setattr(kernels, "PROGRAMS", 2)
         monkeypatch.setattr(kernels, "multiprocessors", lambda _: 1)
 

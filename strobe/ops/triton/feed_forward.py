@@ -16,10 +16,10 @@ from torch.autograd.function import once_differentiable
 from strobe.ops.triton import precision
 from strobe.ops.triton.kernel import multiprocessors, padded
 from strobe.ops.triton.kernels.feed_forward import feed_forward_backward, feed_forward_forward
-from strobe.ops.triton.linear import BACKWARD_ROWS, FORWARD_ROWS, PROGRAMS, STAGES, WARPS
+from strobe.ops.triton.linear import PROGRAMS, ROWS, STAGES, WARPS, backward_rows
 
-MOST_COLUMNS = 64
-"""Up to which a thread has registers for all that it holds."""
+MOST_COLUMNS, NARROW = 64, 32
+"""Up to which a thread has registers for all that it holds, of a few rows and of a whole tile of them."""
 
 
 def fits(width: int) -> bool:
@@ -42,7 +42,7 @@ class _FeedForward(torch.autograd.Function):
         ctx.options = {"width": width, "wp": padded(width), "num_warps": WARPS, "precision": precision()}
         if len(y):
             given = (y, x, weight, bias, None if shift is None else shift.contiguous(), out, len(y))
-            feed_forward_forward[(triton.cdiv(len(y), FORWARD_ROWS),)](*given, rows=FORWARD_ROWS, **ctx.options)
+            feed_forward_forward[(triton.cdiv(len(y), ROWS),)](*given, rows=ROWS, **ctx.options)
         ctx.kinds = x.dtype, None if shift is None else shift.dtype
         ctx.save_for_backward(y, weight, bias)
         return out
@@ -52,10 +52,11 @@ class _FeedForward(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> Any:
         y, weight, bias = ctx.saved_tensors
         d_out, d_y, wp, width = grads[0].contiguous(), torch.empty_like(y), ctx.options["wp"], y.shape[1]
-        tiles = triton.cdiv(len(y), BACKWARD_ROWS)
+        rows = backward_rows(ctx.options["precision"], narrow=wp <= NARROW)
+        tiles = triton.cdiv(len(y), rows)
         programs = max(1, min(tiles, PROGRAMS * multiprocessors(y.device)))
         sums = y.new_empty(programs, wp + 2, wp, dtype=torch.float32)
-        options = ctx.options | {"rows": BACKWARD_ROWS, "stages": STAGES}
+        options = ctx.options | {"rows": rows, "stages": STAGES}
         feed_forward_backward[(programs,)](y, weight, bias, d_out, d_y, sums, len(y), tiles, **options)
         total = sums.sum(0, dtype=torch.float64)[:, :width]
         of_rows, of_shift = ctx.kinds
