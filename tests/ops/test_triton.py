@@ -139,7 +139,7 @@ def _sequences(kind: str, fewer: int = 2) -> Sequences:
 
 PRESENCES = ["everybody", "gaps", "lanes"]
 WIDTHS = [(1, 3), (2, 32), (3, 17), (20, 16), (64, 32)]
-EXACT = ["highest"] if INTERPRETED else ["highest", "high"]  # the interpreter multiplies in float32 either way
+EXACT = ["highest", "high"]
 
 
 @pytest.mark.parametrize(
