@@ -40,7 +40,7 @@ def segment_readout(x: Tensor, matrices: Tensor, ptr: Sequence[int], weight: Ten
     if triton.usable(x):
         from strobe.ops.triton import segments as kernels
 
-        if kernels.fits(matrices.shape[1], matrices.shape[2], len(weight)):
+        if kernels.fits(len(matrices), matrices.shape[1], matrices.shape[2], len(weight)):
             return kernels.segment_readout(x, matrices, ptr, weight, bias)
     return readout(segment_matmul(x, matrices, ptr), weight, bias)
 

@@ -19,7 +19,6 @@ from strobe.ops.threads import run_ranges
 Answers = npt.NDArray[Any]
 BoolArray = npt.NDArray[np.bool_]
 
-
 _BLOCK_ROWS = 1 << 14
 """Rows that are compared at a time: what is made of them stays in a core's cache."""
 
@@ -33,10 +32,10 @@ class Errors(NamedTuple):
 
 
 def errors(
-    said: FloatArray, true: FloatArray, *, units: FloatArray | None = None, unless: FloatArray | None = None
+    said: FloatArray, true: FloatArray, *, units: FloatArray | None = None, otherwise: FloatArray | None = None
 ) -> Errors:
-    """Of rows of numbers [n, K] against what is true: times the ``units`` of their column, and with what is said of the
-    column ``unless`` it is a number that is said of the row. The same bits on any number of threads."""
+    """Of rows of numbers [n, K] against what is true, in ``units`` of their column; with what is said ``otherwise`` of
+    the column where they are none. The same bits on any number of threads."""
     blocks = -(-len(true) // _BLOCK_ROWS)
     sums = np.zeros((blocks, 2))
 
@@ -44,8 +43,8 @@ def errors(
         for block in range(first, end):
             rows = slice(block * _BLOCK_ROWS, (block + 1) * _BLOCK_ROWS)
             off = said[rows].astype(np.float64)
-            if unless is not None:
-                np.copyto(off, unless, where=np.isnan(off))
+            if otherwise is not None:
+                np.copyto(off, otherwise, where=np.isnan(off))
             off -= true[rows]
             if units is not None:
                 off *= units

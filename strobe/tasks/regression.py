@@ -133,7 +133,7 @@ class RegressionProblem(Problem):
     def baselines(self, part: str) -> dict[str, Metrics]:
         def trivial(asked: Asked) -> tuple[Errors, Errors]:
             mean = np.broadcast_to(self.mean, asked.y.shape)
-            return errors(asked.last, asked.y, unless=self.mean), errors(mean, asked.y)
+            return errors(asked.last, asked.y, otherwise=self.mean), errors(mean, asked.y)
 
         found = list(self._of_all(self.split.part(part), trivial))
         if not found:

@@ -1,8 +1,16 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
-from strobe.comm.rank_environment import Seat, environment_of, in_ranks, rank_from_environment
+from strobe.comm.rank_environment import (
+    Seat,
+    environment_of,
+    gpu_of,
+    in_ranks,
+    rank_from_environment,
+    ranks_on_each_gpu,
+)
 from strobe.errors import OptionError
 
 
@@ -25,6 +33,14 @@ def test_the_environment_of_a_rank_is_read_back(bare: pytest.MonkeyPatch) -> Non
         bare.setenv(name, value)
     assert in_ranks()
     assert rank_from_environment() == Seat(2, 4, 1)
+
+
+def test_ranks_that_there_is_no_gpu_for_share_those_there_are(bare: pytest.MonkeyPatch) -> None:
+    bare.setattr(torch.cuda, "device_count", lambda: 2)
+    assert [str(gpu_of(rank)) for rank in range(3)] == ["cuda:0", "cuda:1", "cuda:0"]
+    for ranks, sharing in ((None, 1), ("1", 1), ("2", 1), ("3", 2), ("5", 3)):
+        bare.setenv("LOCAL_WORLD_SIZE", ranks) if ranks else bare.delenv("LOCAL_WORLD_SIZE", raising=False)
+        assert ranks_on_each_gpu() == sharing
 
 
 def test_what_the_user_set_for_gloo_and_openmp_stays(bare: pytest.MonkeyPatch) -> None:

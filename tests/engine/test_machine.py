@@ -51,6 +51,13 @@ def test_threads_are_those_wanted_then_those_of_the_environment_then_the_cores(m
     assert machine.choose_threads(None) == 2
 
 
+def test_ranks_that_share_a_gpu_share_what_it_has_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (900, 1000))
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "3")
+    assert machine.free_bytes(torch.device("cuda")) == 300
+
+
 def test_only_a_gpu_rounds_in_products_and_only_if_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
     monkeypatch.setattr(torch, "set_float32_matmul_precision", told.append)

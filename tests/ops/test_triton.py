@@ -546,6 +546,14 @@ def test_products_of_snapshots_that_kernels_are_not_made_for_are_plain_torch() -
         assert _error(run, run, given) < ERRORS["highest"]
 
 
+def test_products_of_more_snapshots_than_a_launch_has_room_for_are_plain_torch() -> None:
+    for snapshots, by_kernel in ((65_535, True), (65_536, False)):
+        given = [torch.zeros(0, 1), torch.zeros(snapshots, 1, 1), torch.zeros(1, 1), torch.zeros(1)]
+        x, matrices, *head = (each.to(DEVICE).requires_grad_() for each in given)
+        said = segment_readout(x, matrices, [0] * (snapshots + 1), *head)
+        assert (type(said.grad_fn).__name__ == "_SegmentReadoutBackward") == by_kernel
+
+
 HEADS = [(1, 1), (4, 8), (3, 5), (2, 16)]
 LOOKS = [(None, 0), (1, 0), (3, 0), (None, 2), (3, 4)]
 """Spans, and snapshots that are past."""

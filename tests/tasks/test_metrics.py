@@ -89,9 +89,9 @@ def test_errors_have_units_and_count_what_is_said_where_nothing_else_is(rows: in
     draw = np.random.default_rng()
     said, true = draw.normal(size=(rows, 3)).astype(np.float32), draw.normal(size=(rows, 3))
     said[draw.random(said.shape) < 0.3] = np.nan
-    units, unless = draw.random(3) + 1, draw.normal(size=3)
-    found = errors(said, true, units=units, unless=unless)
-    off = (np.where(np.isnan(said), unless, said) - true) * units
+    units, otherwise = draw.random(3) + 1, draw.normal(size=3)
+    found = errors(said, true, units=units, otherwise=otherwise)
+    off = (np.where(np.isnan(said), otherwise, said) - true) * units
     assert found.numbers == off.size
     assert found.squares == pytest.approx((off**2).sum(), rel=1e-12)
     assert found.absolute == pytest.approx(np.abs(off).sum(), rel=1e-12)

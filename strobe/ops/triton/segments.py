@@ -21,13 +21,16 @@ from strobe.ops.triton.kernels.segments import segment_readout_backward, segment
 from strobe.ops.triton.linear import PROGRAMS, ROWS, STAGES, WARPS, backward_rows
 from strobe.ops.triton.readout import FEW, bound
 
+MOST_SNAPSHOTS = 65_535
+"""Of a launch: they are the second number of a program, which GPUs count no further."""
+
 NARROW = 1024
 """Numbers of a matrix, padded, up to which a thread has registers for a whole tile of rows on the way back."""
 
 
-def fits(inputs: int, outputs: int, answers: int) -> bool:
-    """Whether the kernels are made for this many columns."""
-    return answers <= FEW and linear.fits(inputs, outputs)
+def fits(snapshots: int, inputs: int, outputs: int, answers: int) -> bool:
+    """Whether the kernels are made for this many snapshots and columns."""
+    return snapshots <= MOST_SNAPSHOTS and answers <= FEW and linear.fits(inputs, outputs)
 
 
 def segment_readout(x: Tensor, matrices: Tensor, ptr: Sequence[int], weight: Tensor, bias: Tensor) -> Tensor:
