@@ -157,7 +157,7 @@ class Online:
         assert self._job is not None
         job = self._job
         problem = job.task.rebind(job.problem, graph)
-        newest = problem.split.test.stop - 1
+        newest = len(graph) - 1 - problem.reach
         self._job = replace(job, source=replace(job.source, graph=graph), problem=problem.at(newest))
         placed = self._arrivals.placed(graph)
         self._job.decide(placed)
@@ -200,7 +200,7 @@ class Online:
         assert self._job is not None
         assert self._state is not None
         part = range(t, t + 1)
-        found: Metrics = score(self._state.model, self._state.head, self._job, self._job.stream(part), part)
+        found: Metrics = score(self._state.model, self._state.head, self._job, self._job.evaluation_windows(part), part)
         baselines = self._job.problem.baselines("validation") if self._comm.rank == 0 else {}
         problem = self._job.problem
         told = {"metric": problem.metric, "higher_is_better": problem.higher_is_better}

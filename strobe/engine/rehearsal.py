@@ -32,10 +32,11 @@ def rehearse(said: Given, empty: DynamicGraph) -> None:
     made_up = _made_up(empty.features, directed=empty.directed)
     job = choose(replace(said, graph=made_up, settings=replace(settings, fit=None)), None, Progress())
     SampledSteps(job)
-    unknown = _SNAPSHOTS - job.problem.split.test.stop  # the last ones, whose answers have not arrived
-    if settings.fit < unknown + len(PARTS):
+    split = job.problem.split
+    least = _SNAPSHOTS - split.test.stop + 2 * split.gap + len(PARTS)  # the last ones' targets have not arrived
+    if settings.fit < least:
         raise OptionError(
-            f"a run of {job.task.name} begins with at least {unknown + len(PARTS)} snapshots, not {settings.fit}: wait "
+            f"a run of {job.task.name} begins with at least {least} snapshots, not {settings.fit}: wait "
             "for more (fit, --fit)"
         )
 

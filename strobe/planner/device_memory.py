@@ -122,7 +122,7 @@ def _thin(job: Job, batch: Batch, nodes: int) -> tuple[_Taken, _Taken]:
     """What passes over a batch take in a thinned graph: those that learn, and those that score."""
     whole = job.source.graph
     ahead = len(whole) - job.problem.split.test.stop  # snapshots after the last that is asked about, for its answers
-    most = min(len(batch.times) + ahead + len(PARTS), len(whole))
+    most = min(len(batch.times) + ahead + 2 * job.problem.split.gap + len(PARTS), len(whole))
     start = min(batch.times.start, len(whole) - most)
     first = batch.times.start - start
     times = range(first, first + len(batch.times))

@@ -54,6 +54,8 @@ class Problem(ABC):
     """Whether loss and metrics must know what answers start from."""
     asked_at_once: ClassVar[bool] = False
     """Whether several threads may ask for examples of different snapshots at a time."""
+    reach: int = 0
+    """Snapshots after t that must have been read before all targets of snapshot t are known."""
     changes_with_epoch: bool = False
     """Whether training examples are drawn anew every epoch. Where not, and in evaluation, they may be kept."""
 
@@ -93,8 +95,8 @@ class Problem(ABC):
         return other
 
     def at(self, t: int) -> Problem:
-        """The same problem at the moment when the answers of snapshot t become known: it is what is judged, and all
-        before it is known."""
+        """The same problem when the targets of snapshot t have just become known, because snapshot t + ``reach`` has
+        been read: snapshot t is scored, and the targets of all snapshots before it are known."""
         other = copy(self)
         other.split = Split(range(t), range(t, t + 1), range(t + 1, t + 1))
         return other
@@ -116,7 +118,8 @@ class Problem(ABC):
 
     def counts(self, part: str) -> dict[str, int]:
         """How much is asked in evaluating a part, and what cannot be, by name."""
-        sizes = [len(examples) for t in self.split.part(part) if (examples := self.examples(t)) is not None]
+        times = self.split.with_examples(part)
+        sizes = [len(examples) for t in times if (examples := self.examples(t)) is not None]
         return {"snapshots": len(sizes), "examples": sum(sizes)}
 
     @abstractmethod

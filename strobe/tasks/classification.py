@@ -17,6 +17,7 @@ from strobe.graph.features import given
 from strobe.ops.csr import IntArray
 from strobe.tasks.base import Examples, Metrics, Problem, Task
 from strobe.tasks.features import inputs_state, with_inputs
+from strobe.tasks.labels import check_label_delay, label_delay_of
 from strobe.tasks.metrics import accuracy, macro_f1
 from strobe.tasks.places import places
 from strobe.tasks.readout import NodeReadout
@@ -30,6 +31,9 @@ class NodeClassification(Task):
     Labels are whole numbers per cell or per node; a negative one means unlabelled. A cell is asked about when its
     node is present at the label's time and labelled there.
 
+    The label of snapshot s is known once snapshot s + ``label_delay`` has been read. Where neither the task nor the
+    graph (``info["label_delay"]``) states the delay, no label is used as a baseline.
+
     Time is split for all. Where a node has one label for all time, labelled nodes are split too, at random in the
     same shares: otherwise a model could learn by heart in training what it is asked in the test. Training asks
     training nodes at training times, the test asks test nodes at test times.
@@ -40,11 +44,13 @@ class NodeClassification(Task):
 
     name: ClassVar[str] = "classification"
     ahead: int = 0
+    label_delay: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.ahead < 0:
             raise OptionError(f"a class cannot be predicted {self.ahead} snapshots ahead")
+        check_label_delay(self.label_delay, self.ahead)
 
     def bind(self, graph: DynamicGraph, *, seed: int = 0, state: dict[str, Any] | None = None) -> ClassificationProblem:
         return ClassificationProblem(self, graph, seed, state)
@@ -61,7 +67,9 @@ class ClassificationProblem(Problem):
         _refuse_without_classes(graph)
         self.task = task
         self.seed: int = seed if state is None else state["seed"]
-        self.split = Split.in_time(len(graph) - task.ahead, task.train, task.validation)
+        self.delay = label_delay_of(graph, task.label_delay, task.ahead)
+        self.reach = task.ahead + (self.delay or 0)
+        self.split = Split.in_time(len(graph) - task.ahead, task.train, task.validation, max(self.reach - 1, 0))
         self.graph = with_inputs(graph, self.split, None if state is None else state["inputs"])
         carrier = given(graph.labels)
         self._part_of_node = self._split_nodes(carrier) if isinstance(carrier, Static) else None
@@ -111,13 +119,15 @@ class ClassificationProblem(Problem):
         return _scores(said, np.concatenate([each.y.cpu().numpy() for each in examples]))
 
     def baselines(self, part: str) -> dict[str, Metrics]:
-        asked = {t: self._asked(t) for t in self.split.part(part)}
+        """``most frequent``: the class that most training examples have. ``last label``: the last one of the node that
+        is known when it is asked, only where it is known when labels become known."""
+        asked = {t: self._asked(t) for t in self.split.with_examples(part)}
         true = np.concatenate([y for _, y in asked.values()])
         if not len(true):
             return {}
         found = {"most frequent": _scores(np.full_like(true, self.frequent), true)}
-        if self._part_of_node is None:
-            found["last label"] = _scores(self._last_labels(asked), true)
+        if self.delay is not None:
+            found["last label"] = _scores(self._last_labels(asked, self.delay), true)
         return found
 
     def table(self, answers: Tensor, examples: Examples, t: int) -> dict[str, Any]:
@@ -172,7 +182,7 @@ class ClassificationProblem(Problem):
     def _fit(self) -> tuple[npt.NDArray[np.int64], int]:
         """The classes of the training examples, ascending, and the most frequent (the smallest, if several are)."""
         times: dict[int, int] = {}
-        for t in self.split.train:
+        for t in self.split.with_examples("train"):
             for label, count in zip(*np.unique(self._asked(t)[1], return_counts=True), strict=True):
                 times[int(label)] = times.get(int(label), 0) + int(count)
         if not times:
@@ -183,13 +193,14 @@ class ClassificationProblem(Problem):
         classes = np.array(sorted(times), np.int64)
         return classes, max(sorted(times), key=times.__getitem__)
 
-    def _last_labels(self, asked: dict[int, tuple[IntArray, npt.NDArray[np.int64]]]) -> npt.NDArray[np.int64]:
+    def _last_labels(
+        self, asked: dict[int, tuple[IntArray, npt.NDArray[np.int64]]], delay: int
+    ) -> npt.NDArray[np.int64]:
         """For every cell asked about the last label of its node known when it is asked, or the most frequent."""
         last = np.full(self.graph.num_nodes, self.frequent, np.int64)
         found, seen = [np.empty(0, np.int64)], 0
         for t, (at, _) in asked.items():
-            # With labels ahead, those of the snapshot read are known; else only those before it.
-            known = t + 1 if self.task.ahead else t
+            known = max(t + 1 - delay, 0)
             for before in range(seen, known):
                 snapshot = self.graph[before]
                 labels = _labels(snapshot)

@@ -97,10 +97,11 @@ class LinkProblem(Problem):
     ) -> None:
         self.task = task
         self.seed: int = seed if state is None else state["seed"]
-        self.split = Split.in_time(len(graph) - task.ahead, task.train, task.validation)
+        self.reach = task.ahead
+        self.split = Split.in_time(len(graph) - task.ahead, task.train, task.validation, task.ahead - 1)
         self.graph = with_inputs(graph, self.split, None if state is None else state["inputs"])
         self._futures: dict[int, Future] = {}
-        if state is None and not any(len(self._future(t).edges) for t in self.split.train):
+        if state is None and not any(len(self._future(t).edges) for t in self.split.with_examples("train")):
             raise InputError(
                 "no training snapshot is followed by an edge between nodes it has: nothing can be learnt about edges. "
                 "Cut the data into longer snapshots, let edges live longer, or keep all nodes present"
@@ -160,7 +161,7 @@ class LinkProblem(Problem):
         """
         said: dict[str, list[FloatArray]] = {"last snapshot": [], "seen before": [], "popularity": []}
         asked: list[Examples] = []
-        for t in self.split.part(part):
+        for t in self.split.with_examples(part):
             so_far, examples = self._until(t), self.examples(t)
             if examples is None:
                 continue
@@ -176,9 +177,10 @@ class LinkProblem(Problem):
         return {name: _scores(np.concatenate(scores), asked) for name, scores in said.items()} if asked else {}
 
     def counts(self, part: str) -> dict[str, int]:
-        futures = [self._future(t) for t in self.split.part(part)]
+        times = self.split.with_examples(part)
+        futures = [self._future(t) for t in times]
         known = sum(len(future.edges) for future in futures)
-        asked = [examples.y for t in self.split.part(part) if (examples := self.examples(t)) is not None]
+        asked = [examples.y for t in times if (examples := self.examples(t)) is not None]
         positives = sum(int(y.sum()) for y in asked)
         return {
             "snapshots": len(asked),
@@ -214,7 +216,7 @@ class LinkProblem(Problem):
 
     def _fit(self) -> FloatArray:
         """What scores start from, fitted to pairs as the first epoch draws them, the same number of each snapshot."""
-        times = self.split.train
+        times = self.split.with_examples("train")
         facts, y = [], []
         for t in times:
             pairs = self._drawn(t, 0)

@@ -1,4 +1,4 @@
-"""Node regression: the next snapshot's degrees, or targets that come with the data."""
+"""Node regression: degrees or features of the snapshots that follow, or labels that come with the data."""
 
 from __future__ import annotations
 
@@ -12,50 +12,83 @@ import torch
 from torch import Tensor, nn
 
 from strobe.errors import InputError, OptionError
-from strobe.graph import Degrees, DynamicGraph, Snapshot
+from strobe.graph import Carrier, Degrees, DynamicGraph, Snapshot, Static
+from strobe.graph.features import Beside, given
+from strobe.numbers import number_of
 from strobe.ops.csr import FloatArray, IntArray
 from strobe.ops.threads import each_in_order
+from strobe.options import several
 from strobe.tasks.base import Examples, Metrics, Problem, Task
 from strobe.tasks.features import inputs_state, with_inputs
+from strobe.tasks.labels import check_label_delay, label_delay_of
 from strobe.tasks.metrics import Errors, errors, mae, mse
 from strobe.tasks.places import places
 from strobe.tasks.readout import NodeReadout
 from strobe.tasks.split import Split
 
-Target = Literal["degrees", "labels"]
+Target = Literal["degrees", "features", "labels"]
 Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodeRegression(Task):
-    """Predict a number or a row of numbers per node.
+    """Predict a number or a row of numbers per node, after snapshot t has been read.
 
-    ``degrees``: log(1 + in-degree, out-degree) of the snapshot ``ahead`` of the one read (1 unless said).
-    ``labels``: the graph's labels, ``ahead`` of the one read (0 unless said: the label stands with the cell that is
-    to predict it). A cell is asked about when its node is present at the target's time and the target is known: none
-    of its numbers is NaN, or -1 where labels are whole numbers.
+    The targets are values of the ``horizon`` consecutive snapshots t + ahead, t + ahead + 1, …:
 
-    ``from_last``: True lets the model say by how much the answer differs from the last value known when it answers
-    (for degrees and for labels ahead that of the snapshot read, for labels of the snapshot read that of the one
-    before, and the training mean where there is none); False by how much it differs from the training mean; None takes
-    what comes nearer to the training targets. Always in units of the root mean square of that difference over
-    training, column by column.
+    - ``degrees``: log(1 + in-degree) and log(1 + out-degree); ``ahead`` is 1 by default.
+    - ``features``: the graph's own features, as they are before they are standardized, or only ``column`` of them (a
+      number, counted from 0, or several); ``ahead`` is 1 by default. With ``horizon=12`` the targets are
+      x_{t+1}, …, x_{t+12}.
+    - ``labels``: the graph's labels; ``ahead`` is 0 by default: the label is stored with the cell that is to predict
+      it.
+
+    A cell has an example when its node is present in all snapshots of the horizon and all targets are known: none is
+    NaN, or -1 where labels are integers.
+
+    ``from_last``: True has the model predict the difference to the last value that is known at t (persistence); where a
+    node has none, to the training mean. False: the difference to the training mean. None: whichever is nearer to the
+    training targets. Always in units of the root mean square of that difference over training, column by column.
+
+    Degrees and features of snapshot t are known at t. Labels are not: the label of snapshot s is known once snapshot
+    s + ``label_delay`` has been read. Where neither the task nor the graph (``info["label_delay"]``) states the delay,
+    no label is ever used as a last value, as a start or as a baseline.
     """
 
     name: ClassVar[str] = "regression"
     target: Target = "degrees"
     ahead: int | None = None
+    horizon: int = 1
+    column: int | Sequence[int] | None = None
+    label_delay: int | None = None
     from_last: bool | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.ahead is not None and self.ahead < (1 if self.target == "degrees" else 0):
+        if self.shift < (0 if self.target == "labels" else 1):
             raise OptionError(f"{self.target} cannot be predicted {self.ahead} snapshots ahead")
+        if self.horizon < 1:
+            raise OptionError(f"horizon must be at least 1 snapshot, not {self.horizon}")
+        if self.column is not None:
+            if self.target != "features":
+                raise OptionError(f"column is of features, and the target is {self.target}: say target=features")
+            columns = several(self.column)
+            if not columns or len(set(columns)) < len(columns) or min(columns) < 0:
+                raise OptionError(f"column must be a feature's number, 0 or more, or several different ones: {columns}")
+            object.__setattr__(self, "column", columns if len(columns) > 1 else columns[0])
+        if self.label_delay is not None and self.target != "labels":
+            raise OptionError(f"label_delay is of labels, and the target is {self.target}: leave it out")
+        check_label_delay(self.label_delay, self.shift)
 
     @property
     def shift(self) -> int:
-        """Snapshots between the one read and the one predicted."""
-        return self.ahead if self.ahead is not None else 1 if self.target == "degrees" else 0
+        """Snapshots between the one read and the first one predicted."""
+        return self.ahead if self.ahead is not None else 0 if self.target == "labels" else 1
+
+    @property
+    def last_shift(self) -> int:
+        """Snapshots between the one read and the last one predicted."""
+        return self.shift + self.horizon - 1
 
     def bind(self, graph: DynamicGraph, *, seed: int = 0, state: dict[str, Any] | None = None) -> RegressionProblem:
         del seed  # nothing is drawn
@@ -80,10 +113,17 @@ class RegressionProblem(Problem):
     asked_at_once = True
 
     def __init__(self, task: NodeRegression, graph: DynamicGraph, state: dict[str, Any] | None) -> None:
-        if task.target == "labels" and graph.labels is None:
-            raise InputError("the graph has no labels to regress on: ask for target 'degrees', or give it labels")
         self.task = task
-        self.split = Split.in_time(len(graph) - task.shift, task.train, task.validation)
+        self._carrier = _carrier_of(task, graph)
+        self.delay = label_delay_of(graph, task.label_delay, task.shift) if task.target == "labels" else 0
+        if self.delay is None and task.from_last:
+            raise OptionError(
+                "from_last starts from the last label known, and when labels become known was not said: say "
+                "label_delay=1 if the label of a snapshot is known once the next one has been read"
+            )
+        self.reach = task.last_shift + (self.delay or 0)
+        samples, gap = len(graph) - task.last_shift, max(self.reach - 1, 0)
+        self.split = Split.in_time(samples, task.train, task.validation, gap)
         self.graph = with_inputs(graph, self.split, None if state is None else state["inputs"])
         if state is None:
             self.mean, self.std, self.from_last = self._fit()
@@ -93,10 +133,13 @@ class RegressionProblem(Problem):
 
     @property
     def width(self) -> int:
-        """Numbers per target."""
-        carrier = Degrees(log=True) if self.task.target == "degrees" else self.graph.labels
-        assert carrier is not None
-        return math.prod(carrier.shape)
+        """Numbers per example: those of every snapshot of the horizon."""
+        return self.task.horizon * len(self._columns)
+
+    @property
+    def _columns(self) -> tuple[int, ...]:
+        """Which columns of the carrier are predicted."""
+        return tuple(range(math.prod(self._carrier.shape))) if self.task.column is None else several(self.task.column)
 
     def head(self, width: int) -> nn.Module:
         return NodeReadout(width, self.width)
@@ -131,15 +174,19 @@ class RegressionProblem(Problem):
         return _scores([errors(*pair, units=self.std) for pair in pairs])
 
     def baselines(self, part: str) -> dict[str, Metrics]:
+        """``last value``: persistence, the last value known (the training mean where there is none), only where it is
+        known when labels become known. ``mean``: of the training targets."""
+
         def trivial(asked: Asked) -> tuple[Errors, Errors]:
             mean = np.broadcast_to(self.mean, asked.y.shape)
             return errors(asked.last, asked.y, otherwise=self.mean), errors(mean, asked.y)
 
-        found = list(self._of_all(self.split.part(part), trivial))
+        found = list(self._of_all(self.split.with_examples(part), trivial))
         if not found:
             return {}
         last, mean = zip(*found, strict=True)
-        return {"last value": _scores(last), "mean": _scores(mean)}
+        known = {} if self.delay is None else {"last value": _scores(last)}
+        return {**known, "mean": _scores(mean)}
 
     def table(self, answers: Tensor, examples: Examples, t: int) -> dict[str, Any]:
         del t
@@ -156,8 +203,14 @@ class RegressionProblem(Problem):
     @property
     def _names(self) -> list[str]:
         if self.task.target == "degrees":
-            return ["log_in_degree", "log_out_degree"]
-        return ["label"] if self.width == 1 else [f"label_{k}" for k in range(self.width)]
+            names = ["log_in_degree", "log_out_degree"]
+        else:
+            one = self.task.target.removesuffix("s")
+            names = [f"{one}_{k}" for k in self._columns] if math.prod(self._carrier.shape) > 1 else [one]
+        if self.task.horizon == 1:
+            return names
+        first = self.task.shift
+        return [f"{name}_ahead_{k}" for k in range(first, first + self.task.horizon) for name in names]
 
     def _of_all(self, times: range, look: Callable[[Asked], Found]) -> Iterator[Found]:
         """What is seen in what is asked of each snapshot, which is in memory only while it is looked at."""
@@ -173,9 +226,11 @@ class RegressionProblem(Problem):
         return Asked(at, y, self._last(t, nodes if at is None else nodes[at]))
 
     def _known(self, t: int) -> tuple[IntArray | None, FloatArray]:
-        """Which nodes have a known target (None: all), and their targets."""
-        aim = self.graph[t + self.task.shift]
-        y = _rows_of(self.graph[t].nodes, aim, self._values(aim))
+        """Which nodes have known targets (None: all), and their targets, [n, horizon * K]."""
+        nodes, first = self.graph[t].nodes, t + self.task.shift
+        aims = [self.graph[s] for s in range(first, first + self.task.horizon)]
+        values = [_rows_of(nodes, aim, self._values(aim)) for aim in aims]
+        y = values[0] if len(values) == 1 else np.concatenate(values, axis=1)
         unknown = np.isnan(y)
         if not unknown.any():
             return None, y
@@ -183,20 +238,23 @@ class RegressionProblem(Problem):
         return at, y[at]
 
     def _last(self, t: int, nodes: IntArray) -> FloatArray:
-        """The last values of nodes known when snapshot t has been read: with a shift its own, without one those before
-        it; NaN where there is none."""
-        if not self.task.shift and not t:
+        """The last values of nodes that are known when snapshot t has been read, repeated for every snapshot of the
+        horizon; NaN where there is none."""
+        if self.delay is None or t < self.delay:
             return np.full((len(nodes), self.width), np.nan)
-        known = self.graph[t] if self.task.shift else self.graph[t - 1]
-        return _rows_of(nodes, known, self._values(known))
+        known = self.graph[t - self.delay]
+        values = _rows_of(nodes, known, self._values(known))
+        return values if self.task.horizon == 1 else np.tile(values, (1, self.task.horizon))
 
     def _values(self, snapshot: Snapshot) -> FloatArray:
-        """Targets that stand at a snapshot, [n, K]; NaN where unknown."""
-        rows = Degrees(log=True).rows(snapshot) if self.task.target == "degrees" else snapshot.y
-        assert rows is not None
+        """The values of a snapshot that targets are made of, [n, K]; NaN where unknown."""
+        rows = self._carrier.rows(snapshot)
         rows = rows.reshape(len(rows), math.prod(rows.shape[1:]))
+        if self.task.column is not None:
+            rows = rows[:, list(self._columns)]
         values = rows if rows.dtype == np.float32 else rows.astype(np.float64)
-        return np.where(rows == -1, np.nan, values) if rows.dtype.kind in "iu" else values
+        marked = self.task.target == "labels" and rows.dtype.kind in "iu"
+        return np.where(rows == -1, np.nan, values) if marked else values
 
     def _base(self, asked: Asked) -> Tensor:
         """What answers start from; where that is the mean it is in memory once."""
@@ -227,7 +285,7 @@ class RegressionProblem(Problem):
         """
         from strobe.ops.columns import column_squares, column_squares_between, column_sums
 
-        train = self.split.train
+        train = self.split.with_examples("train")
 
         def sums(k: int) -> tuple[int, FloatArray]:
             _, y = self._known(train[k])
@@ -250,10 +308,30 @@ class RegressionProblem(Problem):
             from_mean += about_mean
             from_last += about_last
         # Columns may have different units: each counts by what is left of its own variance.
-        better = bool((from_last / np.where(from_mean > 0, from_mean, 1.0)).mean() <= 1)
+        better = self.delay is not None and bool((from_last / np.where(from_mean > 0, from_mean, 1.0)).mean() <= 1)
         last = better if self.task.from_last is None else self.task.from_last
         spread = np.sqrt((from_last if last else from_mean) / count)
         return mean, np.where(spread > 0, spread, 1.0), last
+
+
+def _carrier_of(task: NodeRegression, graph: DynamicGraph) -> Carrier:
+    """What the targets are values of."""
+    if task.target == "degrees":
+        return Degrees(log=True)
+    carrier = graph.labels if task.target == "labels" else graph.features
+    if carrier is None:
+        raise InputError(
+            f"the graph has no {task.target} to regress on: choose target degrees, or give the graph {task.target}"
+        )
+    if task.target == "features":
+        if isinstance(given(carrier), Static) and not isinstance(carrier, Beside):
+            raise InputError("the graph's features are the same for all time: there is no change to predict")
+        width = math.prod(carrier.shape)
+        if beyond := [column for column in several(task.column) if column is not None and column >= width]:
+            raise InputError(
+                f"the graph has {number_of(width, 'feature')}, there is no column {beyond[0]} (the first is 0)"
+            )
+    return carrier
 
 
 def _rows_of(wanted: IntArray, snapshot: Snapshot, values: FloatArray) -> FloatArray:

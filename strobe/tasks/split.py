@@ -1,4 +1,4 @@
-"""Time cut into training, validation and test: the future is never known before it happens."""
+"""Time split into training, validation and test: nothing is learned from what is not known yet."""
 
 from __future__ import annotations
 
@@ -11,37 +11,51 @@ PARTS = ("train", "validation", "test")
 
 @dataclass(frozen=True)
 class Split:
-    """Snapshots a model reads and is asked about, in order of time: first those it learns from, last those it is
-    judged by. A state carried from one part into the next is allowed, as it would be in use; learning is not.
+    """Snapshots a model reads, in order of time: first those it learns from, last those it is scored on. A state
+    carried from one part into the next is allowed, as it would be in use; learning is not.
 
-    Parts are cut by the snapshots that are read. With targets several snapshots ahead, the last training targets are
-    later than the first test snapshots read; no target of a part is ever one of another's."""
+    Parts follow each other without a gap, because states are carried through all of them. The last ``gap`` snapshots
+    of training and of validation are read but have no examples: their targets would become known only after the next
+    part has begun. So whatever is fitted, trained or selected on one part is known when the next one is predicted.
+    """
 
     train: range
     validation: range
     test: range
+    gap: int = 0
 
     @classmethod
-    def in_time(cls, samples: int, train: float = 0.7, validation: float = 0.1) -> Split:
-        """The first share of ``samples`` snapshots, the next, and the rest; each has at least one.
+    def in_time(cls, samples: int, train: float = 0.7, validation: float = 0.1, gap: int = 0) -> Split:
+        """Split the first ``samples`` snapshots: the first share with examples, the next, and the rest.
 
-        Boundaries are rounded down: 29 snapshots at 0.7 and 0.1 become 20, 3 and 6.
+        Boundaries are rounded down: 29 snapshots at 0.7 and 0.1 become 20, 3 and 6. Each part has at least one
+        snapshot with examples; ``gap`` snapshots follow those of training and those of validation.
         """
         check_shares(train, validation)
-        if samples < len(PARTS):
+        with_examples = samples - 2 * gap
+        if with_examples < len(PARTS):
+            apart = f", {gap} snapshots apart" if gap else ""
             raise InputError(
-                f"{max(samples, 0)} snapshots can be asked about, at least {len(PARTS)} are needed: one each to train, "
-                f"to validate and to test. Cut the data into shorter snapshots, or look less far ahead."
+                f"{max(samples, 0)} snapshots can be asked about, at least {len(PARTS) + 2 * gap} are needed: one each "
+                f"to train, to validate and to test{apart}. Cut the data into shorter snapshots, or look less far "
+                "ahead."
             )
-        first, second = boundaries(samples, train, validation)
-        return cls(range(first), range(first, second), range(second, samples))
+        first, second = boundaries(with_examples, train, validation)
+        first, second = first + gap, second + 2 * gap
+        return cls(range(first), range(first, second), range(second, samples), gap)
 
     def part(self, name: str) -> range:
+        """The snapshots that are read in a part."""
         return {"train": self.train, "validation": self.validation, "test": self.test}[name]
 
+    def with_examples(self, name: str) -> range:
+        """The snapshots of a part that have examples."""
+        part = self.part(name)
+        return part if name == "test" else part[: max(len(part) - self.gap, 0)]
+
     def part_of(self, t: int) -> str | None:
-        """The name of the part snapshot t belongs to, if any."""
-        return next((name for name in PARTS if t in self.part(name)), None)
+        """The name of the part in which snapshot t has examples, if any."""
+        return next((name for name in PARTS if t in self.with_examples(name)), None)
 
 
 def check_shares(train: float, validation: float) -> None:

@@ -94,7 +94,7 @@ def test_the_last_label_waits_while_a_node_is_away_or_unlabelled() -> None:
     y = [[0, 1], [1, 1], [-1], [0], [-1, 1], [1, 1], [1, 1]]
     nodes = [[0, 1], [0, 1], [0], [0], [0, 1], [0, 1], [0, 1]]
     graph = silent(7, 2, nodes=nodes, y=[np.array(row) for row in y])
-    problem = NodeClassification(train=0.5, validation=0.2).bind(graph)
+    problem = NodeClassification(label_delay=1, train=0.5, validation=0.2).bind(graph)
     assert problem.split.validation == range(3, 4)
     assert problem.frequent == 1
     # Time 3: node 0 is 0, last known 1. Time 4: node 1 is 1, last known 1. Times 5 and 6: node 0 is 1, first after 0.
@@ -104,7 +104,7 @@ def test_the_last_label_waits_while_a_node_is_away_or_unlabelled() -> None:
 
 def test_where_no_label_is_known_the_most_frequent_is_said() -> None:
     y = [np.array([1, -1]), np.array([1, -1]), np.array([1, -1]), np.array([1, 1])]
-    problem = NodeClassification().bind(silent(4, 2, y=y))
+    problem = NodeClassification(label_delay=1).bind(silent(4, 2, y=y))
     assert problem.baselines("test")["last label"]["accuracy"] == 1.0
 
 

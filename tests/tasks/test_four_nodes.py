@@ -215,7 +215,7 @@ def test_classes_are_those_of_training_and_the_most_frequent_is_1() -> None:
 
 
 def test_classification_baselines() -> None:
-    problem = NodeClassification().bind(four_nodes(y=LABELS))
+    problem = NodeClassification(label_delay=1).bind(four_nodes(y=LABELS))
     # Test: true 3 0 1 2. Said 1 1 1 1: F1 of class 1 is 2·1 / (4 + 1), of the others 0.
     assert problem.baselines("test")["most frequent"] == pytest.approx({"accuracy": 0.25, "macro_f1": 0.1})
     # Last labels: node 0 at time 3: 0; node 1 at time 4: 0; node 2 at time 4: 1; node 3 at time 3: 2.
@@ -226,7 +226,7 @@ def test_classification_baselines() -> None:
 
 
 def test_classes_ahead_are_asked_of_nodes_that_stay() -> None:
-    problem = NodeClassification(ahead=1).bind(four_nodes(y=LABELS))
+    problem = NodeClassification(ahead=1, label_delay=0).bind(four_nodes(y=LABELS))
     examples = problem.examples(3)
     assert positions(examples) == [[1, 2]]  # at time 4 node 0 is absent and node 3 unlabelled
     assert examples is not None

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ COUNTING = [[10.0 * t, 10.0 * t + 1] for t in range(8)]
 
 
 def test_labels_stand_with_the_cell_that_is_to_predict_them() -> None:
-    problem = NodeRegression(target="labels", from_last=True).bind(labelled(COUNTING))
+    problem = NodeRegression(target="labels", label_delay=1, from_last=True).bind(labelled(COUNTING))
     assert len(problem.split.test) + problem.split.test.start == 8
     assert values(problem, 3) == [[30.0], [31.0]]
     examples = problem.examples(3)
@@ -42,7 +43,7 @@ def test_labels_stand_with_the_cell_that_is_to_predict_them() -> None:
 
 
 def test_the_first_label_has_nothing_before_it_and_starts_from_the_mean() -> None:
-    problem = NodeRegression(target="labels", from_last=True).bind(labelled(COUNTING))
+    problem = NodeRegression(target="labels", label_delay=1, from_last=True).bind(labelled(COUNTING))
     examples = problem.examples(0)
     assert examples is not None
     assert examples.base is not None
@@ -51,15 +52,93 @@ def test_the_first_label_has_nothing_before_it_and_starts_from_the_mean() -> Non
 
 @pytest.mark.parametrize("ahead", [1, 2, 3])
 def test_labels_ahead_start_from_those_of_the_snapshot_read(ahead: int) -> None:
-    problem = NodeRegression(target="labels", ahead=ahead, from_last=True).bind(labelled(COUNTING))
-    assert problem.split.test.stop == 8 - ahead
+    graph = labelled([[10.0 * t, 10.0 * t + 1] for t in range(16)])
+    problem = NodeRegression(target="labels", ahead=ahead, label_delay=0, from_last=True).bind(graph)
+    assert problem.split.test.stop == 16 - ahead
     assert values(problem, 2) == [[10.0 * (2 + ahead)], [10.0 * (2 + ahead) + 1]]
     examples = problem.examples(2)
     assert examples is not None
     assert examples.base is not None
     assert examples.base.tolist() == [[20.0], [21.0]]
     assert problem.std.tolist() == [10.0 * ahead]  # every change is the same
-    assert problem.examples(8 - ahead) is None
+    assert problem.examples(16 - ahead) is None
+
+
+@pytest.mark.parametrize("delay", [1, 2, 3])
+def test_a_label_is_a_start_only_after_its_delay(delay: int) -> None:
+    graph = labelled([[10.0 * t, 10.0 * t + 1] for t in range(20)])
+    problem = NodeRegression(target="labels", label_delay=delay, from_last=True).bind(graph)
+    examples = problem.examples(5)
+    assert examples is not None
+    assert examples.base is not None
+    assert examples.base.tolist() == [[10.0 * (5 - delay)], [10.0 * (5 - delay) + 1]]
+    assert problem.baselines("test")["last value"]["mse"] == pytest.approx((10.0 * delay) ** 2)
+
+
+def test_labels_without_a_delay_are_never_a_start_nor_a_baseline() -> None:
+    problem = NodeRegression(target="labels").bind(labelled(COUNTING))
+    assert not problem.from_last
+    assert set(problem.baselines("test")) == {"mean"}
+    with pytest.raises(OptionError, match="label_delay"):
+        NodeRegression(target="labels", from_last=True).bind(labelled(COUNTING))
+
+
+def test_a_graph_states_the_delay_of_its_labels_and_the_task_comes_first() -> None:
+    graph = replace(labelled(COUNTING), info={"label_delay": 1})
+    assert NodeRegression(target="labels").bind(graph).delay == 1
+    assert NodeRegression(target="labels", label_delay=2).bind(graph).delay == 2
+    for nonsense in ("soon", -1, True, 1.5):
+        with pytest.raises(InputError, match="label_delay"):
+            NodeRegression(target="labels").bind(replace(graph, info={"label_delay": nonsense}))
+
+
+def test_labels_that_never_change_have_no_delay() -> None:
+    graph = from_edges([np.empty((2, 0), np.int64)] * 6, num_nodes=2, y=np.array([1.0, 2.0]))
+    assert set(NodeRegression(target="labels").bind(graph).baselines("test")) == {"mean"}
+    with pytest.raises(InputError, match="one label per node"):
+        NodeRegression(target="labels", label_delay=1).bind(graph)
+
+
+WALK = np.random.default_rng(0).normal(size=(60, 3, 2)).cumsum(0).astype(np.float32)
+
+
+def walking(**options: Any) -> RegressionProblem:
+    """A forecast of two features that are random walks."""
+    graph = from_edges([np.empty((2, 0), np.int64)] * 60, num_nodes=3, x=list(WALK))
+    return NodeRegression(target="features", **options).bind(graph)
+
+
+def test_a_horizon_holds_the_features_of_the_snapshots_that_follow() -> None:
+    problem = walking(horizon=4, from_last=True)
+    assert problem.width == 8
+    np.testing.assert_allclose(values(problem, 5), WALK[6:10].transpose(1, 0, 2).reshape(3, 8), rtol=1e-6)
+    examples = problem.examples(5)
+    assert examples is not None
+    assert examples.base is not None
+    np.testing.assert_allclose(examples.base.numpy(), np.tile(WALK[5], (1, 4)))
+    last = np.square(np.stack([WALK[t + k] - WALK[t] for t in problem.split.test for k in (1, 2, 3, 4)])).mean()
+    assert problem.baselines("test")["last value"]["mse"] == pytest.approx(float(last))
+    columns = problem.table(torch.zeros(3, 8), examples, 5)
+    assert list(columns)[:3] == [
+        "predicted_feature_0_ahead_1",
+        "predicted_feature_1_ahead_1",
+        "predicted_feature_0_ahead_2",
+    ]
+
+
+def test_a_column_of_the_features_is_predicted_alone() -> None:
+    problem = walking(column=1, horizon=2)
+    np.testing.assert_allclose(values(problem, 5), WALK[6:8, :, 1].T, rtol=1e-6)
+    with pytest.raises(InputError, match="no column 2"):
+        walking(column=2)
+
+
+def test_no_training_target_is_known_later_than_the_first_snapshot_of_the_next_part() -> None:
+    problem = walking(horizon=12)
+    split = problem.split
+    for part, following in (("train", split.validation), ("validation", split.test)):
+        assert max(split.with_examples(part)) + problem.reach == following.start
+        assert problem.examples(following.start - 1) is None
 
 
 def test_from_the_mean_the_head_says_standardised_values() -> None:
@@ -84,7 +163,7 @@ def test_unknown_and_absent_targets_are_not_asked() -> None:
 
 def test_rows_of_labels_are_asked_when_all_their_numbers_are_known() -> None:
     y = [[[1.0, 10.0], [2.0, 20.0]], [[3.0, math.nan], [4.0, 40.0]], [[5.0, 50.0], [6.0, 60.0]], [[7.0, 70.0]] * 2]
-    problem = NodeRegression(target="labels", from_last=True).bind(labelled(y))
+    problem = NodeRegression(target="labels", label_delay=1, from_last=True).bind(labelled(y))
     assert problem.width == 2
     assert values(problem, 1) == [[4.0, 40.0]]
     # What is known of the value before fills column by column: 3, and the training mean for the number that is not.
@@ -119,11 +198,13 @@ def test_a_column_that_never_changes_is_not_divided_by_zero() -> None:
 
 
 def test_what_answers_start_from_is_what_comes_nearer_in_training() -> None:
-    rising = NodeRegression(target="labels").bind(labelled(COUNTING))
+    rising = NodeRegression(target="labels", label_delay=1).bind(labelled(COUNTING))
     assert rising.from_last
-    swinging = NodeRegression(target="labels").bind(labelled([[(-1.0) ** t, -((-1.0) ** t)] for t in range(8)]))
+    swinging = NodeRegression(target="labels", label_delay=1).bind(
+        labelled([[(-1.0) ** t, -((-1.0) ** t)] for t in range(8)])
+    )
     assert not swinging.from_last
-    assert NodeRegression(target="labels", from_last=True).bind(labelled(COUNTING)).state()["from_last"]
+    assert NodeRegression(target="labels", label_delay=1, from_last=True).bind(labelled(COUNTING)).state()["from_last"]
 
 
 def test_the_loss_of_a_row_is_the_mean_of_its_squares() -> None:
@@ -136,7 +217,7 @@ def test_the_loss_of_a_row_is_the_mean_of_its_squares() -> None:
 
 
 def test_metrics_are_in_the_units_of_the_data() -> None:
-    problem = NodeRegression(target="labels", ahead=1, from_last=True).bind(labelled(COUNTING))
+    problem = NodeRegression(target="labels", ahead=1, label_delay=0, from_last=True).bind(labelled(COUNTING))
     asked = [problem.examples(t) for t in problem.split.test]
     examples = [each for each in asked if each is not None]
     # Saying nothing is saying the last value, which is ten too low.
@@ -161,7 +242,15 @@ def test_a_part_without_targets_has_no_baselines() -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"target": "weights"}, "degrees or labels"),
+        ({"target": "weights"}, "degrees or features or labels"),
+        ({"target": "features", "ahead": 0}, "features cannot be predicted 0"),
+        ({"horizon": 0}, "at least 1"),
+        ({"column": 0}, "target=features"),
+        ({"target": "features", "column": -1}, "0 or more"),
+        ({"target": "features", "column": (1, 1)}, "different"),
+        ({"label_delay": 1}, "label_delay is of labels"),
+        ({"target": "labels", "label_delay": -1}, "0 or more"),
+        ({"target": "labels", "label_delay": 0}, "nothing is left to predict"),
         ({"ahead": 0}, "degrees cannot be predicted 0"),
         ({"target": "labels", "ahead": -1}, "labels cannot be predicted -1"),
         ({"train": 0.9, "validation": 0.2}, "leave something for testing"),
@@ -175,6 +264,12 @@ def test_options_that_make_no_sense_are_refused(options: dict[str, Any], text: s
 def test_graphs_that_cannot_be_asked_are_refused() -> None:
     with pytest.raises(InputError, match="no labels to regress on"):
         NodeRegression(target="labels").bind(from_edges([np.array([[0], [1]])] * 5, num_nodes=2))
+    with pytest.raises(InputError, match="no features to regress on"):
+        NodeRegression(target="features").bind(from_edges([np.array([[0], [1]])] * 5, num_nodes=2))
+    with pytest.raises(InputError, match="same for all time"):
+        NodeRegression(target="features").bind(
+            from_edges([np.array([[0], [1]])] * 5, num_nodes=2, x=np.zeros((2, 3), np.float32))
+        )
     with pytest.raises(InputError, match="no target of the training snapshots is known"):
         NodeRegression(target="labels").bind(labelled([[math.nan, math.nan]] * 4 + [[1.0, 2.0]]))
     with pytest.raises(InputError, match="infinite"):

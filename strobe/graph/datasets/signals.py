@@ -61,7 +61,8 @@ class SignalFiles(Loader):
                 x = signal.x[t][order].astype(np.float32)
                 builder.add(signal.edges_at(t, number), x=x, y=following[t][order])
             names = None if signal.names is None else NodeNames.of([signal.names[node] for node in order])
-            return builder.finish(names=names, info={**request.info, **_counted(signal, steps)})
+            info = {**request.info, **_counted(signal, steps), "label_delay": 1}
+            return builder.finish(names=names, info=info)
 
 
 def _counted(signal: Signal, steps: int) -> dict[str, Any]:
