@@ -67,11 +67,6 @@ class Batching(Strategy):
         return None
 
     @property
-    def looks_back(self) -> int | None:
-        """In windows of how many snapshots, with fresh states, answers are judged; None: as states go on."""
-        return None
-
-    @property
     def tuning(self) -> Tune | None:
         """How the decay is tuned while training goes on; None: it stays as it is."""
         return None
@@ -80,9 +75,22 @@ class Batching(Strategy):
         """The same with so many snapshots at a time."""
         raise OptionError(f"batching {self} is not cut into windows of {size}: leave --window out")
 
+    def evaluation_batches(self, times: range) -> list[Batch] | None:
+        """The batches that score snapshots ``times``, where training reads a bounded history: each starts from an
+        initial state and reads as many snapshots as a training batch. None: states are carried from the first snapshot
+        on."""
+        del times
+        return None
+
     @abstractmethod
     def batches(self, graph: DynamicGraph, times: range, *, hops: int, seed: int = 0) -> list[Batch]:
         """The batches of an epoch over snapshots ``times``, for a model with so many sparse products in a row."""
+
+
+def windows_ending_with(times: range, size: int, first: int = 0) -> list[Batch]:
+    """For each of ``times`` a batch of the last ``size`` snapshots up to it, none before ``first``, with an initial
+    state; only the last snapshot is asked."""
+    return [Batch(range(max(t + 1 - size, first), t + 1), range(t, t + 1), carries=False) for t in times]
 
 
 def pieces(times: range, size: int | None) -> list[range]:

@@ -17,6 +17,8 @@ class Groups(Batching):
 
     Groups end ``stride`` snapshots apart (None: ``size``), so that every snapshot is asked about once. The first ones
     are shorter where time has just begun; a last one that asks about fewer reaches back to ``size`` all the same.
+
+    Validation and test snapshots are scored in the same groups: a prediction reads at most ``size`` snapshots.
     """
 
     name: ClassVar[str] = "groups"
@@ -47,8 +49,15 @@ class Groups(Batching):
 
     def batches(self, graph: DynamicGraph, times: range, *, hops: int, seed: int = 0) -> list[Batch]:
         del graph, hops, seed
+        return self._groups(times, times.start)
+
+    def evaluation_batches(self, times: range) -> list[Batch]:
+        return self._groups(times, 0)
+
+    def _groups(self, times: range, first: int) -> list[Batch]:
+        """Groups that ask about all of ``times`` and read no snapshot before ``first``."""
         asked = pieces(times, self.stride or self.size)
-        starts = [max(part.stop - self.size, times.start) for part in asked]
+        starts = [max(part.stop - self.size, first) for part in asked]
         return [
             Batch(range(min(start, part.start), part.stop), part, carries=False)
             for start, part in zip(starts, asked, strict=True)

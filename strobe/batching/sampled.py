@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from strobe.batching.base import Batch, Batching
+from strobe.batching.base import Batch, Batching, windows_ending_with
 from strobe.errors import OptionError
 from strobe.graph import DynamicGraph
 from strobe.options import several
@@ -81,9 +81,8 @@ class Sampled(Batching):
     def sampling(self) -> Sampling:
         return Sampling(snapshots=self.history, passes=self.passes, size=self.size, fanouts=several(self.fanouts))
 
-    @property
-    def looks_back(self) -> int:
-        return self.history
+    def evaluation_batches(self, times: range) -> list[Batch]:
+        return windows_ending_with(times, self.history)
 
     def cut(self, size: int) -> Batching:
         return replace(self, history=size)
@@ -91,4 +90,4 @@ class Sampled(Batching):
     def batches(self, graph: DynamicGraph, times: range, *, hops: int, seed: int = 0) -> list[Batch]:
         """Those of whole windows: their targets are drawn while training goes on."""
         del graph, hops, seed
-        return [Batch(self.sampling.times(t, times.start), range(t, t + 1), carries=False) for t in times]
+        return windows_ending_with(times, self.history, times.start)

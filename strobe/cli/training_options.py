@@ -28,6 +28,11 @@ def _training(help: str, default: str, **more: Any) -> Any:
     return typer.Option(help=help, show_default=default, rich_help_panel=TRAIN_PANEL, **more)
 
 
+def _read_history(text: str) -> int | str:
+    """A number of snapshots, or a word that ``Settings`` checks."""
+    return int(text) if text.isdecimal() else text
+
+
 @dataclass(frozen=True, kw_only=True)
 class WhatOptions:
     """A model and a task, each with options of its own."""
@@ -96,6 +101,16 @@ class StoppingOptions:
 
     epochs: Annotated[int | None, _training("Passes over the training snapshots.", "100")] = None
     evaluate_every: Annotated[int | None, _training("Epochs between evaluations.", "1", metavar="N")] = None
+    eval_history: Annotated[
+        str | None,
+        _training(
+            "Snapshots that scoring and prediction read up to the one predicted: as many as training does (auto), all, "
+            "or N.",
+            "auto",
+            metavar="auto|all|N",
+            parser=_read_history,
+        ),
+    ] = None
     patience: Annotated[
         int | None, _training("Stop after so many evaluations without a better one; 0 never does.", "20")
     ] = None

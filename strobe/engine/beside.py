@@ -35,8 +35,7 @@ class Judge:
         self._model, self._head = deepcopy(model), deepcopy(head)
         self._thread = ThreadPoolExecutor(1, "judge")
         self._under_way: Future[Judged] | None = None
-        split = self._job.problem.split
-        self._windows = [*self._job.windows(split.train), *self._job.windows(split.validation)]
+        self._windows = self._job.validation_windows()
 
     @property
     def is_free(self) -> bool:

@@ -52,7 +52,7 @@ class Evaluation:
 def score(
     model: nn.Module, head: nn.Module, job: Job, windows: Iterable[Window], part: range, problem: Problem | None = None
 ) -> Metrics:
-    """Metrics of a part; windows begin with the first snapshot of all, so that states are what they would be.
+    """Metrics of a part, from the windows that score it (``Job.evaluation_windows``).
 
     Rank 0 puts together what all ranks say, in the order one rank would have said it, and tells them what it scored.
     """
@@ -118,7 +118,6 @@ def evaluate(
     if part == ALL:
         problem = problem.all_test()
     times = problem.split.part("test" if part == ALL else part)
-    before = [range(0)] if part == ALL else [problem.split.part(name) for name in PARTS[: PARTS.index(part)]]
-    found = score(opened.model, opened.head, opened.job, opened.job.stream(*before, times), times, problem)
+    found = score(opened.model, opened.head, opened.job, opened.job.evaluation_windows(times), times, problem)
     baselines = problem.baselines("test" if part == ALL else part)
     return Evaluation(part=part, snapshots=(times.start, times.stop), metrics=found, baselines=baselines)

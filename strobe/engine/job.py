@@ -16,7 +16,7 @@ from torch import nn
 
 import strobe
 from strobe.batching import Batch
-from strobe.batching.base import pieces
+from strobe.batching.base import pieces, windows_ending_with
 from strobe.comm import Alone, Comm
 from strobe.engine.asked import asked, asked_at
 from strobe.engine.at_hand import AtHand
@@ -31,7 +31,7 @@ from strobe.engine.sharing import Sharing, place
 from strobe.engine.sliding import Sliding
 from strobe.engine.source import GraphLike, Saved, Source, fingerprint, open_source, reopen
 from strobe.engine.trace import reading, sparse_products
-from strobe.engine.windows import Window, cut, looking_back, stream, window_of
+from strobe.engine.windows import Window, cut, stream, window_of
 from strobe.engine.work import work_of
 from strobe.errors import OptionError
 from strobe.ops import native, triton
@@ -91,7 +91,7 @@ class Job:
         others = [piece for part in (split.validation, split.test) for piece in pieces(part, self.plan.batching.window)]
         windows = [piece for window in (*together, *others) for piece in pieces(window, self.settings.recompute)]
         work = self.work if self.comm.rank == 0 and self.plan.placement.wants_work else None
-        placed = place(graph, self.plan, self.comm, windows, self.settings.seed, work)
+        placed = place(graph, self.plan, self.comm, windows, split.train, self.settings.seed, work)
         sharing = Sharing(graph, self.plan, self.comm, placed, device=self.device, dtype=self.settings.row_dtype)
         sharing.streamed = Streamed(self.device) if self.streams else None
         sharing.room = Room.on(self.device, fits=self.fits)
@@ -133,13 +133,40 @@ class Job:
     def windows(self, times: range) -> list[Window]:
         return cut(self.sharing, times, self.plan.batching.window, self.settings.recompute)
 
-    def stream(self, *parts: range) -> Iterator[Window]:
-        """Windows of parts one after the other, cut as in training, each let go of before the next is made."""
-        back = self.plan.batching.looks_back
-        if back is not None:
-            return chain.from_iterable(looking_back(self.sharing, times, back) for times in parts)
-        cut_as = self.plan.batching.window, self.settings.recompute
-        return chain.from_iterable(stream(self.sharing, times, *cut_as) for times in parts)
+    def evaluation_batches(self, times: range) -> list[Batch] | None:
+        """The batches that score snapshots ``times`` from a bounded history; None: states are carried from the first
+        snapshot on."""
+        history = self.settings.eval_history
+        if history == "auto":
+            return self.plan.batching.evaluation_batches(times)
+        return None if history == "all" else windows_ending_with(times, history)
+
+    def evaluation_windows(self, times: range, known: Iterable[Window] | None = None) -> Iterator[Window]:
+        """The windows that score snapshots ``times``, one at a time, each released before the next is made.
+
+        Args:
+            times: the snapshots that are scored.
+            known: windows of all snapshots before ``times``, a part, where the caller has kept them.
+        """
+        batches, segment = self.evaluation_batches(times), self.settings.recompute
+        if batches is not None:
+            return (window_of(self.sharing, batch, segment) for batch in batches)
+        # States are carried through all parts, cut as in training, so that the same numbers come out.
+        split, start = self.problem.split, 0 if known is None else times.start
+        parts = [split.train, split.validation, split.test, range(split.test.stop, len(self.problem.graph))]
+        read = [range(part.start, min(part.stop, times.stop)) for part in parts if start <= part.start < times.stop]
+        made = (stream(self.sharing, part, self.plan.batching.window, segment) for part in read)
+        return chain(() if known is None else known, chain.from_iterable(made))
+
+    def validation_windows(self, training: list[Window] | None = None) -> list[Window]:
+        """The windows that score the validation part, to be kept for all epochs. ``training``: windows of the training
+        part whose states are carried on, where there are such."""
+        split = self.problem.split
+        batches = self.evaluation_batches(split.validation)
+        if batches is not None:
+            return [window_of(self.sharing, batch, self.settings.recompute) for batch in batches]
+        before = self.windows(split.train) if training is None else training
+        return [*before, *self.windows(split.validation)]
 
     def alone(self) -> Job:
         """The same on one rank: what is done with a run once it is trained."""
@@ -264,12 +291,13 @@ Step = dict[int, Window]
 class Prepared:
     """The windows of this rank: those of each step of an epoch, and those that training is judged by.
 
-    ``leading`` are windows from the beginning of time up to the end of validation, with states that go on. Where
-    batches are ``drawn``, windows ``slide``, or targets are ``sampled``, there are no steps yet.
+    ``validation`` are the windows that score the validation part: of all snapshots up to its end, with states that are
+    carried on, or of a bounded history. Where batches are ``drawn``, windows ``slide``, or targets are ``sampled``,
+    there are no steps yet.
     """
 
     steps: list[Step]
-    leading: Iterable[Window]
+    validation: Iterable[Window]
     drawn: Drawn | None = None
     sliding: Sliding | None = None
     sampled: SampledSteps | None = None
@@ -292,8 +320,7 @@ class _Streamed:
     job: Job
 
     def __iter__(self) -> Iterator[Window]:
-        split = self.job.problem.split
-        return self.job.stream(split.train, split.validation)
+        return self.job.evaluation_windows(self.job.problem.split.validation)
 
 
 def prepared(job: Job, order: Steps, watch: Progress) -> Prepared:
@@ -311,16 +338,16 @@ def prepared(job: Job, order: Steps, watch: Progress) -> Prepared:
     steps = _windows(job, order, {})
     training = [window for step in steps for window in step.values()]
     goes_on = all(batch.carries for batch in job.batches) and not job.has_at_hand
-    before = training if goes_on else job.windows(split.train)
-    validation = job.windows(split.validation)
+    validation = job.validation_windows(training if goes_on else None)
     total = len(split.train) + len(split.validation)
     done = 0
     watch.stage("preparing snapshots", done, total)
-    for snapshots in _loaded(job, training, validation):
+    scored = [window for window in validation if window[-1].times.stop > split.validation.start]
+    for snapshots in _loaded(job, training, scored):
         done = min(done + snapshots, total)  # windows may overlap
         watch.stage("preparing snapshots", done, total)
     drawn = None if job.plan.batching.drawing is None else Drawn(job)
-    return Prepared(steps, [*before, *validation], drawn)
+    return Prepared(steps, validation, drawn)
 
 
 def reordered(job: Job, windows: Prepared, order: Steps) -> Prepared:
@@ -359,7 +386,7 @@ def _loaded(job: Job, training: list[Window], validation: list[Window]) -> Itera
             if learns and not problem.changes_with_epoch:
                 segment.cells.arrive(asked(problem, segment, problem.split.train, 0))
             elif not learns:
-                for t in segment.times:
+                for t in segment.times if segment.asked is None else segment.asked:
                     asked_at(problem, segment, t)
             yield len(segment.times)
 

@@ -33,7 +33,7 @@ class Judging:
     def scored(self) -> Metrics:
         """What the weights score now, by all ranks."""
         job, state = self._job, self._state
-        return score(state.model, state.head, job, self._windows.leading, job.problem.split.validation)
+        return score(state.model, state.head, job, self._windows.validation, job.problem.split.validation)
 
     def epoch_ends(self, scored: Metrics | None = None) -> dict[str, Any]:
         """What is known now of the weights after this epoch, or after an earlier one, as a part of its line.

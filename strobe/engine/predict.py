@@ -86,7 +86,7 @@ def tables_of(
     if part not in (*PARTS, NEXT):
         raise UnknownNameError("part", part, (*PARTS, NEXT))
     times = _newest(problem) if part == NEXT else problem.split.part(part)
-    windows = run.job.stream(*_up_to(run, times.stop))
+    windows = run.job.evaluation_windows(times)
     run.model.eval()
     run.head.eval()
     for t, z, _ in embeddings(run.model, windows):
@@ -104,13 +104,6 @@ def tables_of(
 
 def _nothing(part: str) -> OptionError:
     return OptionError(f"nothing can be asked about the part {part!r}: its snapshots are empty")
-
-
-def _up_to(run: Run, stop: int) -> list[range]:
-    """The parts of time before a snapshot, cut as in training, so that the same numbers come out."""
-    split = run.problem.split
-    parts = [split.train, split.validation, split.test, range(split.test.stop, len(run.problem.graph))]
-    return [range(part.start, min(part.stop, stop)) for part in parts if part.start < stop]
 
 
 def _table(graph: DynamicGraph, t: int, asked: Examples, columns: dict[str, Any], z: Tensor | None) -> pa.Table:

@@ -18,6 +18,7 @@ that drops numbers at random, it goes on to weights that are as good but not the
 Optimiser = Literal["adam", "sgd"]
 Precision = Literal["float32", "tf32", "bf16", "float64"]
 Keep = Literal["auto", "device", "host"]
+EvalHistory = Literal["auto", "all"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +32,9 @@ class Settings:
     ``optimiser`` is Adam or plain gradient descent. ``patience`` stops a run whose validation metric has not improved
     for so many evaluations; 0 never does. ``fit`` is the number of first snapshots that scales of features and of
     targets are fitted to; None fits them to all that is trained on, which who trains while snapshots arrive cannot.
+    ``eval_history`` is how far back scoring and prediction read: ``auto`` as far as the plan's batching trains (all
+    history where states are carried, the same groups or windows where they are not), ``all`` carries states from the
+    first snapshot on, a number reads that many snapshots up to the one predicted, from an initial state.
     ``precision`` tf32 lets a GPU round the factors of products to 11 bits, which is faster; elsewhere it is float32.
     bf16 does so, too, and has rows of cells (features, states, embeddings) stored in 16 bits, 8 of them of the number:
     half the memory; weights and sums stay float32.
@@ -47,6 +51,7 @@ class Settings:
     window: int | None = None
     recompute: int | None = None
     evaluate_every: int = 1
+    eval_history: int | EvalHistory = "auto"
     patience: int = 20
     seed: int = 0
     fit: int | None = None
@@ -62,6 +67,8 @@ class Settings:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise OptionError(f"{name} must be at least 1, not {value}")
+        if isinstance(self.eval_history, int) and self.eval_history < 1:
+            raise OptionError(f"eval_history must be auto, all or at least 1 snapshot, not {self.eval_history}")
         for name in ("weight_decay", "clip", "patience", "seed"):
             if getattr(self, name) < 0:
                 raise OptionError(f"{name} must be 0 or more, not {getattr(self, name)}")

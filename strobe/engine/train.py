@@ -10,7 +10,6 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
-from itertools import chain
 from os import PathLike
 from time import perf_counter
 from typing import Any
@@ -376,8 +375,8 @@ def finish(job: Job, state: State, windows: Prepared, watch: Progress) -> Run:
     lines = [line for line in state.history if "validation" in line]
     judged = [line["validation"] for line in lines if line.get("judged", line["epoch"]) == best_epoch]
     scored = (state.model, state.head, job)
-    validation = judged[0] if judged else score(*scored, windows.leading, split.validation)
-    test = score(*scored, chain(windows.leading, job.stream(split.test)), split.test)
+    validation = judged[0] if judged else score(*scored, windows.validation, split.validation)
+    test = score(*scored, job.evaluation_windows(split.test, windows.validation), split.test)
     # What follows is rank 0's alone: nobody waits for it.
     parts = ("validation", "test") if job.comm.rank == 0 else ()
     # A run that went on with another number of ranks tells of the last.

@@ -57,13 +57,6 @@ def stream(
         yield tuple(Segment(part, sharing.cells(part), kept) for part in pieces(window, segment))
 
 
-def looking_back(sharing: Sharing, times: range, size: int) -> Iterator[Window]:
-    """A window of at most ``size`` snapshots for each of ``times``, which it ends with, alone is asked, and begins with
-    fresh states."""
-    for t in times:
-        yield window_of(sharing, Batch(range(max(t + 1 - size, 0), t + 1), range(t, t + 1), carries=False), None)
-
-
 def window_of(sharing: Sharing, batch: Batch, segment: int | None) -> Window:
     """The window of a batch. A batch of some nodes is one segment: it is small already."""
     targets, found, kept = None, [], KeptExamples(sharing.room)
