@@ -101,16 +101,34 @@ class Sharing:
 
 
 def place(
-    graph: DynamicGraph, plan: Plan, comm: Comm, windows: Sequence[range], seed: int, work: Work | None = None
+    graph: DynamicGraph,
+    plan: Plan,
+    comm: Comm,
+    windows: Sequence[range],
+    train: range,
+    seed: int,
+    work: Work | None = None,
 ) -> Placed | None:
-    """Who owns which cell: rank 0 decides, all are told. One rank owns all, but may want to know of chunks or loads."""
+    """Compute the owner of every cell on rank 0 and broadcast it. One rank owns all, but may need chunks or loads.
+
+    Where the steps of training depend on the placement (nodes are sampled by load, or left out chunk by chunk), it is
+    computed from the training snapshots alone: later snapshots must not change what is trained.
+    """
     batching = plan.batching
     decays = batching.decay is not None and not batching.decay.whole
-    if comm.num_ranks == 1 and batching.piece_bytes is None and batching.drawing is None and not decays:
+    shapes_steps = batching.drawing is not None or decays
+    if comm.num_ranks == 1 and batching.piece_bytes is None and not shapes_steps:
         return None
     mine = None
     if comm.rank == 0:
-        mine = plan.placement.place(graph, windows, comm.num_ranks, seed=seed, work=work).with_sequences(graph)
+        known, together = graph, windows
+        if shapes_steps:
+            known, together = (
+                graph[train.start : train.stop],
+                [window for window in windows if window.stop <= train.stop],
+            )
+        mine = plan.placement.place(known, together, comm.num_ranks, seed=seed, work=work)
+        mine = (mine.extended_to(len(graph)) if shapes_steps else mine).with_sequences(graph)
     placed: Placed = comm.share(mine, kind="placement")
     return placed
 

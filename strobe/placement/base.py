@@ -86,6 +86,11 @@ class Placed:
         ranks[self.chunk_of_node] = self.of_node
         return ranks
 
+    def extended_to(self, num_snapshots: int) -> Placed:
+        """The same owners of whole sequences in a graph with more snapshots after those that were placed."""
+        assert self.whole_sequences, "cells of later snapshots belong to the owners of their sequences"
+        return replace(self, of_snapshot=np.resize(self.of_snapshot[:1], num_snapshots))
+
     def with_sequences(self, graph: DynamicGraph) -> Placed:
         """The same with an owner for every sequence: the rank that has most of its cells, of equals the one that an
         even distribution gives it."""

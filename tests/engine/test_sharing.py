@@ -10,11 +10,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from strobe.batching import Batching, Hybrid, Trapezoid, Vertices
 from strobe.comm import Alone, Comm
 from strobe.engine.sharing import Sharing, around, place
 from strobe.exchange.legs import NOBODY
 from strobe.graph import DynamicGraph
-from strobe.placement import Placed, Placement, Replicated, TimeBlocks, Work
+from strobe.placement import Hash, Placed, Placement, Replicated, TimeBlocks, Work
 from strobe.plan import Plan
 from tests.graphs import PlainGraph, dynamic_graphs
 from tests.models.cases import CHANGING, with_inputs
@@ -114,7 +115,7 @@ def test_rank_0_decides_who_owns_what_and_all_are_told() -> None:
     plan = Plan(placement=Noted(asked=asked))
 
     def work(comm: Comm) -> Placed | None:
-        return place(GRAPH, plan, comm, [range(3), range(3, 6)], 7)
+        return place(GRAPH, plan, comm, [range(3), range(3, 6)], range(3), 7)
 
     first, *others = as_threads(work, 3)
     assert asked == [(GRAPH, [range(3), range(3, 6)], 3, 7)]
@@ -125,9 +126,30 @@ def test_rank_0_decides_who_owns_what_and_all_are_told() -> None:
         assert other.of_snapshot.tolist() == first.of_snapshot.tolist()
 
 
+@dataclass(frozen=True, kw_only=True)
+class NotedNodes(Noted):
+    """Nodes in turn; notes what it was asked."""
+
+    def place(
+        self, graph: DynamicGraph, windows: Sequence[range], num_ranks: int, *, seed: int = 0, work: Work | None = None
+    ) -> Placed:
+        self.asked.append((len(graph), list(windows)))
+        return Hash().place(graph, windows, num_ranks, seed=seed, work=work)
+
+
+@pytest.mark.parametrize("batching", [Hybrid(), Trapezoid(), Vertices(reservoir=1.0)])
+def test_a_placement_that_shapes_training_steps_sees_training_snapshots_alone(batching: Batching) -> None:
+    asked: list[Any] = []
+    plan = Plan(placement=NotedNodes(asked=asked), batching=batching)
+    placed = place(GRAPH, plan, Alone(), [range(3), range(3, 6)], range(3), 7)
+    assert asked == [(3, [range(3)])]
+    assert placed is not None
+    assert len(placed.of_snapshot) == len(GRAPH), "later snapshots have owners, too"
+
+
 def test_one_rank_need_not_place_anything() -> None:
     asked: list[Any] = []
-    assert place(GRAPH, Plan(placement=Noted(asked=asked)), Alone(), [range(6)], 0) is None
+    assert place(GRAPH, Plan(placement=Noted(asked=asked)), Alone(), [range(6)], range(6), 0) is None
     assert asked == []
 
 
