@@ -247,6 +247,8 @@ def choose(
     if known is None and settings.fit is not None:
         known = task.bind(source.graph[: settings.fit], seed=settings.seed).state()
     problem = task.bind(plan.store.keep(source.graph), seed=settings.seed, state=known)
+    if problem.note is not None and earlier is None and given.problem is None:
+        watch.note(problem.note)
     if problem.asks_pairs and (plan.batching.wants_hops or "inputs at hand" in plan.exchange.gives):
         axis, chosen = ("batching", plan.batching) if plan.batching.wants_hops else ("exchange", plan.exchange)
         raise OptionError(

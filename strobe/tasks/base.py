@@ -56,6 +56,8 @@ class Problem(ABC):
     """Whether several threads may ask for examples of different snapshots at a time."""
     reach: int = 0
     """Snapshots after t that must have been read before all targets of snapshot t are known."""
+    note: str | None = None
+    """What a user should know about the problem before training, if anything."""
     changes_with_epoch: bool = False
     """Whether training examples are drawn anew every epoch. Where not, and in evaluation, they may be kept."""
 

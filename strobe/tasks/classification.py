@@ -17,7 +17,7 @@ from strobe.graph.features import given
 from strobe.ops.csr import IntArray
 from strobe.tasks.base import Examples, Metrics, Problem, Task
 from strobe.tasks.features import inputs_state, with_inputs
-from strobe.tasks.labels import check_label_delay, label_delay_of
+from strobe.tasks.labels import NOT_STATED, check_label_delay, label_delay_of
 from strobe.tasks.metrics import accuracy, macro_f1
 from strobe.tasks.places import places
 from strobe.tasks.readout import NodeReadout
@@ -68,6 +68,7 @@ class ClassificationProblem(Problem):
         self.task = task
         self.seed: int = seed if state is None else state["seed"]
         self.delay = label_delay_of(graph, task.label_delay, task.ahead)
+        self.note = NOT_STATED if self.delay is None and not isinstance(given(graph.labels), Static) else None
         self.reach = task.ahead + (self.delay or 0)
         self.split = Split.in_time(len(graph) - task.ahead, task.train, task.validation, max(self.reach - 1, 0))
         self.graph = with_inputs(graph, self.split, None if state is None else state["inputs"])

@@ -12,6 +12,13 @@ INFO = "label_delay"
 """Under this name ``graph.info`` holds the delay of a graph's labels, where whoever made the graph knows it."""
 
 
+NOT_STATED = (
+    "when labels become known is not stated, so no label is used as a start or a baseline: if the label of a snapshot "
+    "is known once the next one has been read, say --task-option label_delay=1"
+)
+"""What a user is told of labels per cell without a delay."""
+
+
 def check_label_delay(delay: int | None, ahead: int) -> None:
     """Refuse a delay that no label can have, or one that makes a label known when it is to be predicted.
 

@@ -20,7 +20,7 @@ from strobe.ops.threads import each_in_order
 from strobe.options import several
 from strobe.tasks.base import Examples, Metrics, Problem, Task
 from strobe.tasks.features import inputs_state, with_inputs
-from strobe.tasks.labels import check_label_delay, label_delay_of
+from strobe.tasks.labels import NOT_STATED, check_label_delay, label_delay_of
 from strobe.tasks.metrics import Errors, errors, mae, mse
 from strobe.tasks.places import places
 from strobe.tasks.readout import NodeReadout
@@ -121,6 +121,7 @@ class RegressionProblem(Problem):
                 "from_last starts from the last label known, and when labels become known was not said: say "
                 "label_delay=1 if the label of a snapshot is known once the next one has been read"
             )
+        self.note = NOT_STATED if self.delay is None and not isinstance(given(graph.labels), Static) else None
         self.reach = task.last_shift + (self.delay or 0)
         samples, gap = len(graph) - task.last_shift, max(self.reach - 1, 0)
         self.split = Split.in_time(samples, task.train, task.validation, gap)

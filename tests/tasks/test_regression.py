@@ -79,6 +79,8 @@ def test_labels_without_a_delay_are_never_a_start_nor_a_baseline() -> None:
     problem = NodeRegression(target="labels").bind(labelled(COUNTING))
     assert not problem.from_last
     assert set(problem.baselines("test")) == {"mean"}
+    assert problem.note is not None
+    assert "label_delay" in problem.note
     with pytest.raises(OptionError, match="label_delay"):
         NodeRegression(target="labels", from_last=True).bind(labelled(COUNTING))
 
@@ -86,6 +88,7 @@ def test_labels_without_a_delay_are_never_a_start_nor_a_baseline() -> None:
 def test_a_graph_states_the_delay_of_its_labels_and_the_task_comes_first() -> None:
     graph = replace(labelled(COUNTING), info={"label_delay": 1})
     assert NodeRegression(target="labels").bind(graph).delay == 1
+    assert NodeRegression(target="labels").bind(graph).note is None
     assert NodeRegression(target="labels", label_delay=2).bind(graph).delay == 2
     for nonsense in ("soon", -1, True, 1.5):
         with pytest.raises(InputError, match="label_delay"):
