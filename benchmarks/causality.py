@@ -35,6 +35,7 @@ from typing import Any
 from benchmarks.causality_checks import (
     TASKS,
     Case,
+    RefusedError,
     ViolationError,
     check_evaluate,
     check_predict,
@@ -43,7 +44,6 @@ from benchmarks.causality_checks import (
     walk_errors,
 )
 from benchmarks.record import Record, option_parser, table
-from strobe.errors import StrobeError
 from strobe.models import MODELS
 from strobe.presets import PRESETS
 
@@ -77,8 +77,8 @@ def run_case(case: Case) -> tuple[str, str]:
         CHECKS[case.way](case)
     except ViolationError as violation:
         return "violation", str(violation)
-    except StrobeError as error:
-        return "refused", str(error).splitlines()[0]
+    except RefusedError as refused:
+        return "refused", str(refused)
     return "equal", ""
 
 

@@ -18,6 +18,7 @@ from strobe.engine.evaluate import evaluate
 from strobe.engine.passes import answer, embeddings
 from strobe.engine.run import open_run
 from strobe.engine.watch import Watching, watch
+from strobe.errors import OptionError
 from strobe.graph import DynamicGraph
 from strobe.graph.follow import follow
 from strobe.placement import Chunks
@@ -74,6 +75,10 @@ class ViolationError(Exception):
     """Something depends on the future; the message says what."""
 
 
+class RefusedError(Exception):
+    """Strobe does not train this combination; the message says why."""
+
+
 def make_graph(
     task: Task, seed: int, *, known: int = SNAPSHOTS, future: int = 0, presence: bool = False
 ) -> DynamicGraph:
@@ -121,11 +126,16 @@ def make_plan(name: str) -> Plan:
 
 
 def train(graph: DynamicGraph, case: Case) -> Run:
-    """A short run."""
-    options = {"hidden": 4}
-    return strobe.train(
-        graph, case.model, TASKS[case.task], plan=make_plan(case.plan), model_options=options, **SETTINGS
-    )
+    """A short run.
+
+    Raises:
+        RefusedError: the task, the model and the plan do not go together.
+    """
+    chosen: dict[str, Any] = {"plan": make_plan(case.plan), "model_options": {"hidden": 4}, **SETTINGS}
+    try:
+        return strobe.train(graph, case.model, TASKS[case.task], **chosen)
+    except OptionError as error:
+        raise RefusedError(str(error).splitlines()[0]) from error
 
 
 def last_known(run: Run) -> int:
@@ -248,7 +258,7 @@ def check_evaluate(case: Case) -> None:
             same(f"c = {up_to}, metrics, {part}", score.metrics, other.metrics, exact)
             same(f"c = {up_to}, baselines, {part}", score.baselines, other.baselines, exact)
     if getattr(task, "label_delay", 0) is None:  # no label is ever known, so no prediction may depend on any
-        relabelled = open_run(run, graph=graph.with_labels(_changed(case, -1).labels))
+        relabelled = open_run(run, graph=graph.with_labels(make_graph(task, case.seed, known=0, future=1).labels))
         for part in PARTS:
             first, second = (by_cell(each, part, len(graph)) for each in (run, relabelled))
             same(f"other labels, {part}", first, second, exact=True)
@@ -287,10 +297,11 @@ def check_watch(case: Case) -> None:
             out = Path(folder) / "run"
             source = Watching(follow=lambda into, graph=graph: follow(graph, into=into), poll_s=0.01, once=True)  # type: ignore[misc]
             settings: dict[str, Any] = {"fit": 10, "precision": "float64", "threads": 1}
-            options = {"hidden": 4}
-            found = watch(
-                source, case.model, task, out=out, plan=make_plan(case.plan), model_options=options, **settings
-            )
+            settings |= {"plan": make_plan(case.plan), "model_options": {"hidden": 4}}
+            try:
+                found = watch(source, case.model, task, out=out, **settings)
+            except OptionError as error:
+                raise RefusedError(str(error).splitlines()[0]) from error
             lines.append([line for line in found.history if line["arrived"] <= up_to + 1])
     same("snapshots learned from", len(lines[0]), len(lines[1]), True)
     for first, second in zip(*lines, strict=True):

@@ -24,8 +24,8 @@ class Bytes(NamedTuple):
 
 def bytes_of(work: Callable[[], Any], device: torch.device) -> Bytes:
     """The bytes of tensors made by ``work``. On a GPU its allocator knows."""
-    gc.collect()  # what is only waiting to be found would be taken for work's, or go while it runs
     if device.type == "cuda":
+        gc.collect()  # what is only waiting to be found would be taken for work's, or go while it runs
         torch.cuda.synchronize(device)
         before = int(torch.cuda.memory_allocated(device))
         torch.cuda.reset_peak_memory_stats(device)
