@@ -23,7 +23,7 @@ from strobe.graph.ingest.columns import (
     time_column,
 )
 from strobe.graph.ingest.numbering import Numbering
-from strobe.graph.ingest.tables import Table
+from strobe.graph.ingest.table import Table
 from strobe.ops.csr import IntArray
 
 if TYPE_CHECKING:

@@ -53,8 +53,10 @@ class Options:
             )
         if self.clock.needs_time and self.time is None:
             raise OptionError("this way of cutting snapshots needs a time column: say which one it is (time=…, --time)")
-        if self.life < 1:
-            raise OptionError(f"an edge lives for at least one snapshot, not {self.life}")
+        if not isinstance(self.life, int) or self.life < 1:
+            raise OptionError(
+                f"an edge lives for a whole number of snapshots, at least one snapshot, not {self.life!r}"
+            )
         for name, allowed in _ALLOWED.items():
             value = getattr(self, name)
             if value is not None and value not in allowed:

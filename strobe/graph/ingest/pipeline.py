@@ -11,7 +11,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strobe.errors import InputError
+from strobe.errors import InputError, OptionError
 from strobe.graph.build import GraphBuilder, Sink
 from strobe.graph.disk import DiskSink
 from strobe.graph.dynamic import DynamicGraph
@@ -24,10 +24,12 @@ from strobe.graph.ingest.columns import (
 from strobe.graph.ingest.nodes import NodeTable, NodeValues
 from strobe.graph.ingest.numbering import as_given, renumbered
 from strobe.graph.ingest.options import Options, Presence
-from strobe.graph.ingest.reading import database, rejects_path, stage_events
+from strobe.graph.ingest.reading import database, stage_events
+from strobe.graph.ingest.rejects import Rejects, rejects_path
 from strobe.graph.ingest.snapshots import Spool, add_snapshots, needed_columns, sort_events
-from strobe.graph.ingest.stage import Rejects, stage
-from strobe.graph.ingest.tables import TextOptions, tables
+from strobe.graph.ingest.stage import stage
+from strobe.graph.ingest.tables import tables
+from strobe.graph.ingest.text_table import TextOptions
 from strobe.graph.progress import OnStage
 from strobe.ops.csr import Parallel
 
@@ -116,18 +118,25 @@ def ingest(
         info=info or {},
         count_pairs=count_pairs,
     )
-    bad = Rejects(rejects_path(out, rejects) if skip_bad_rows else None)
+    if rejects is not None and not skip_bad_rows:
+        raise OptionError("rejects= is where bad rows go that are left out: leave them out with skip_bad_rows=True")
+    sources = [source, None if nodes is None else nodes.source]
+    bad_path = rejects_path(out, rejects, sources) if skip_bad_rows else None
     with contextlib.ExitStack() as stack:
         sink = None if out is None else stack.enter_context(DiskSink(out, overwrite=overwrite))
         scratch = None if sink is None else sink.scratch_dir
         if scratch is None:
             scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="strobe-ingest-")))
         con = stack.enter_context(database(scratch, memory))
+        bad = Rejects(bad_path, scratch)
         job = _Job(con, options, bad, scratch, on_stage or (lambda stage, done, total: None))
         kinds = _stage_all(job, source, text or TextOptions())
         if not skip_bad_rows:
             bad.refuse()
-        return _build(job, sink, *kinds)
+        bad.publish()
+        graph = _build(job, sink, *kinds)
+        bad.finish()
+        return graph
 
 
 def _stage_all(job: _Job, source: Any, text: TextOptions) -> tuple[Ids, TimeUnit]:
@@ -148,7 +157,8 @@ def _build(job: _Job, sink: Sink | None, ids: Ids, unit: TimeUnit) -> DynamicGra
     con, options, bad, report = job.con, job.options, job.rejects, job.report
     [(num_events,)] = con.execute("SELECT count(*) FROM events").fetchall()
     if num_events == 0 and not (isinstance(options.clock, ByColumn) and options.clock.values is not None):
-        raise InputError("there is no event to make a graph of" + (" once bad rows are left out" if bad.count else ""))
+        left_out = f" once bad rows are left out, see {bad.path}" if bad.count else ""
+        raise InputError(f"there is no event to make a graph of{left_out}")
     report("cutting snapshots", 0, None)
     try:
         cut = options.clock.cut(con, "number" if unit == "number" else "unix")
@@ -177,6 +187,7 @@ def _build(job: _Job, sink: Sink | None, ids: Ids, unit: TimeUnit) -> DynamicGra
         **options.info,
         "rows": num_events,
         "bad_rows": bad.count,
+        "comment_lines": bad.comment_lines,
         "repeated": options.merging,
         "life": options.life,
         **_counted(con, options, unit),

@@ -20,7 +20,7 @@ import pytest
 from strobe.errors import BadRowsError, FormatError, InputError, OptionError, StrobeError
 from strobe.graph import open_graph
 from strobe.graph.ingest import Every, NodeTable, ingest
-from strobe.graph.ingest.tables import TextOptions
+from strobe.graph.ingest.text_table import TextOptions
 
 HEADER = "src,dst,time,weight\n"
 GOOD = "1,2,10,0.5\n"
@@ -301,12 +301,12 @@ def test_an_interrupt_while_reading_ends_ingest(tmp_path: Path) -> None:
     path.write_text(HEADER + "".join(f"{a},{b},{c},1\n" for a, b, c in rng.integers(0, 9999, (400_000, 3))))
     program = f"""
 import _thread, threading
-from strobe.graph.ingest import Every, ingest, tables
-parsed = tables.TextFile._parsed
+from strobe.graph.ingest import Every, ingest, text_table
+parsed = text_table.TextFile._parsed
 def interrupted(*given):
     threading.Timer(0, _thread.interrupt_main).start()
     return parsed(*given)
-tables.TextFile._parsed = interrupted
+text_table.TextFile._parsed = interrupted
 ingest({str(path)!r}, src="src", dst="dst", time="time", clock=Every(5), out={str(tmp_path / "graph")!r})
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from strobe.errors import BadRowsError, InputError, OptionError, StrobeError
 from strobe.graph import DynamicGraph
-from strobe.graph.ingest import ByColumn, ByFile, Every, Into, NodeTable, TextOptions, ingest, text
-from strobe.graph.ingest.tables import TextFile
+from strobe.graph.ingest import ByColumn, ByFile, Every, Into, NodeTable, TextOptions, blocks, ingest
+from strobe.graph.ingest.text_table import TextFile
 
 
 def read(source: Any, **options: Any) -> DynamicGraph:
@@ -68,7 +68,7 @@ def test_a_field_is_not_cut_where_a_block_ends(
 ) -> None:
     path = tmp_path / "f.csv"
     path.write_text('d,s\nb,a\nd,"one\nc,e"\nf,g\n' + ending)
-    monkeypatch.setattr(text, "_BLOCK_BYTES", size)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", size)
     options: dict[str, Any] = {"time": None, "clock": ByFile(), "ids": "string"}
     if ending:
         with pytest.raises(BadRowsError, match="line 6"):
@@ -81,7 +81,7 @@ def test_a_comment_or_a_blank_in_a_large_file_does_not_make_it_slow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "snap.txt"
-    path.write_text("1 2 3 \n# in between\n4  5 6\n\n7\t8 9\n")
+    path.write_text("1 2 3 \n# in between them\n4  5 6\n\n7\t8 9\n")
     monkeypatch.setattr(TextFile, "carefully", lambda *_: pytest.fail("read line by line"))
     assert read(path, src=0, dst=1, time=2).info["rows"] == 3
 
@@ -129,7 +129,7 @@ def test_ids_that_look_like_comments_are_kept(tmp_path: Path) -> None:
 
 
 def test_a_rejects_file_of_an_earlier_run_is_removed(tmp_path: Path) -> None:
-    (tmp_path / "bad.csv").write_text("old")
+    (tmp_path / "bad.csv").write_text("source,place,column,value,reason\nold,1,,,is empty\n")
     read({"s": [1], "d": [2], "t": [3]}, skip_bad_rows=True, rejects=tmp_path / "bad.csv")
     assert not (tmp_path / "bad.csv").exists()
 
