@@ -117,7 +117,10 @@ def blocks(path: Path, layout: Layout, span: Span = WHOLE, block_bytes: int | No
     with readable(path), open_bytes(path, span) as file:
         for _ in range(layout.skip):
             file.readline()
-        buffer, held = bytearray(block_bytes or BLOCK_BYTES), 0
+        size = block_bytes or BLOCK_BYTES
+        if path.suffix != ".gz":
+            size = min(size, path.stat().st_size + 1)  # a small file needs no large buffer
+        buffer, held = bytearray(size), 0
         starts_file = span.lines + layout.skip == 0
         while True:
             if held == len(buffer):  # a line longer than the buffer

@@ -69,7 +69,7 @@ def _connect(scratch: Path, memory: str) -> Connection:
     # Rows keep no order: nothing here depends on it, and it costs memory. Compressing what is read back but twice
     # costs more than it saves.
     for statement in (
-        f"SET threads = {os.cpu_count() or 1}",
+        f"SET threads = {len(os.sched_getaffinity(0))}",
         "SET preserve_insertion_order = false",
         "SET TimeZone = 'UTC'",
         "PRAGMA force_compression = 'uncompressed'",

@@ -39,8 +39,8 @@ class Rejects:
     """Bad rows of one run, and the number of its comment lines.
 
     Rows are collected in ``scratch``. The file at ``path`` is replaced when all sources have been read and there is a
-    bad row (``publish``), or extended with ``extend``; an earlier file that no longer holds true is removed when the run
-    has succeeded (``finish``). A run that fails before leaves it as it is.
+    bad row (``publish``), or extended with ``extend``; an earlier file that no longer holds true is removed when the
+    run has succeeded (``finish``). A run that fails before leaves it as it is.
     """
 
     path: Path | None = None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 PLACE = "the line of a text file's row"
 """The name of a first column that says where each row stands."""
+
+UNKNOWN = ""
+"""The type of a column that is not read."""
 
 
 @dataclass
@@ -64,6 +68,10 @@ class Table:
             raise InputError(f"{self.name} has {len(self.types)} columns, there is no column {wanted} (the first is 0)")
         return wanted
 
+    def positions(self, wanted: Iterable[str | int]) -> list[int]:
+        """Where columns stand, in ascending order, each once."""
+        return sorted({self.position(column) for column in wanted})
+
     def column(self, wanted: str | int) -> str:
         """The SQL name of a column."""
         return f"c{self.position(wanted)}"
@@ -102,40 +110,50 @@ def reading(name: str) -> Iterator[None]:
         raise InputError(f"{name} cannot be read: {error}") from error
 
 
-def staged(con: Connection, batches: Iterator[pa.RecordBatch], name: str) -> Table:
-    """Rows that can be read only once, kept in the database with their places: given as first column, or counted."""
-    into, count, types = f"rows_{uuid4().hex}", 0, dict[str, str]()
+def staged(
+    con: Connection, batches: Iterator[pa.RecordBatch], name: str, wanted: Sequence[str | int] | None = None
+) -> Table:
+    """Rows that can be read only once, kept in the database: the wanted columns (None: all) and their places.
+
+    The place of a row is its first column, where that is called ``PLACE``, else its number.
+    """
+    into, count, chosen, kinds = f"rows_{uuid4().hex}", 0, list[int](), dict[int, str]()
+    types: dict[str, str] = {}
     for batch in batches:
         names, columns = list(batch.schema.names), list(batch.columns)
         if names and names[0] == PLACE:
             places, names, columns = columns[0], names[1:], columns[1:]
         else:
             places = pa.array(np.arange(count + 1, count + len(batch) + 1))
-        aliases = [f"c{at}" for at in range(len(columns))]
+        if not types:
+            types = unknown_types(name, names)
+            chosen = list(range(len(names))) if wanted is None else Table(name, types, "").positions(wanted)
+        picked = pa.Table.from_arrays(
+            [places, *(columns[at] for at in chosen)], ["place", *(f"c{at}" for at in chosen)]
+        )
         with reading(name):
-            con.register("incoming", pa.Table.from_arrays([places, *columns], names=["place", *aliases]))
-            if not types:
+            con.register("incoming", picked)
+            if not kinds:
                 con.execute(f"CREATE TABLE {into} AS SELECT * FROM incoming")
-                kinds = [kind for _, kind, *_ in con.execute(f"DESCRIBE {into}").fetchall()]
-                types = named_types(name, names, kinds[1:])
+                described = con.execute(f"DESCRIBE {into}").fetchall()
+                kinds = {at: kind for at, (_, kind, *_) in zip(chosen, described[1:], strict=True)}
             else:
-                for alias, column, (known, kind) in zip(aliases, columns, types.items(), strict=True):
-                    if pa.types.is_string(column.type) and kind != "VARCHAR":
-                        con.execute(f"ALTER TABLE {into} ALTER {alias} TYPE VARCHAR")
-                        types[known] = "VARCHAR"
+                for at in chosen:
+                    if pa.types.is_string(columns[at].type) and kinds[at] != "VARCHAR":
+                        con.execute(f"ALTER TABLE {into} ALTER c{at} TYPE VARCHAR")
+                        kinds[at] = "VARCHAR"
                 con.execute(f"INSERT INTO {into} SELECT * FROM incoming")
             con.unregister("incoming")
         count += len(batch)
     if not types:
         raise InputError(f"{name} has no columns and no rows")
-    return Table(name, types, into)
+    return Table(name, {column: kinds.get(at, UNKNOWN) for at, column in enumerate(types)}, into)
 
 
-def named_types(name: str, names: Sequence[str], kinds: Sequence[str]) -> dict[str, str]:
-    """The types of columns by their names, of which no two may be the same."""
-    types = dict(zip(names, kinds, strict=True))
+def unknown_types(name: str, names: Sequence[str]) -> dict[str, str]:
+    """Columns whose types are not known yet, of which no two may have the same name."""
+    types = dict.fromkeys(names, UNKNOWN)
     if len(types) < len(names):
-        seen = set[str]()
-        twice = next(column for column in names if column in seen or seen.add(column))  # type: ignore[func-returns-value]
+        [(twice, _)] = Counter(names).most_common(1)
         raise InputError(f"{name} has two columns named {twice!r}")
     return types

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _PARSED_AT_ONCE = 1 << 20
 _ARROW = {"BIGINT": pa.int64(), "DOUBLE": pa.float64(), "VARCHAR": pa.string()}
-_ASCII = "".join(map(chr, range(128))) + "\\u0041\\x41\\n+AGE-~{VPND~}"
+_ASCII = "".join(map(chr, range(128))) + "\\u0041\\x41\\n+AGE-~{VPND~}\x1b$BF|\x1b(B"
 """Every ASCII character, and sequences that encodings such as utf-7 or unicode_escape take for others."""
 
 
@@ -62,13 +62,13 @@ class TextOptions:
     def codec(self) -> str | None:
         """Python's name of the encoding; None where it does not write ASCII characters as ASCII does."""
         try:
-            name = codecs.lookup(self.encoding).name
+            name = codecs.lookup(self.encoding).name.removesuffix("-sig")  # a byte order mark is always skipped
             plain = _ASCII.encode(name) == _ASCII.encode("ascii") and _ASCII.encode("ascii").decode(name) == _ASCII
         except LookupError as error:
             raise OptionError(f"there is no encoding named {self.encoding!r}") from error
         except (TypeError, ValueError):
             return None
-        return (name if name != "utf-8-sig" else "utf-8") if plain else None
+        return name if plain else None
 
     def layout(self, path: Path, wanted: Iterable[str | int], span: text.Span = text.WHOLE) -> text.Layout:
         """How a file is laid out; it has a header if columns are wanted by name."""

@@ -34,7 +34,7 @@ def test_a_row_with_the_right_number_of_columns_is_a_row_whatever_it_begins_with
     assert graph.info["rows"] == 4 + len(good)
     assert graph.info["comment_lines"] == sum(line.startswith("#") for line in also)
     assert graph.info["bad_rows"] == sum(line.endswith("soon") for line in also)
-    assert set(FOUR[k][0] for k in range(4)) <= set(graph.names or ())
+    assert {FOUR[k][0] for k in range(4)} <= set(graph.names or ())
 
 
 def test_a_quoted_first_field_is_no_comment(tmp_path: Path) -> None:

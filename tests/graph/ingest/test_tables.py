@@ -6,6 +6,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from strobe.errors import BadRowsError, InputError, OptionError, StrobeError
 from strobe.graph import DynamicGraph
 from strobe.graph.ingest import ByColumn, ByFile, Every, Into, NodeTable, TextOptions, blocks, ingest
+from strobe.graph.ingest.tables import tables
 from strobe.graph.ingest.text_table import TextFile
 
 
@@ -111,6 +113,25 @@ def test_the_path_of_a_parquet_file_is_no_pattern_and_its_folder_no_column(tmp_p
     assert pairs(read(folder / "g[1].parquet")) == [(77, 88)]
 
 
+def test_only_the_wanted_columns_of_a_wide_table_are_read(tmp_path: Path) -> None:
+    wide = {"s": [1, 2], "d": [2, 3], "t": [0, 0], **{f"x{k}": ["x", "y"] for k in range(3000)}}
+    table = pa.table(wide)
+    pq.write_table(table, tmp_path / "f.parquet")
+    row = ",".join(map(str, table.slice(0, 1).to_pylist()[0].values()))
+    (tmp_path / "f.csv").write_text(",".join(wide) + f"\n{row}\n" + row.replace("1,2,0", "2,3,0") + "\n\nbad\n")
+    with duckdb.connect() as con:
+        for source in (table, tmp_path / "f.parquet"):
+            [found] = tables(con, source, TextOptions(), ["s", "d", "t"])
+            assert [kind for kind in found.types.values() if kind] == ["BIGINT"] * 3
+        [found] = tables(con, tmp_path / "f.csv", TextOptions(), ["s", "d", "t"])
+        careful, bad = found.carefully(con, ["s", "d", "t"])
+        assert len(bad) == 1
+        assert len(con.execute(f"DESCRIBE SELECT * FROM {careful.sql}").fetchall()) == 4
+    for source in (table, tmp_path / "f.parquet", tmp_path / "f.csv"):
+        graph = read(source, skip_bad_rows=True, rejects=tmp_path / "bad.csv")
+        assert pairs(graph) == [(1, 2), (2, 3)]
+
+
 def test_names_that_would_mean_something_in_sql_are_only_names(tmp_path: Path) -> None:
     awkward = """s"; DROP TABLE events; --'"""
     graph = read({awkward: [1], "d": [2], "t": [3]}, src=awkward)
@@ -155,6 +176,18 @@ def test_sources_that_are_no_tables_are_refused(source: Any, reason: str) -> Non
         ({"delimiter": "::"}, "one character"),
         ({"encoding": "foo"}, "no encoding named 'foo'"),
         ({"encoding": "utf-16"}, "convert the file"),
+        ({"encoding": "utf-7"}, "convert the file"),
+        ({"encoding": "idna"}, "convert the file"),
+        ({"encoding": "punycode"}, "convert the file"),
+        ({"encoding": "unicode_escape"}, "convert the file"),
+        ({"encoding": "iso2022_jp"}, "convert the file"),
+        ({"encoding": "utf\0"}, "convert the file"),
+        ({"encoding": "rot13"}, "no encoding named"),
+        ({"encoding": "base64"}, "no encoding named"),
+        ({"delimiter": "é"}, "ASCII"),
+        ({"delimiter": "\0"}, "ASCII"),
+        ({"delimiter": '"'}, "ASCII"),
+        ({"delimiter": "\n"}, "ASCII"),
     ],
 )
 def test_text_options_that_cannot_be_are_refused(options: dict[str, Any], reason: str) -> None:
