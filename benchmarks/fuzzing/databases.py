@@ -30,13 +30,17 @@ class SharedDatabase:
         reading._connect = self._connect
 
     def _connect(self, scratch: Path, memory: str) -> duckdb.DuckDBPyConnection:
+        self._number += 1
         if self._number % 10 == 0 or self._instance is None or memory != "512MB":
-            self._number += 1
-            if self._instance is not None:
-                self._instance.close()
+            instance, self._instance = self._instance, None
+            if instance is not None:
+                instance.close()
             self._instance = self._open(scratch, memory)
             return self._instance.cursor()
-        self._number += 1
         session = self._instance.cursor()
-        session.execute(f"ATTACH ':memory:' AS input{self._number}; USE input{self._number}; SET TimeZone = 'UTC'")
+        try:
+            session.execute(f"ATTACH ':memory:' AS input{self._number}; USE input{self._number}; SET TimeZone = 'UTC'")
+        except Exception:  # an error within DuckDB makes the whole instance useless
+            self._instance = None
+            return self._connect(scratch, memory)
         return session

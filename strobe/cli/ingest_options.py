@@ -93,4 +93,4 @@ AsJsonOption = Annotated[bool, typer.Option("--json", help="Print the result as 
 
 def column_of(text: str) -> str | int:
     """A column by name, or by its position."""
-    return int(text) if text.isdigit() else text
+    return int(text) if text.isascii() and text.isdigit() else text

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Literal
 import pyarrow as pa
 
 from strobe.errors import InputError, OptionError
+from strobe.graph.ingest.columns import is_number, refuse_no_column
 
 if TYPE_CHECKING:
     import duckdb
@@ -92,7 +93,7 @@ class Every(Regular):
     @classmethod
     def parse(cls, text: str) -> Every:
         """From ``30m``, ``12h``, ``7d``, ``2w``, or a plain number of time units."""
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw]?)", text.strip())
+        match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([smhdw]?)", text.strip())
         if match is None:
             raise OptionError(f"{text!r} is no duration: write a number and s, m, h, d or w, such as 12h or 7d")
         return cls(float(match[1]) * _SECONDS.get(match[2], 1), in_seconds=bool(match[2]))
@@ -218,7 +219,8 @@ class EventsEach(Clock):
         """SQL of the snapshot each event belongs to, if so many events came before them."""
         columns = [name for name, *_ in con.execute("DESCRIBE events").fetchall() if name != "file"]
         order = ", ".join(["time", *(name for name in columns if name != "time")])
-        return f"({before} + row_number() OVER (ORDER BY {order}) - 1) // {self.count}"
+        count = min(self.count, 2**62)  # more events than that there are none
+        return f"CAST(({before} + row_number() OVER (ORDER BY {order}) - 1) // {count} AS BIGINT)"
 
     def cut(self, con: duckdb.DuckDBPyConnection, kind: TimeKind, max_snapshots: int = MAX_SNAPSHOTS) -> Cut:
         row = self.number(con)
@@ -261,6 +263,12 @@ class ByColumn(Clock):
     column: str | int
     values: Sequence[Time] | None = None
     needs_time = False
+
+    def __post_init__(self) -> None:
+        refuse_no_column(column=self.column)
+        given = [] if self.values is None else self.values
+        if self.column is None or isinstance(given, str) or not all(isinstance(value, str | int) for value in given):
+            raise OptionError(f"a clock needs a column and a list of names or whole numbers, not {self}")
 
     def cut(self, con: duckdb.DuckDBPyConnection, kind: TimeKind, max_snapshots: int = MAX_SNAPSHOTS) -> Cut:
         found = marks_of(con)
@@ -310,13 +318,13 @@ def number_marks(con: duckdb.DuckDBPyConnection, snaps: Mapping[str, int]) -> No
 def ascending(marks: Iterable[str]) -> list[str]:
     """Marks in the order of time: numbers as numbers, if all are."""
     listed = list(marks)
-    numbers = all(_is_number(mark) for mark in listed)
+    numbers = all(is_number(mark) and math.isfinite(float(mark)) for mark in listed)
     return sorted(listed, key=lambda mark: (float(mark), mark)) if numbers else sorted(listed)
 
 
 def time_of(mark: str) -> Time:
     """What a snapshot is called that a mark stands for."""
-    return int(mark) if re.fullmatch(r"0|-?[1-9]\d{0,14}", mark) else mark
+    return int(mark) if re.fullmatch(r"0|-?[1-9][0-9]{0,14}", mark) else mark
 
 
 def _from(low: float, starts: list[float]) -> list[float]:
@@ -338,13 +346,6 @@ def _checked_count(count: int, max_snapshots: int, remedy: str, *, at_least: boo
             f"choose {remedy}, or allow so many (max_snapshots, --max-snapshots)"
         )
     return count
-
-
-def _is_number(text: str) -> bool:
-    try:
-        return math.isfinite(float(text))
-    except ValueError:
-        return False
 
 
 def names_of(starts: list[float], kind: TimeKind, *, daily: bool | None = None) -> list[Time]:

@@ -11,7 +11,7 @@ import statistics
 from dataclasses import dataclass
 from typing import Literal
 
-from strobe.errors import InputError
+from strobe.errors import InputError, OptionError
 from strobe.graph.ingest.table import Table
 
 Ids = Literal["integer", "string"]
@@ -53,6 +53,13 @@ class Parsed:
         return self.source if isinstance(self.source, str) else f"#{self.source}"
 
 
+def refuse_no_column(**columns: object) -> None:
+    """Raise unless columns are given by name or position; None stands for no column."""
+    for role, column in columns.items():
+        if column is not None and (isinstance(column, bool) or not isinstance(column, str | int)):
+            raise OptionError(f"{role} must be the name or the position of a column, not {column!r}")
+
+
 def id_column(name: str, source: str | int, table: Table, ids: Ids) -> Parsed:
     """A node id: a non-negative 64-bit integer, or any non-empty text."""
     column, kind = table.column(source), table.type_of(source)
@@ -86,7 +93,8 @@ def time_column(name: str, source: str | int, table: Table, unit: TimeUnit) -> P
     """A time as a float64: seconds since 1970 for dates, plain numbers as they are."""
     column, kind = table.column(source), table.type_of(source)
     if kind.startswith(_DATES):
-        value = f"epoch({column})"
+        # There is no epoch of nanoseconds with a time zone.
+        value = f"epoch(CAST({column} AS TIMESTAMPTZ))" if kind == "TIMESTAMPTZ_NS" else f"epoch({column})"
         unit = "iso"
     elif unit == "iso":
         # 2009-10 is a month, which a cast to a time stamp would not take
@@ -153,6 +161,11 @@ def label_value(column: str, kind: str) -> str:
     if kind.startswith("DECIMAL"):
         return f"CAST({column} AS DOUBLE)"
     return f"nullif(trim(CAST({column} AS VARCHAR)), '')"
+
+
+def is_number(text: str) -> bool:
+    """Whether a text is a number, perhaps infinite or none (nan)."""
+    return re.fullmatch(f"({_NUMBER})|({_NO_FINITE_NUMBER})", text.strip(" \t")) is not None
 
 
 def guess_ids(samples: list[str]) -> Ids:

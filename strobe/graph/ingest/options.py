@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 from strobe.errors import OptionError
 from strobe.graph.features import Carrier
 from strobe.graph.ingest.clock import MAX_SNAPSHOTS, ByColumn, Clock
-from strobe.graph.ingest.columns import Ids, TimeUnit
+from strobe.graph.ingest.columns import Ids, TimeUnit, refuse_no_column
 from strobe.graph.ingest.nodes import NodeTable
 from strobe.ops.csr import Parallel
 
@@ -56,13 +56,16 @@ class Options:
             raise OptionError(
                 f"the clock must be one of strobe.graph.ingest, such as Calendar('month'), not {self.clock!r}"
             )
+        if self.src is None or self.dst is None:
+            raise OptionError("an event has a source and a destination: say which columns they are (src=…, dst=…)")
+        refuse_no_column(src=self.src, dst=self.dst, time=self.time, weight=self.weight)
         if self.clock.needs_time and self.time is None:
             raise OptionError("this way of cutting snapshots needs a time column: say which one it is (time=…, --time)")
         if not isinstance(self.life, int) or self.life < 1:
             raise OptionError(f"an edge lives for at least one snapshot, and a whole number, not {self.life!r}")
         for name in ("num_nodes", "max_nodes", "max_snapshots"):
             value = getattr(self, name)
-            if value is not None and not (isinstance(value, int) and value >= 0):
+            if not (isinstance(value, int) and value >= 0) and (name, value) != ("num_nodes", None):
                 raise OptionError(f"{name} must be a whole number, not {value!r}")
         for name, allowed in _ALLOWED.items():
             value = getattr(self, name)

@@ -25,7 +25,7 @@ from strobe.graph.ingest.nodes import NodeTable, NodeValues
 from strobe.graph.ingest.numbering import as_given, renumbered
 from strobe.graph.ingest.options import MAX_NODES, Options, Presence
 from strobe.graph.ingest.reading import database, stage_events
-from strobe.graph.ingest.rejects import Rejects, rejects_path
+from strobe.graph.ingest.rejects import Rejects, rejects_path, usable_path
 from strobe.graph.ingest.snapshots import Spool, add_snapshots, needed_columns, sort_events
 from strobe.graph.ingest.stage import stage
 from strobe.graph.ingest.tables import tables
@@ -126,6 +126,7 @@ def ingest(
     )
     if rejects is not None and not skip_bad_rows:
         raise OptionError("rejects= is where bad rows go that are left out: leave them out with skip_bad_rows=True")
+    out = None if out is None else usable_path(out, "out")
     sources = [source, None if nodes is None else nodes.source]
     bad_path = rejects_path(out, rejects, sources) if skip_bad_rows else None
     with contextlib.ExitStack() as stack:

@@ -132,6 +132,16 @@ def rejects_path(
     return path
 
 
+def usable_path(given: str | PathLike[str], option: str) -> Path:
+    """A path that the file system can be asked about."""
+    try:
+        path = Path(given)
+        path.resolve()
+    except (TypeError, ValueError, OSError, RuntimeError) as error:
+        raise OptionError(f"{option} must be a path, not {given!r}: {error}") from None
+    return path
+
+
 def _paths(sources: Iterable[Any]) -> Iterable[Path]:
     for source in sources:
         if isinstance(source, str | Path):

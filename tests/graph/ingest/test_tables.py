@@ -16,7 +16,18 @@ from hypothesis import strategies as st
 
 from strobe.errors import BadRowsError, InputError, OptionError, StrobeError
 from strobe.graph import DynamicGraph
-from strobe.graph.ingest import ByColumn, ByFile, Every, Into, NodeTable, TextOptions, blocks, ingest
+from strobe.graph.ingest import (
+    ByColumn,
+    ByFile,
+    Calendar,
+    EventsEach,
+    Every,
+    Into,
+    NodeTable,
+    TextOptions,
+    blocks,
+    ingest,
+)
 from strobe.graph.ingest.tables import tables
 from strobe.graph.ingest.text_table import TextFile
 
@@ -130,6 +141,58 @@ def test_only_the_wanted_columns_of_a_wide_table_are_read(tmp_path: Path) -> Non
     for source in (table, tmp_path / "f.parquet", tmp_path / "f.csv"):
         graph = read(source, skip_bad_rows=True, rejects=tmp_path / "bad.csv")
         assert pairs(graph) == [(1, 2), (2, 3)]
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+@pytest.mark.parametrize("zone", [None, "UTC", "Europe/Paris"])
+def test_time_stamps_of_parquet_are_read_in_every_unit_and_zone(unit: Any, zone: str | None, tmp_path: Path) -> None:
+    times = pa.array([0, 86400], pa.int64()).cast(pa.timestamp("s", zone)).cast(pa.timestamp(unit, zone))
+    pq.write_table(pa.table({"s": [1, 2], "d": [2, 3], "t": times}), tmp_path / "f.parquet")
+    assert read(tmp_path / "f.parquet", clock=Calendar("day")).times == ("1970-01-01", "1970-01-02")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"src": True},
+        {"src": None},
+        {"dst": b"d"},
+        {"time": 1.5},
+        {"weight": ("w",)},
+        {"max_snapshots": None},
+        {"max_nodes": "5"},
+        {"num_nodes": -1, "renumber": False},
+        {"life": "3"},
+        {"out": "\0"},
+        {"out": 3},
+        {"rejects": "\0", "skip_bad_rows": True},
+    ],
+)
+def test_options_of_the_wrong_type_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(OptionError):
+        read({"s": [1], "d": [2], "t": [3]}, **options)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: ByColumn(True),
+        lambda: ByColumn("m", values="ab"),
+        lambda: ByColumn("m", values=[1, None]),  # type: ignore[list-item]
+        lambda: NodeTable(source={}, id=None, features=["x"]),  # type: ignore[arg-type]
+        lambda: NodeTable(source={}, id="id", features="x"),
+        lambda: NodeTable(source={}, id="id", features=["x"], missing="no"),  # type: ignore[arg-type]
+    ],
+)
+def test_clocks_and_node_tables_refuse_what_is_no_column(make: Any) -> None:
+    with pytest.raises(OptionError):
+        make()
+
+
+def test_snapshots_of_more_events_than_there_are_make_one(tmp_path: Path) -> None:
+    table = {"s": [1, 2], "d": [2, 3], "t": [0, 1]}
+    for count in (3, 10**20, 10**400):
+        assert len(read(table, clock=EventsEach(count))) == 1
 
 
 def test_names_that_would_mean_something_in_sql_are_only_names(tmp_path: Path) -> None:
