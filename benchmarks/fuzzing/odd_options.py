@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import encodings.aliases
 import random
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ _NUMBERS: list[Any] = [0, -1, 1, 2, 1.5, 10**20, -(10**20), True, None, "3", flo
 _TEXTS: list[Any] = ["", "x", "\0", "é", "src ", "SRC", None, 3, -1, 99, 1.5, True, b"src", ("src",), "a" * 5000, []]
 _TEXTS.append("\udc80")
 _DURATIONS = ["1", "7d", "0.5", "1_0", "١", "", "9" * 400, "1e3", " 3 ", "5 w", "inf", "0s"]
+_MARKS: list[Any] = [None, ["a", "b"], ["a"], ["a", "a", "b"], [], ("b", "a"), "ab", [1, None], range(3)]
 _FLAGS = ["--skip-bad-rows", "--json", "--undirected", "--overwrite", "--fill-missing"]
 _LENGTHS: list[Any] = [*_NUMBERS, 1e-320, 1e308, 0.1, Fraction(1, 3), 10**6]
 _CODECS = sorted({*encodings.aliases.aliases.values(), "utf-8", "UTF8", "utf-8-sig", "nope", "", "utf\0", "../x"})
@@ -24,7 +26,7 @@ def call(rng: random.Random, folder: Path) -> None:
     path = folder / "events.csv"
     path.write_text("src,dst,time,weight,mark\n1,2,3,4,a\n2,3,5,1,b\n7,1,4,2.5,a\n")
     options: dict[str, Any] = {"src": "src", "dst": "dst", "time": "time", "weight": "weight", "clock": Every(1)}
-    makers = {
+    makers: dict[str, Callable[[], Any]] = {
         "src": lambda: rng.choice(_TEXTS),
         "dst": lambda: rng.choice(_TEXTS),
         "time": lambda: rng.choice(_TEXTS),
@@ -61,14 +63,15 @@ def call(rng: random.Random, folder: Path) -> None:
 
 
 def _node_table(rng: random.Random, path: Path) -> NodeTable:
-    return NodeTable(
-        source=rng.choice([path, {"id": [1, 2], "x": [1, 2]}, None, 5]),
-        id=rng.choice(["src", "id", 0, None]),
-        features=rng.choice([(), ("x",), ("weight",), "x", (0,)]),
-        label=rng.choice([None, "mark", 9]),
-        time=rng.choice([None, "time", "x"]),
-        missing=rng.choice(["zero", "error", "no"]),
-    )
+    given: dict[str, Any] = {
+        "source": rng.choice([path, {"id": [1, 2], "x": [1, 2]}, None, 5]),
+        "id": rng.choice(["src", "id", 0, None]),
+        "features": rng.choice([(), ("x",), ("weight",), "x", (0,)]),
+        "label": rng.choice([None, "mark", 9]),
+        "time": rng.choice([None, "time", "x"]),
+        "missing": rng.choice(["zero", "error", "no"]),
+    }
+    return NodeTable(**given)
 
 
 def _clock(rng: random.Random) -> Any:
@@ -84,7 +87,9 @@ def _clock(rng: random.Random) -> Any:
         case 4:
             return Into(rng.choice(_NUMBERS))
         case 5:
-            values = rng.choice([None, ["a", "b"], ["a"], ["a", "a", "b"], [], ("b", "a"), "ab", [1, None], range(3)])
+            values: Any = rng.choice(
+                [None, ["a", "b"], ["a"], ["a", "a", "b"], [], ("b", "a"), "ab", [1, None], range(3)]
+            )
             return ByColumn(rng.choice(["mark", 4, *_TEXTS]), values)
         case _:
             return rng.choice([ByFile(), None, "month", 5, Every, object()])

@@ -87,7 +87,9 @@ class _Case:
         return "accepted damaged" if self.kind.startswith("damaged") else "accepted"
 
     def _ingest(self, source: Any, folder: Path) -> DynamicGraph:
-        skip = {"skip_bad_rows": True, "rejects": folder / "rejects.csv"} if self.skip else {}
+        options: dict[str, Any] = {"skip_bad_rows": True, "rejects": folder / "rejects.csv"} if self.skip else {}
+        options["ids"] = self.id_kind
+        options["time_unit"] = self.time.unit if self.rng.random() < 0.9 or not self.time.guessable else None
         return ingest(
             source,
             src="src",
@@ -95,11 +97,9 @@ class _Case:
             time="time",
             weight=None if self.weight is None else "weight",
             clock=self.clock,
-            ids=self.id_kind,
-            time_unit=self.time.unit if self.rng.random() < 0.9 or not self.time.guessable else None,
             repeated="keep",
             max_snapshots=_MAX_SNAPSHOTS,
-            **skip,
+            **options,
         )
 
     def _columns(self) -> dict[str, Column]:
@@ -198,7 +198,7 @@ class _Case:
                 length = rng.choice([60, 3600, 86400, 604800, 12345] if dated else [1, 5, 0.5, 0.1, 0.25, 0.3, 7])
                 return Every(length), lambda events: slow_clocks.every(length, events)
             case 2 | 3 if dated:
-                unit = rng.choice(["hour", "day", "week", "month", "quarter", "year"])
+                unit: Any = rng.choice(["hour", "day", "week", "month", "quarter", "year"])
                 return Calendar(unit), lambda events: slow_clocks.calendar(unit, events)
             case 4:
                 size = rng.choice([1, 2, 5])

@@ -105,7 +105,7 @@ class _Case:
         options: dict[str, Any] = self.columns() | {"ids": self.ids, "time_unit": self.unit, "repeated": "keep"}
         clock = Into(1) if self.length is None else Every(self.length)
         text = TextOptions(self.delimiter, self.header, self.encoding)
-        skip = {"skip_bad_rows": True, "rejects": self.rejects} if self.skip else {}
+        skip: dict[str, Any] = {"skip_bad_rows": True, "rejects": self.rejects} if self.skip else {}
         return ingest(path, clock=clock, text=text, max_snapshots=2000, **options, **skip)
 
     def expected(self) -> tuple[slow_reader.Events | None, str]:

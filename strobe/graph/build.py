@@ -35,9 +35,9 @@ _Block = tuple[IntArray, FloatArray | None]
 
 
 class WeightOverflowError(InputError):
-    """The weights of parallel edges sum to more than their type holds; ``src`` and ``dst`` are global node ids."""
+    """The weights of parallel edges sum to more than their type holds; ``src`` and ``dst`` are nodes or names."""
 
-    def __init__(self, t: int, src: object, dst: object) -> None:
+    def __init__(self, t: int, src: int | str, dst: int | str) -> None:
         super().__init__(
             f"snapshot {t}: the weights of the edges from node {src!r} to node {dst!r} sum to more than float32 holds: "
             "scale the weights down, or keep the last one (parallel='last', --repeated last)"

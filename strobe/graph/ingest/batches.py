@@ -27,8 +27,8 @@ def npz_batch(path: Path) -> pa.RecordBatch:
     same = {name: array for name, array in columns.items() if array.size == longest and array.dtype.kind in "biufUM"}
     if not same:
         raise InputError(f"{path} holds no one-dimensional array of numbers, dates or text")
-    columns = [_arrow_column(array, f"{path}, array {name!r}") for name, array in same.items()]
-    return pa.RecordBatch.from_arrays(columns, names=list(same))
+    arrow = [_arrow_column(array, f"{path}, array {name!r}") for name, array in same.items()]
+    return pa.RecordBatch.from_arrays(arrow, names=list(same))
 
 
 def _arrow_column(array: Array, what: str) -> pa.Array:

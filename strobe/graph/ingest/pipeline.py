@@ -192,8 +192,10 @@ def _build(job: _Job, sink: Sink | None, ids: Ids, unit: TimeUnit) -> DynamicGra
         try:
             add_snapshots(builder, spool, options, cut, values, partial(report, "writing snapshots"))
         except WeightOverflowError as error:
-            names = numbering.names or range(numbering.num_nodes)
-            raise WeightOverflowError(error.t, names[error.src], names[error.dst]) from None
+            if numbering.names is None:
+                raise
+            src, dst = (numbering.names[int(node)] for node in (error.src, error.dst))
+            raise WeightOverflowError(error.t, src, dst) from None
     features, labels = (None, None) if values is None else values.for_all_time()
     if not (options.nodes is not None and options.nodes.features):
         features = options.features or Degrees(log=True)

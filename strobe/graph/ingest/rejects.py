@@ -7,9 +7,10 @@ import csv
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from strobe.atomic import disk_is_full, write_whole
 from strobe.errors import BadRowsError, OptionError
@@ -67,10 +68,9 @@ class Rejects:
             with self._collected.open("rb") as rows:
                 if self.path.exists() and (self.extend or not self.path.is_file()):  # a pipe, a terminal, /dev/null
                     with self.path.open("ab") as file:
-                        file.write(b"" if self.path.is_file() and self.path.stat().st_size else header)
-                        shutil.copyfileobj(rows, file)
+                        _copy(b"" if self.path.is_file() and self.path.stat().st_size else header, rows, file)
                 else:
-                    write_whole(self.path.resolve(), lambda file: (file.write(header), shutil.copyfileobj(rows, file)))
+                    write_whole(self.path.resolve(), partial(_copy, header, rows))
         except OSError as error:
             if disk_is_full(error):
                 raise
@@ -100,6 +100,11 @@ class Rejects:
         return self.scratch / "rejected-rows.csv"
 
 
+def _copy(header: bytes, rows: BinaryIO, file: BinaryIO) -> None:
+    file.write(header)
+    shutil.copyfileobj(rows, file)
+
+
 def rejects_path(
     out: str | PathLike[str] | None, rejects: str | PathLike[str] | None, sources: Iterable[Any] = ()
 ) -> Path:
@@ -108,11 +113,13 @@ def rejects_path(
     Raises:
         OptionError: the file is one of the sources, lies in the graph, or holds anything but rejected rows.
     """
-    if rejects is None and out is None:
+    if rejects is not None:
+        path = usable_path(rejects, "rejects")
+    elif out is not None:
+        graph = Path(out) if Path(out).name else Path(out).resolve()
+        path = graph.parent / f"{graph.name}.rejects.csv"
+    else:
         raise OptionError("skip_bad_rows needs a file for the rejected rows: give rejects=…")
-    path = (
-        Path(out).with_name(Path(out).name + ".rejects.csv") if rejects is None and out is not None else Path(rejects)
-    )  # type: ignore[arg-type]
     for source in _paths(sources):
         if path.resolve() == source.resolve() or (path.exists() and source.exists() and path.samefile(source)):
             raise OptionError(f"rejected rows cannot go to {path}: that is an input. Choose another file (--rejects).")

@@ -10,6 +10,7 @@ import pytest
 
 from strobe.errors import InputError, OptionError
 from strobe.graph.ingest import Every, NodeTable, ingest
+from strobe.graph.ingest.rejects import rejects_path
 
 GOOD, BAD = "src,dst,time\n1,2,3\n2,3,4\n", "src,dst,time\n1,2,3\n1,2,soon\n"
 EARLIER = "source,place,column,value,reason\r\nearlier.csv,7,time,never,is not a number\r\n"
@@ -104,3 +105,12 @@ def test_a_link_to_a_rejects_file_and_a_device_stay_what_they_are(events: Path) 
 def test_a_rejects_file_without_skip_bad_rows_is_refused(events: Path) -> None:
     with pytest.raises(OptionError, match="skip_bad_rows"):
         ingest(events, src="src", dst="dst", time="time", clock=Every(5), rejects=events.parent / "bad.csv")
+
+
+def test_a_graph_in_the_working_directory_has_its_rejects_beside_it(
+    events: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = events.parent / "here"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    assert rejects_path(".", None) == events.parent / "here.rejects.csv"
