@@ -23,6 +23,7 @@ from strobe.errors import OptionError
 from strobe.graph.dynamic import DynamicGraph
 from strobe.graph.ingest import NodeTable, TextOptions
 from strobe.graph.ingest import ingest as ingest_table
+from strobe.graph.ingest.clock import MAX_SNAPSHOTS
 
 
 def ingest(
@@ -40,6 +41,7 @@ def ingest(
     snapshots: SnapshotsOption = None,
     by_column: given.ByColumnOption = None,
     per_file: given.PerFileOption = False,
+    max_snapshots: given.MaxSnapshotsOption = MAX_SNAPSHOTS,
     undirected: given.UndirectedOption = False,
     life: LifeOption = None,
     repeated: given.RepeatedOption = None,
@@ -95,6 +97,7 @@ def ingest(
             time=None if time is None else column_of(time),
             weight=None if weight is None else column_of(weight),
             clock=clock,
+            max_snapshots=max_snapshots,
             out=to,
             directed=not undirected,
             self_loops=self_loops,
@@ -125,6 +128,9 @@ def _summary(graph: DynamicGraph, path: Path, seconds: float, as_json: bool) -> 
             highlight=False,
             soft_wrap=True,
         )
+    if info["comment_lines"]:
+        passed = "1 comment line was" if info["comment_lines"] == 1 else f"{info['comment_lines']:,} comment lines were"
+        err.print(f"{passed} skipped", style="dim", highlight=False, soft_wrap=True)
     if info["bad_rows"]:
         left = "1 bad row was" if info["bad_rows"] == 1 else f"{info['bad_rows']:,} bad rows were"
         err.print(f"{left} left out, see {info['rejects']}", style="yellow", highlight=False, soft_wrap=True)

@@ -33,6 +33,15 @@ ByColumnOption = Annotated[
 PerFileOption = Annotated[
     bool, typer.Option("--per-file", help="A snapshot per file, in the order given.", rich_help_panel=CUT_PANEL)
 ]
+MaxSnapshotsOption = Annotated[
+    int,
+    typer.Option(
+        "--max-snapshots",
+        metavar="N",
+        help="Refuse to make more: a wrong time among the events would make millions of empty ones.",
+        rich_help_panel=CUT_PANEL,
+    ),
+]
 UndirectedOption = Annotated[
     bool, typer.Option("--undirected", help="An edge goes both ways.", rich_help_panel=EDGES_PANEL)
 ]
@@ -84,4 +93,4 @@ AsJsonOption = Annotated[bool, typer.Option("--json", help="Print the result as 
 
 def column_of(text: str) -> str | int:
     """A column by name, or by its position."""
-    return int(text) if text.isdigit() else text
+    return int(text) if text.isascii() and text.isdigit() else text

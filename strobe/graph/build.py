@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -29,6 +29,20 @@ class Edges(NamedTuple):
     src: npt.ArrayLike
     dst: npt.ArrayLike
     weight: npt.ArrayLike | None = None
+
+
+_Block = tuple[IntArray, FloatArray | None]
+
+
+class WeightOverflowError(InputError):
+    """The weights of parallel edges sum to more than their type holds; ``src`` and ``dst`` are nodes or names."""
+
+    def __init__(self, t: int, src: int | str, dst: int | str) -> None:
+        super().__init__(
+            f"snapshot {t}: the weights of the edges from node {src!r} to node {dst!r} sum to more than float32 holds: "
+            "scale the weights down, or keep the last one (parallel='last', --repeated last)"
+        )
+        self.t, self.src, self.dst = t, src, dst
 
 
 class Sink(Protocol):
@@ -236,9 +250,13 @@ class GraphBuilder:
                     src, dst, weight = self._checked(part, t)
                     sorter.add(position(src), position(dst), weight)
             row_ptr, loops = np.zeros(size + 1, index_dtype(sorter.num_arcs)), 0
-            for key, merged in sorter.blocks():
+            for key, merged in _without_overflow_warnings(sorter.blocks()):
                 if key.size == 0:
                     continue
+                if merged is not None and not bool(np.isfinite(merged).all()):
+                    ends = np.array(divmod(int(key[np.argmin(np.isfinite(merged))]), size))
+                    dst, src = ends if present is None else present[ends]
+                    raise WeightOverflowError(t, int(src), int(dst))
                 col, found = taken_apart(key, size, row_ptr[1:])
                 loops += found
                 self._sink.append("col", col)
@@ -313,6 +331,16 @@ class GraphBuilder:
             allowed = f"0..{self._num_nodes - 1}" if self._num_nodes else "of which there are none"
             raise InputError(f"snapshot {t}: {what} contain {wrong}, which is not among the nodes, {allowed}")
         return array
+
+
+def _without_overflow_warnings(blocks: Iterator[_Block]) -> Iterator[_Block]:
+    """The same blocks; weights whose sum overflows become infinite, which the caller refuses."""
+    while True:
+        with np.errstate(over="ignore"):
+            block = next(blocks, None)
+        if block is None:
+            return
+        yield block
 
 
 def _time(time: Time | None, t: int) -> Time:

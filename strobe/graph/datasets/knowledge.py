@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from strobe.graph.datasets.dataset import CUTTING, DataSet, File, Loader, Request
 from strobe.graph.dynamic import DynamicGraph
 from strobe.graph.ingest import Calendar, Clock, Every
-from strobe.graph.ingest.tables import TextOptions
+from strobe.graph.ingest.text_table import TextOptions
 
 _PARTS = ("train", "valid", "test")
 _MIRRORS = (

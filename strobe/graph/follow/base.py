@@ -12,11 +12,15 @@ from strobe.graph.growing import Growing
 
 @dataclass(frozen=True, kw_only=True)
 class Counts:
-    """Rows of events since the graph was begun: read, too late for their snapshots, and bad (left out, if allowed)."""
+    """Rows of events since the graph was begun: read, too late for their snapshots, and bad (left out, if allowed).
+
+    ``comment_lines`` of text files are no rows.
+    """
 
     rows: int = 0
     late_rows: int = 0
     bad_rows: int = 0
+    comment_lines: int = 0
 
 
 class Following(ABC):

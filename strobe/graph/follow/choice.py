@@ -23,7 +23,7 @@ from strobe.graph.follow.sqlite import SqliteTable, is_database
 from strobe.graph.follow.text_file import TextFile
 from strobe.graph.growing import Growing
 from strobe.graph.ingest.options import Options
-from strobe.graph.ingest.tables import TextOptions
+from strobe.graph.ingest.text_table import TextOptions
 
 _NO_LINES = (".gz", ".parquet", ".pq", ".npz")
 

@@ -97,7 +97,10 @@ class ByTime(Cutting):
     def cut(self, con: Connection, kind: TimeKind) -> tuple[Cuts, Self]:
         [(low, high, count)] = con.execute("SELECT min(time), max(time), count(*) FROM events").fetchall()
         begin = float(low) if self.begin is None else self.begin
-        cut = self.clock.between(begin, max(begin, float(high)), kind)
+        try:
+            cut = self.clock.between(begin, max(begin, float(high)), kind)
+        except OverflowError as error:
+            raise InputError(f"the events' times cannot be cut like this: {error}") from error
         assert cut.starts is not None
         # A rounded start may fall into the stretch before its own.
         later = [k for k, start in enumerate(cut.starts) if self.begin is None or start >= self.begin]

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from strobe.errors import InputError
 from strobe.graph.follow.feed import Arrival, Feed, Position
-from strobe.graph.ingest.tables import TextOptions, tables
+from strobe.graph.ingest.tables import tables
+from strobe.graph.ingest.text_table import TextOptions
 
 _UNFINISHED = (".tmp", ".part")
 

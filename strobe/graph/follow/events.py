@@ -30,8 +30,8 @@ from strobe.graph.growing import Growing
 from strobe.graph.ingest import ByColumn, ByFile, ingest
 from strobe.graph.ingest.columns import TimeUnit
 from strobe.graph.ingest.options import Options
-from strobe.graph.ingest.reading import database, rejects_path, stage_events
-from strobe.graph.ingest.stage import Rejects
+from strobe.graph.ingest.reading import database, stage_events
+from strobe.graph.ingest.rejects import Rejects, rejects_path
 
 if TYPE_CHECKING:
     import duckdb
@@ -88,16 +88,17 @@ class FollowingEvents(Following):
         return len(self.graph)
 
     def _read(self, arrival: Arrival) -> None:
-        entry, bad = self._entry, self._rejects()
-        given = self._options
+        entry, given = self._entry, self._options
         options = replace(given, ids=entry.ids or given.ids, time_unit=entry.time_unit or given.time_unit)
         with (
             tempfile.TemporaryDirectory(prefix="strobe-follow-") as scratch,
             database(Path(scratch), self._memory) as con,
         ):
+            bad = self._rejects(Path(scratch))
             ids, unit = stage_events(con, arrival.tables(con), options, bad, lambda done, total: None)
             if not self._skip_bad_rows:
                 bad.refuse()
+            bad.publish()
             [(rows,)] = con.execute("SELECT count(*) FROM events").fetchall()
             cutting, segments, in_time = self._cutting, entry.segments, 0
             if rows or isinstance(options.clock, ByFile):
@@ -106,6 +107,7 @@ class FollowingEvents(Following):
             rows=entry.counts.rows + rows,
             late_rows=entry.counts.late_rows + rows - in_time,
             bad_rows=entry.counts.bad_rows + bad.count,
+            comment_lines=entry.counts.comment_lines + bad.comment_lines,
         )
         if rows:  # without any, columns may be taken for what they are not
             entry = replace(entry, ids=ids, time_unit=unit)
@@ -121,7 +123,7 @@ class FollowingEvents(Following):
         [(count,)] = con.execute(f"SELECT count(*) FROM ({in_time})").fetchall()
         if not count:
             return cutting, self._entry.segments, 0
-        first = len(self.graph) - self._options.life + 1
+        first = max(0, len(self.graph) - self._options.life + 1)
         return cutting, tuple(self._waiting.add(con, in_time, self._entry.segments, first)), count
 
     def _keep(self, entry: Entry, cutting: Cutting) -> None:
@@ -190,8 +192,10 @@ class FollowingEvents(Following):
         given = {"time": self._options.time, "weight": self._options.weight}
         return ", ".join(["src", "dst", *(name for name, column in given.items() if column is not None)])
 
-    def _rejects(self) -> Rejects:
-        return Rejects(rejects_path(self.graph.path, None), goes_on=True) if self._skip_bad_rows else Rejects()
+    def _rejects(self, scratch: Path) -> Rejects:
+        if not self._skip_bad_rows:
+            return Rejects()
+        return Rejects(rejects_path(self.graph.path, None, [self._feed.path]), scratch, extend=True)
 
 
 def _together(start: int, stop: int, sizes: Mapping[int, int]) -> Iterator[tuple[int, int]]:

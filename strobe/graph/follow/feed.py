@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strobe.graph.ingest.tables import Table
+from strobe.graph.ingest.table import Table
 
 if TYPE_CHECKING:
     import duckdb

@@ -11,7 +11,7 @@ from strobe.graph.features import given
 from strobe.graph.growing import Growing
 from strobe.graph.ingest.clock import ByFile
 from strobe.graph.ingest.options import Options
-from strobe.graph.ingest.tables import TextOptions
+from strobe.graph.ingest.text_table import TextOptions
 
 _COMPARED = (
     "src",

@@ -12,7 +12,7 @@ from urllib.parse import quote
 from strobe.errors import InputError, OptionError, UnknownNameError
 from strobe.graph.follow.feed import Arrival, Feed, Position
 from strobe.graph.ingest.batches import cursor_batches
-from strobe.graph.ingest.tables import PLACE, Table, staged
+from strobe.graph.ingest.table import PLACE, Table, staged
 
 if TYPE_CHECKING:
     import duckdb

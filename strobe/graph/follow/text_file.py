@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from strobe.errors import InputError
 from strobe.graph.column import CHUNK_BYTES
 from strobe.graph.follow.feed import Arrival, Feed, Position
-from strobe.graph.ingest.tables import TextOptions, text_table
-from strobe.graph.ingest.text import Layout, NoRowsError, Span
+from strobe.graph.ingest.text import Layout, NoRowsError, Span, open_bytes, rows
+from strobe.graph.ingest.text_table import TextOptions, text_table
 
 _REMEMBERED_BYTES = 1024
 
@@ -26,8 +27,8 @@ class _Lines(NamedTuple):
 class TextFile(Feed):
     """A text file to which lines are appended; a last line without its end is left until it has one.
 
-    Its layout is found when it has a first row. A row is a line: a quoted field that goes on in the next line is read
-    only if both are there.
+    Its layout is found when it has a first row. A row whose quoted field is still open, and the lines after it, are
+    left until the field is closed or can no longer be (``records.MAX_LINES``).
     """
 
     def __init__(self, path: Path, text: TextOptions, columns: list[str | int]) -> None:
@@ -44,8 +45,12 @@ class TextFile(Feed):
         layout = self._layout(since, end.stop)
         if layout is None:
             return None
-        span = Span(start, end.stop, lines)
         here = layout if start == 0 else Layout(layout.delimiter, layout.columns, 0)
+        if not ended:
+            end = self._decided(here, Span(start, end.stop, lines), end)
+        if end.number == 0:
+            return None
+        span = Span(start, end.stop, lines)
         position = {
             "offset": end.stop,
             "lines": lines + end.number,
@@ -63,6 +68,22 @@ class TextFile(Feed):
                 stop = at + chunk.rfind(b"\n") + 1 if b"\n" in chunk else stop
                 at += len(chunk)
         return _Lines(at, count + 1) if ended and at > stop else _Lines(stop, count)
+
+    def _decided(self, layout: Layout, span: Span, end: _Lines) -> _Lines:
+        """The lines before a row whose quoted field is still open at their end; all of them where there is none."""
+        assert self._text.codec is not None
+        with open_bytes(self.path, span) as file:
+            if not any(b'"' in line for line in file):
+                return end
+        read = rows(self.path, layout, self._text.codec, span)
+        for _ in read:
+            if read.undecided is not None:
+                break
+        if read.undecided is None:
+            return end
+        number = read.undecided - 1 - span.lines
+        with open_bytes(self.path, span) as file:
+            return _Lines(span.start + sum(len(line) for line in islice(file, number)), number)
 
     def _layout(self, since: Position, stop: int) -> Layout | None:
         if "layout" in since:

@@ -4,7 +4,7 @@ from strobe.graph.ingest.clock import ByColumn, ByFile, Calendar, Clock, EventsE
 from strobe.graph.ingest.events import to_events
 from strobe.graph.ingest.nodes import NodeTable
 from strobe.graph.ingest.pipeline import ingest
-from strobe.graph.ingest.tables import TextOptions
+from strobe.graph.ingest.text_table import TextOptions
 
 __all__ = [
     "ByColumn",

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from strobe.errors import InputError
+from strobe.graph.arrays import Array, as_array
 
 BATCH_ROWS = 100_000
 
@@ -26,15 +27,42 @@ def npz_batch(path: Path) -> pa.RecordBatch:
     same = {name: array for name, array in columns.items() if array.size == longest and array.dtype.kind in "biufUM"}
     if not same:
         raise InputError(f"{path} holds no one-dimensional array of numbers, dates or text")
-    return pa.RecordBatch.from_arrays([pa.array(array) for array in same.values()], names=list(same))
+    arrow = [_arrow_column(array, f"{path}, array {name!r}") for name, array in same.items()]
+    return pa.RecordBatch.from_arrays(arrow, names=list(same))
+
+
+def _arrow_column(array: Array, what: str) -> pa.Array:
+    """An array as Arrow and DuckDB know it: in native byte order, half floats as floats, dates in microseconds."""
+    array = as_array(array, what)
+    if array.dtype.kind == "M":
+        array = _in_microseconds(array, what)
+    elif array.dtype.kind == "f" and array.dtype.itemsize not in (4, 8):
+        array = array.astype(np.float32 if array.dtype.itemsize < 4 else np.float64)
+    try:
+        return pa.array(array)
+    except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+        raise InputError(f"{what} cannot be read: {error}") from error
+
+
+def _in_microseconds(dates: Array, what: str) -> Array:
+    """Dates of any unit; a finer one is rounded down, and a date outside the years 1 to 9999 is refused."""
+    unit, _ = np.datetime_data(dates.dtype)
+    if unit == "generic":
+        raise InputError(f"{what} holds dates without a unit")
+    given = dates[~np.isnat(dates)]
+    if given.size and unit not in ("ps", "fs", "as"):  # which reach a few months around 1970
+        low, high = given.min(), given.max()
+        if low.astype("M8[Y]") < np.datetime64("0001") or high.astype("M8[Y]") > np.datetime64("9999"):
+            raise InputError(f"{what} holds dates outside the years 1 to 9999, from {low} to {high}")
+    return dates.astype("M8[us]")
 
 
 def arrow_batches(source: Any) -> Iterator[pa.RecordBatch]:
-    """Rows of an Arrow table or stream, a data frame, or a mapping of arrays; a batch without rows comes first."""
+    """Rows of an Arrow table or stream, a data frame, or a mapping of arrays; at least one batch."""
     if isinstance(source, Mapping):
         try:
-            source = pa.table({name: np.asarray(values) for name, values in source.items()})
-        except (pa.ArrowException, OverflowError, ValueError) as error:
+            source = pa.table({str(name): _mapped_column(name, values) for name, values in source.items()})
+        except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
             raise InputError(f"these arrays do not make a table: {error}") from error
     elif hasattr(source, "__dataframe__") and not hasattr(source, "__arrow_c_stream__"):
         source = pa.Table.from_pandas(source, preserve_index=False)
@@ -43,10 +71,29 @@ def arrow_batches(source: Any) -> Iterator[pa.RecordBatch]:
             f"cannot read rows from {type(source).__name__}: give a file, an Arrow table or stream, "
             "a data frame, a mapping of arrays, or a DB-API cursor whose query has been executed"
         )
-    reader = pa.RecordBatchReader.from_stream(source)
-    empty = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in reader.schema], schema=reader.schema)
-    yield empty  # a table without rows has columns all the same
-    yield from reader
+    try:
+        reader = pa.RecordBatchReader.from_stream(source)
+        empty = True
+        for batch in reader:
+            yield pa.RecordBatch.from_arrays([_known(column) for column in batch.columns], names=batch.schema.names)
+            empty = False
+        if empty:  # a table without rows has columns all the same
+            columns = [_known(pa.nulls(0, field.type)) for field in reader.schema]
+            yield pa.RecordBatch.from_arrays(columns, names=reader.schema.names)
+    except (pa.ArrowException, OverflowError, TypeError, ValueError, OSError) as error:
+        raise InputError(f"the rows of this {type(source).__name__} cannot be read: {error}") from error
+
+
+def _known(column: pa.Array) -> pa.Array:
+    """A column of a type that DuckDB knows: half floats as floats."""
+    return column.cast(pa.float32()) if pa.types.is_float16(column.type) else column
+
+
+def _mapped_column(name: object, values: Any) -> pa.Array:
+    array = np.asarray(values)
+    if array.dtype.kind in "OSUV" or array.ndim != 1:
+        return pa.array(array)
+    return _arrow_column(array, f"column {name!r}")
 
 
 def cursor_batches(cursor: Any) -> Iterator[pa.RecordBatch]:

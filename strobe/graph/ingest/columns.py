@@ -5,20 +5,30 @@ One definition for all sources: text from CSV files and typed columns of Parquet
 
 from __future__ import annotations
 
-import contextlib
 import math
+import re
 import statistics
 from dataclasses import dataclass
 from typing import Literal
 
-from strobe.errors import InputError
-from strobe.graph.ingest.tables import Table
+from strobe.errors import InputError, OptionError
+from strobe.graph.ingest.table import Table
 
 Ids = Literal["integer", "string"]
 TimeUnit = Literal["number", "s", "ms", "iso"]
 
 _INTEGERS = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "HUGEINT"}
 _DATES = ("DATE", "TIMESTAMP")
+_INTEGER = "-?[0-9]+"
+_NUMBER = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
+_NO_FINITE_NUMBER = "[+-]?([nN][aA][nN]|[iI][nN][fF]([iI][nN][iI][tT][yY])?)"
+_MONTH = "[0-9]{4}-[0-9]{1,2}"
+_DATE = (
+    "[0-9]{4}(-[0-9]{1,2}-[0-9]{1,2}|/[0-9]{1,2}/[0-9]{1,2})"
+    r"([T ][0-9]{1,2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?(Z| UTC|[+-](0[0-9]|1[0-5])(:?[0-5][0-9])?)?)?"
+)
+"""What numbers and dates look like in text, between blanks. A cast alone would take 1_0 for 10 and 0x10 for 16."""
+
 _YEAR_1, _YEAR_10000 = -62135596800, 253402300800
 
 
@@ -43,6 +53,13 @@ class Parsed:
         return self.source if isinstance(self.source, str) else f"#{self.source}"
 
 
+def refuse_no_column(**columns: object) -> None:
+    """Raise unless columns are given by name or position; None stands for no column."""
+    for role, column in columns.items():
+        if column is not None and (isinstance(column, bool) or not isinstance(column, str | int)):
+            raise OptionError(f"{role} must be the name or the position of a column, not {column!r}")
+
+
 def id_column(name: str, source: str | int, table: Table, ids: Ids) -> Parsed:
     """A node id: a non-negative 64-bit integer, or any non-empty text."""
     column, kind = table.column(source), table.type_of(source)
@@ -55,14 +72,14 @@ def id_column(name: str, source: str | int, table: Table, ids: Ids) -> Parsed:
         value = f"TRY_CAST({column} AS BIGINT)"
         good = f"{value} >= 0"
     elif kind == "VARCHAR":
-        value = f"TRY_CAST({column} AS BIGINT)"
-        good = f"{value} >= 0 AND regexp_full_match(trim({column}), '[0-9]+')"
+        value = f"CASE WHEN {_matches(column, _INTEGER)} THEN TRY_CAST({column} AS BIGINT) END"
+        good = f"{value} >= 0"
     elif kind in ("FLOAT", "DOUBLE") or kind.startswith("DECIMAL"):
         value = f"TRY_CAST({column} AS BIGINT)"
         good = f"{value} >= 0 AND {value} = {column}"
     else:
         raise InputError(f"column {source!r} has type {kind}, which is no integer: read the ids as strings")
-    text = f"trim(CAST({column} AS VARCHAR))"
+    text = _BARE.format(column)
     reason = (
         f"CASE WHEN {column} IS NULL OR {text} = '' THEN 'is empty' "
         f"WHEN regexp_full_match({text}, '-[0-9]+') THEN 'is negative' "
@@ -76,19 +93,23 @@ def time_column(name: str, source: str | int, table: Table, unit: TimeUnit) -> P
     """A time as a float64: seconds since 1970 for dates, plain numbers as they are."""
     column, kind = table.column(source), table.type_of(source)
     if kind.startswith(_DATES):
-        value = f"epoch({column})"
+        # There is no epoch of nanoseconds with a time zone.
+        value = f"epoch(CAST({column} AS TIMESTAMPTZ))" if kind == "TIMESTAMPTZ_NS" else f"epoch({column})"
         unit = "iso"
     elif unit == "iso":
         # 2009-10 is a month, which a cast to a time stamp would not take
-        text = f"trim(CAST({column} AS VARCHAR))"
-        value = f"epoch(coalesce(TRY_CAST({text} AS TIMESTAMPTZ), TRY_CAST({text} || '-01' AS TIMESTAMPTZ)))"
+        text = _BARE.format(column)
+        value = (
+            f"epoch(CASE WHEN {_matches(column, _DATE)} THEN TRY_CAST({text} AS TIMESTAMPTZ) "
+            f"WHEN {_matches(column, _MONTH)} THEN TRY_CAST({text} || '-01' AS TIMESTAMPTZ) END)"
+        )
     else:
-        value = f"TRY_CAST({column} AS DOUBLE)" + (" / 1000" if unit == "ms" else "")
+        value = _number(column, kind) + (" / 1000" if unit == "ms" else "")
     low, high = (_YEAR_1, _YEAR_10000) if unit != "number" else (-(2**53), 2**53)
     good = f"coalesce({value} >= {low} AND {value} < {high}, false)"
     what = "a date (such as 2024-05-31 or 2024-05-31T12:30:00)" if unit == "iso" else "a number"
     reason = (
-        f"CASE WHEN {column} IS NULL OR trim(CAST({column} AS VARCHAR)) = '' THEN 'is empty' "
+        f"CASE WHEN {column} IS NULL OR {_BARE.format(column)} = '' THEN 'is empty' "
         f"WHEN {value} IS NULL THEN 'is not {what}' "
         f"WHEN NOT isfinite(CAST({value} AS DOUBLE)) THEN 'is not a finite number' "
         f"ELSE '{'is too large' if unit == 'number' else 'lies outside the years 1 to 9999'}' END"
@@ -98,13 +119,30 @@ def time_column(name: str, source: str | int, table: Table, unit: TimeUnit) -> P
 
 def number_column(name: str, source: str | int, table: Table) -> Parsed:
     """A finite number, kept as float32."""
-    column = table.column(source)
-    value = f"TRY_CAST({column} AS FLOAT)"
+    column, kind = table.column(source), table.type_of(source)
+    # Text goes by way of float64, as Arrow reads it: to round twice is not the same as to round once.
+    value = f"TRY_CAST({_number(column, kind) if kind == 'VARCHAR' else column} AS FLOAT)"
     reason = (
-        f"CASE WHEN {column} IS NULL OR trim(CAST({column} AS VARCHAR)) = '' THEN 'is empty' "
-        f"WHEN TRY_CAST({column} AS DOUBLE) IS NULL THEN 'is not a number' ELSE 'is not a finite number' END"
+        f"CASE WHEN {column} IS NULL OR {_BARE.format(column)} = '' THEN 'is empty' "
+        f"WHEN {_number(column, kind)} IS NULL THEN 'is not a number' ELSE 'is not a finite number' END"
     )
     return Parsed(name, source, value, f"coalesce(isfinite({value}), false)", reason, "DOUBLE")
+
+
+_BARE = "trim(CAST({} AS VARCHAR), ' ' || chr(9))"
+"""SQL of a column as text without the blanks around it."""
+
+
+def _matches(column: str, pattern: str) -> str:
+    return f"regexp_full_match({_BARE.format(column)}, '{pattern}')"
+
+
+def _number(column: str, kind: str) -> str:
+    """SQL of a column as float64; NULL where it is no number."""
+    if kind != "VARCHAR":
+        return f"TRY_CAST({column} AS DOUBLE)"
+    pattern = f"({_NUMBER})|({_NO_FINITE_NUMBER})"
+    return f"CASE WHEN {_matches(column, pattern)} THEN TRY_CAST({_BARE.format(column)} AS DOUBLE) END"
 
 
 def text_column(name: str, source: str | int, table: Table) -> Parsed:
@@ -125,23 +163,25 @@ def label_value(column: str, kind: str) -> str:
     return f"nullif(trim(CAST({column} AS VARCHAR)), '')"
 
 
+def is_number(text: str) -> bool:
+    """Whether a text is a number, perhaps infinite or none (nan)."""
+    return re.fullmatch(f"({_NUMBER})|({_NO_FINITE_NUMBER})", text.strip(" \t")) is not None
+
+
 def guess_ids(samples: list[str]) -> Ids:
     """Integers if at least half of the samples are: a stray name among them is a bad row, not a node.
 
     Numbers with zeros in front, as of accounts, are names: 007 is not 7.
     """
     given = [sample.strip() for sample in samples if sample and sample.strip()]
-    whole = [sample for sample in given if sample.lstrip("-").isdigit()]
+    whole = [sample for sample in given if re.fullmatch(_INTEGER, sample)]
     padded = any(len(sample) > 1 and sample.startswith("0") for sample in whole)
     return "integer" if 2 * len(whole) >= len(given) and not padded else "string"
 
 
 def guess_time(samples: list[str]) -> TimeUnit:
     """Dates, unix milliseconds, unix seconds (both from the year 1973 on), or plain numbers, as most samples are."""
-    numbers = []
-    for sample in samples:
-        with contextlib.suppress(ValueError):
-            numbers.append(abs(float(sample)))
+    numbers = [abs(float(sample)) for sample in samples if re.fullmatch(_NUMBER, sample.strip())]
     numbers = [number for number in numbers if math.isfinite(number)]
     dated = sum(len(sample) >= 6 and "-" in sample[1:] for sample in samples)
     if len(numbers) < dated:

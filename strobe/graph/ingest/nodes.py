@@ -17,13 +17,15 @@ from strobe.graph.ingest.columns import (
     Parsed,
     TimeUnit,
     id_column,
+    is_number,
     label_value,
     number_column,
+    refuse_no_column,
     text_column,
     time_column,
 )
 from strobe.graph.ingest.numbering import Numbering
-from strobe.graph.ingest.tables import Table
+from strobe.graph.ingest.table import Table
 from strobe.ops.csr import IntArray
 
 if TYPE_CHECKING:
@@ -49,6 +51,15 @@ class NodeTable:
     missing: Literal["error", "zero"] = "error"
 
     def __post_init__(self) -> None:
+        if self.id is None or isinstance(self.features, str):
+            raise OptionError(
+                f"a node table needs an id column and a list of features, not {self.id!r}, {self.features!r}"
+            )
+        refuse_no_column(id=self.id, label=self.label, time=self.time)
+        for column in self.features:
+            refuse_no_column(features=column)
+        if self.missing not in ("error", "zero"):
+            raise OptionError(f"missing must be one of error, zero, not {self.missing!r}")
         if not self.features and self.label is None and self.time is None:
             raise OptionError("a node table needs feature columns, a label column, or a time column")
 
@@ -184,14 +195,13 @@ def _labels(values: Array | None) -> tuple[list[str] | None, Array | None]:
         return None, values
     given = np.array([value is not None for value in values])
     texts = [str(value) for value in values[given]]
-    try:
-        numbers = np.array([float(text) for text in texts])
-    except ValueError:
+    if not all(is_number(text) for text in texts):
         classes = sorted(set(texts))
         number = {name: k for k, name in enumerate(classes)}
         labels = np.full(values.size, -1, np.int64)
         labels[given] = [number[text] for text in texts]
         return classes, labels
+    numbers = np.array([float(text) for text in texts])
     if bool((np.isfinite(numbers) & (numbers == np.floor(numbers)) & (numbers >= 0)).all()):
         labels = np.full(values.size, -1, np.int64)
         labels[given] = numbers.astype(np.int64)

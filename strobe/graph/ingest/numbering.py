@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from strobe.errors import InputError
+from strobe.errors import InputError, OptionError
 from strobe.graph.features import Array
 from strobe.graph.ingest.columns import Ids
 from strobe.graph.names import NodeNames
@@ -48,9 +48,14 @@ class Numbering:
         return " ".join([table, *joins])
 
 
-def as_given(con: Connection, columns: list[tuple[str, str]], num_nodes: int | None) -> Numbering:
-    """Ids are node numbers already: 0..num_nodes-1, or up to the largest one found."""
+def as_given(con: Connection, columns: list[tuple[str, str]], num_nodes: int | None, max_nodes: int) -> Numbering:
+    """Ids are node numbers already: 0..num_nodes-1, or up to the largest one found, of at most ``max_nodes``."""
     high = _range(con, columns)[1]
+    if num_nodes is None and high >= max_nodes:
+        raise OptionError(
+            f"node {high:,} would make {high + 1:,} nodes, more than {max_nodes:,}: leave renumber on, "
+            "or allow so many (max_nodes, or num_nodes)"
+        )
     total = high + 1 if num_nodes is None else num_nodes
     if high >= total:
         raise InputError(f"there is a node {high}, outside 0..{total - 1}")

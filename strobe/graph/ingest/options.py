@@ -8,12 +8,15 @@ from typing import Any, Literal, get_args
 
 from strobe.errors import OptionError
 from strobe.graph.features import Carrier
-from strobe.graph.ingest.clock import ByColumn, Clock
-from strobe.graph.ingest.columns import Ids, TimeUnit
+from strobe.graph.ingest.clock import MAX_SNAPSHOTS, ByColumn, Clock
+from strobe.graph.ingest.columns import Ids, TimeUnit, refuse_no_column
 from strobe.graph.ingest.nodes import NodeTable
 from strobe.ops.csr import Parallel
 
 Presence = Literal["active", "seen", "always"]
+
+MAX_NODES = 100_000_000
+"""Nodes that ids may make where they are not renumbered, unless the caller allows more."""
 
 _ALLOWED: dict[str, tuple[str, ...]] = {
     "ids": get_args(Ids),
@@ -43,6 +46,8 @@ class Options:
     features: Carrier | None = None
     renumber: bool = True
     num_nodes: int | None = None
+    max_nodes: int = MAX_NODES
+    max_snapshots: int = MAX_SNAPSHOTS
     count_pairs: bool = False
     info: Mapping[str, Any] = field(default_factory=dict)
 
@@ -51,10 +56,17 @@ class Options:
             raise OptionError(
                 f"the clock must be one of strobe.graph.ingest, such as Calendar('month'), not {self.clock!r}"
             )
+        if self.src is None or self.dst is None:
+            raise OptionError("an event has a source and a destination: say which columns they are (src=…, dst=…)")
+        refuse_no_column(src=self.src, dst=self.dst, time=self.time, weight=self.weight)
         if self.clock.needs_time and self.time is None:
             raise OptionError("this way of cutting snapshots needs a time column: say which one it is (time=…, --time)")
-        if self.life < 1:
-            raise OptionError(f"an edge lives for at least one snapshot, not {self.life}")
+        if not isinstance(self.life, int) or self.life < 1:
+            raise OptionError(f"an edge lives for at least one snapshot, and a whole number, not {self.life!r}")
+        for name in ("num_nodes", "max_nodes", "max_snapshots"):
+            value = getattr(self, name)
+            if not (isinstance(value, int) and value >= 0) and (name, value) != ("num_nodes", None):
+                raise OptionError(f"{name} must be a whole number, not {value!r}")
         for name, allowed in _ALLOWED.items():
             value = getattr(self, name)
             if value is not None and value not in allowed:

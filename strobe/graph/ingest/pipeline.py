@@ -11,23 +11,25 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strobe.errors import InputError
-from strobe.graph.build import GraphBuilder, Sink
+from strobe.errors import InputError, OptionError
+from strobe.graph.build import GraphBuilder, Sink, WeightOverflowError
 from strobe.graph.disk import DiskSink
 from strobe.graph.dynamic import DynamicGraph
 from strobe.graph.features import Carrier, Degrees
-from strobe.graph.ingest.clock import ByColumn, Clock
+from strobe.graph.ingest.clock import MAX_SNAPSHOTS, ByColumn, Clock
 from strobe.graph.ingest.columns import (
     Ids,
     TimeUnit,
 )
 from strobe.graph.ingest.nodes import NodeTable, NodeValues
 from strobe.graph.ingest.numbering import as_given, renumbered
-from strobe.graph.ingest.options import Options, Presence
-from strobe.graph.ingest.reading import database, rejects_path, stage_events
+from strobe.graph.ingest.options import MAX_NODES, Options, Presence
+from strobe.graph.ingest.reading import database, stage_events
+from strobe.graph.ingest.rejects import Rejects, rejects_path, usable_path
 from strobe.graph.ingest.snapshots import Spool, add_snapshots, needed_columns, sort_events
-from strobe.graph.ingest.stage import Rejects, stage
-from strobe.graph.ingest.tables import TextOptions, tables
+from strobe.graph.ingest.stage import stage
+from strobe.graph.ingest.tables import tables
+from strobe.graph.ingest.text_table import TextOptions
 from strobe.graph.progress import OnStage
 from strobe.ops.csr import Parallel
 
@@ -67,6 +69,8 @@ def ingest(
     features: Carrier | None = None,
     renumber: bool = True,
     num_nodes: int | None = None,
+    max_nodes: int = MAX_NODES,
+    max_snapshots: int = MAX_SNAPSHOTS,
     info: Mapping[str, Any] | None = None,
     count_pairs: bool = False,
     out: str | PathLike[str] | None = None,
@@ -89,12 +93,14 @@ def ingest(
     what several events of an edge in a snapshot do ("count", "sum", "last", "keep"; by default weights are summed
     and events without weights counted); ``self_loops``; ``presence``, when a node is present ("active": in
     snapshots where it has an edge; "seen": from its first edge on; "always"); ``nodes``, a ``NodeTable``;
-    ``features``, by default log degrees; ``renumber=False`` where ids are 0..N-1 already; ``info``, what the graph
+    ``features``, by default log degrees; ``renumber=False`` where ids are 0..N-1 already, up to ``num_nodes`` or, where
+    that is not given, at most ``max_nodes``; ``max_snapshots``, how many a clock may make; ``info``, what the graph
     shall remember of its origin; ``count_pairs``, to count the distinct pairs of ids for that, which costs a sort.
 
     Bad rows raise ``BadRowsError``, which names each, and nothing is written; ``skip_bad_rows`` leaves them out and
-    writes them to ``rejects``. Memory: ``memory`` for the database, which spills to disk, and what ``GraphBuilder``
-    needs. Equal rows in any order give the same graph; parallel edges that are kept come in order of weight.
+    writes them to ``rejects``, which must be no input and no file that holds anything else. Memory: ``memory`` for the
+    database, which spills to disk, and what ``GraphBuilder`` needs. Equal rows in any order give the same graph;
+    parallel edges that are kept come in order of weight.
     """
     options = Options(
         src=src,
@@ -113,21 +119,31 @@ def ingest(
         features=features,
         renumber=renumber,
         num_nodes=num_nodes,
+        max_nodes=max_nodes,
+        max_snapshots=max_snapshots,
         info=info or {},
         count_pairs=count_pairs,
     )
-    bad = Rejects(rejects_path(out, rejects) if skip_bad_rows else None)
+    if rejects is not None and not skip_bad_rows:
+        raise OptionError("rejects= is where bad rows go that are left out: leave them out with skip_bad_rows=True")
+    out = None if out is None else usable_path(out, "out")
+    sources = [source, None if nodes is None else nodes.source]
+    bad_path = rejects_path(out, rejects, sources) if skip_bad_rows else None
     with contextlib.ExitStack() as stack:
         sink = None if out is None else stack.enter_context(DiskSink(out, overwrite=overwrite))
         scratch = None if sink is None else sink.scratch_dir
         if scratch is None:
             scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="strobe-ingest-")))
         con = stack.enter_context(database(scratch, memory))
+        bad = Rejects(bad_path, scratch)
         job = _Job(con, options, bad, scratch, on_stage or (lambda stage, done, total: None))
         kinds = _stage_all(job, source, text or TextOptions())
         if not skip_bad_rows:
             bad.refuse()
-        return _build(job, sink, *kinds)
+        bad.publish()
+        graph = _build(job, sink, *kinds)
+        bad.finish()
+        return graph
 
 
 def _stage_all(job: _Job, source: Any, text: TextOptions) -> tuple[Ids, TimeUnit]:
@@ -148,15 +164,19 @@ def _build(job: _Job, sink: Sink | None, ids: Ids, unit: TimeUnit) -> DynamicGra
     con, options, bad, report = job.con, job.options, job.rejects, job.report
     [(num_events,)] = con.execute("SELECT count(*) FROM events").fetchall()
     if num_events == 0 and not (isinstance(options.clock, ByColumn) and options.clock.values is not None):
-        raise InputError("there is no event to make a graph of" + (" once bad rows are left out" if bad.count else ""))
+        left_out = f" once bad rows are left out, see {bad.path}" if bad.count else ""
+        raise InputError(f"there is no event to make a graph of{left_out}")
     report("cutting snapshots", 0, None)
     try:
-        cut = options.clock.cut(con, "number" if unit == "number" else "unix")
+        cut = options.clock.cut(con, "number" if unit == "number" else "unix", options.max_snapshots)
     except OverflowError as error:
         raise InputError(f"the events' times cannot be cut like this: {error}") from error
     report("numbering nodes", 0, None)
     columns = [("events", "src"), ("events", "dst"), *([("nodes", "id")] if options.nodes is not None else [])]
-    numbering = renumbered(con, columns, ids) if options.renumber else as_given(con, columns, options.num_nodes)
+    if options.renumber:
+        numbering = renumbered(con, columns, ids)
+    else:
+        numbering = as_given(con, columns, options.num_nodes, options.max_nodes)
     values = None if options.nodes is None else NodeValues(con, options.nodes, numbering, cut)
     builder = GraphBuilder(
         sink,
@@ -169,7 +189,13 @@ def _build(job: _Job, sink: Sink | None, ids: Ids, unit: TimeUnit) -> DynamicGra
     with Spool(job.scratch, needed_columns(options)) as spool:
         report("sorting events", 0, None)
         sort_events(con, spool, cut, numbering)
-        add_snapshots(builder, spool, options, cut, values, partial(report, "writing snapshots"))
+        try:
+            add_snapshots(builder, spool, options, cut, values, partial(report, "writing snapshots"))
+        except WeightOverflowError as error:
+            if numbering.names is None:
+                raise
+            src, dst = (numbering.names[int(node)] for node in (error.src, error.dst))
+            raise WeightOverflowError(error.t, src, dst) from None
     features, labels = (None, None) if values is None else values.for_all_time()
     if not (options.nodes is not None and options.nodes.features):
         features = options.features or Degrees(log=True)
@@ -177,6 +203,7 @@ def _build(job: _Job, sink: Sink | None, ids: Ids, unit: TimeUnit) -> DynamicGra
         **options.info,
         "rows": num_events,
         "bad_rows": bad.count,
+        "comment_lines": bad.comment_lines,
         "repeated": options.merging,
         "life": options.life,
         **_counted(con, options, unit),

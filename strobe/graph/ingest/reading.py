@@ -6,7 +6,6 @@ import contextlib
 import errno
 import os
 from collections.abc import Iterator
-from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,8 +25,9 @@ from strobe.graph.ingest.columns import (
     time_column,
 )
 from strobe.graph.ingest.options import Options
-from strobe.graph.ingest.stage import Rejects, stage
-from strobe.graph.ingest.tables import Table
+from strobe.graph.ingest.rejects import Rejects
+from strobe.graph.ingest.stage import stage
+from strobe.graph.ingest.table import Table
 from strobe.graph.progress import OnProgress
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def _connect(scratch: Path, memory: str) -> Connection:
     # Rows keep no order: nothing here depends on it, and it costs memory. Compressing what is read back but twice
     # costs more than it saves.
     for statement in (
-        f"SET threads = {os.cpu_count() or 1}",
+        f"SET threads = {len(os.sched_getaffinity(0))}",
         "SET preserve_insertion_order = false",
         "SET TimeZone = 'UTC'",
         "PRAGMA force_compression = 'uncompressed'",
@@ -112,12 +112,3 @@ def _time_unit(con: Connection, table: Table, options: Options) -> TimeUnit:
     if table.type_of(options.time).startswith(("DATE", "TIMESTAMP")):
         return "iso"
     return guess_time([sample for sample in table.samples(con, options.time) if sample.strip()])
-
-
-def rejects_path(out: str | PathLike[str] | None, rejects: str | PathLike[str] | None) -> Path:
-    """Where rows that are left out are written."""
-    if rejects is not None:
-        return Path(rejects)
-    if out is None:
-        raise OptionError("skip_bad_rows needs a file for the rejected rows: give rejects=…")
-    return Path(out).with_name(Path(out).name + ".rejects.csv")

@@ -138,7 +138,7 @@ def add_snapshots(
     total = len(cut.names)
 
     def prepared() -> Iterator[dict[str, Any]]:
-        alive: deque[Block] = deque(maxlen=options.life)
+        alive: deque[Block] = deque(maxlen=min(options.life, total))
         seen = np.zeros(builder.num_nodes, np.bool_)
         for t, block in enumerate(spool.blocks(total)):
             alive.append(block)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import csv
 import heapq
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from strobe.errors import BadRowsError, InputError, OptionError
+from strobe.errors import InputError
 from strobe.graph.ingest.columns import Parsed
-from strobe.graph.ingest.tables import Table
+from strobe.graph.ingest.rejects import BadRow, Rejects
+from strobe.graph.ingest.table import Table, reading
 from strobe.graph.progress import OnProgress
 
 if TYPE_CHECKING:
@@ -24,72 +22,6 @@ if TYPE_CHECKING:
 
 Parse = Callable[[Table], list[Parsed]]
 """The columns to stage of a table, by its types."""
-
-_SHOWN = 10
-
-
-@dataclass(frozen=True)
-class BadRow:
-    """A row that was refused: where it stands, what it holds, what is wrong."""
-
-    source: str
-    unit: str
-    place: int
-    column: str
-    value: str
-    reason: str
-
-    def __str__(self) -> str:
-        what = f"column {self.column!r}: {self.value!r} " if self.column else ""
-        return f"{self.source}, {self.unit} {self.place}: {what}{self.reason}"
-
-
-@dataclass
-class Rejects:
-    """Bad rows: counted, the first ones kept to show, all of them written where a file is given, which is begun anew
-    unless it shall be gone on with."""
-
-    path: Path | None = None
-    goes_on: bool = False
-    count: int = 0
-    shown: list[BadRow] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        if self.path is None:
-            return
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            if not self.goes_on:
-                self.path.unlink(missing_ok=True)  # of an earlier run
-        except OSError as error:
-            raise OptionError(f"rejected rows cannot be written to {self.path}: {error}") from error
-
-    def add(self, rows: list[BadRow]) -> None:
-        """Takes more rows; the file is begun with the first."""
-        if not rows:
-            return
-        if self.path is not None:
-            fresh = not self.path.exists()
-            with self.path.open("a", newline="") as file:
-                writer = csv.writer(file)
-                if fresh:
-                    writer.writerow(["source", "place", "column", "value", "reason"])
-                writer.writerows([row.source, row.place, row.column, row.value, row.reason] for row in rows)
-        self.count += len(rows)
-        self.shown += rows[: _SHOWN - len(self.shown)]
-
-    def refuse(self) -> None:
-        """Raises if there is any bad row."""
-        if self.count:
-            listed = "\n".join(f"  {row}" for row in self.shown)
-            first = self.shown[0]
-            if first.unit == "line" and first.place == 1:
-                listed += "\n  Line 1 may be a header: say so with --header (TextOptions(header=True))."
-            more = f"\n  … and {self.count - len(self.shown):,} more" if self.count > len(self.shown) else ""
-            raise BadRowsError(
-                f"{self.count:,} bad {'row' if self.count == 1 else 'rows'}; nothing was written:\n{listed}{more}\n"
-                "Mend the table, or leave them out with --skip-bad-rows (skip_bad_rows=True)."
-            )
 
 
 def stage(
@@ -110,13 +42,16 @@ def stage(
     for number, table in enumerate(tables):
         on_progress(number, len(tables) if len(tables) > 1 else None)
         also = f", {number} AS file" if numbered else ""
-        blank = ", ".join(f"CAST(NULL AS {kind}) AS {table.column(name)}" for name, kind in table.types.items())
-        empty = f"SELECT {_values(parse(table))}{also} FROM (SELECT {blank}) LIMIT 0"
-        if number == 0:
-            con.execute(f"CREATE TABLE {target} AS {empty}")
-        _refuse_other_types(con, target, empty, table)
-        if not _all_at_once(con, target, table, parse, also):
-            _row_by_row(con, target, table, parse, also, rejects)
+        columns = parse(table)
+        types = {table.column(column.source): table.type_of(column.source) for column in columns}
+        blank = ", ".join(f"CAST(NULL AS {kind}) AS {name}" for name, kind in types.items())
+        empty = f"SELECT {_values(columns)}{also} FROM (SELECT {blank}) LIMIT 0"
+        with reading(table.name):
+            if number == 0:
+                con.execute(f"CREATE TABLE {target} AS {empty}")
+            _refuse_other_types(con, target, empty, table)
+            if not _all_at_once(con, target, table, parse, also, rejects):
+                _row_by_row(con, target, table, parse, also, rejects)
     on_progress(len(tables), len(tables))
 
 
@@ -129,7 +64,7 @@ def _refuse_other_types(con: Connection, target: str, empty: str, table: Table) 
             raise InputError(f"{table.name}: column {name!r} is {other}, in the tables before it {kind}")
 
 
-def _all_at_once(con: Connection, target: str, table: Table, parse: Parse, also: str) -> bool:
+def _all_at_once(con: Connection, target: str, table: Table, parse: Parse, also: str, rejects: Rejects) -> bool:
     """Inserts all rows if none is bad; else none."""
     import duckdb
 
@@ -150,16 +85,18 @@ def _all_at_once(con: Connection, target: str, table: Table, parse: Parse, also:
             f"WHERE CASE WHEN {good} THEN true ELSE error('bad row') END"
         )
     except (duckdb.Error, pa.ArrowException) as error:
-        if any(isinstance(cause, interrupts) for cause in (error, *quick.failures)):
+        if any(isinstance(cause, interrupts) for cause in (error, *quick.log.failures)):
             raise KeyboardInterrupt from error
         con.execute("ROLLBACK")
         return False
     con.execute("COMMIT")
+    rejects.comment_lines += quick.log.comment_lines
     return True
 
 
 def _row_by_row(con: Connection, target: str, table: Table, parse: Parse, also: str, rejects: Rejects) -> None:
-    placed, unsplit = table.carefully(con)
+    placed, unsplit = table.carefully(con, [column.source for column in parse(table)])
+    rejects.comment_lines += placed.log.comment_lines
     columns = parse(placed)
     first_bad = " ".join(f"WHEN NOT ({column.good}) THEN {k}" for k, column in enumerate(columns))
     texts = ", ".join(f"CAST({placed.column(column.source)} AS VARCHAR)" for column in columns)

@@ -196,7 +196,22 @@ def test_bad_rows_are_named_and_nothing_is_read(tmp_path: Path) -> None:
         assert len(following.open()) == 1
         path.write_text(good + "3,1,27,1\n4,4,28,1\n")
         assert following.poll(ended=True) == 3
-        assert following.counts == Counts(rows=4)
+        assert following.counts == Counts(rows=4, comment_lines=1)
+
+
+def test_a_quoted_field_that_arrives_in_two_parts_is_one_row(tmp_path: Path) -> None:
+    path = tmp_path / "events.csv"
+    path.write_text('src,dst,time,weight\na,b,3,1\n"c\nd')
+    with follow(path, options(Every(10), ids="string"), into=tmp_path / "graph") as following:
+        following.poll()
+        assert following.counts.rows == 1
+        path.write_text(path.read_text() + 'd",b,14,1\n"e\n')
+        following.poll()
+        assert following.counts.rows == 2
+        path.write_text(path.read_text() + 'f",b,24,1\n')
+        assert following.poll(ended=True) == 3
+        assert following.counts == Counts(rows=3)
+        assert set(following.open().names or ()) == {"a", "b", "c\ndd", "e\nf"}
 
 
 def test_bad_rows_are_left_out_where_that_is_allowed(tmp_path: Path) -> None:

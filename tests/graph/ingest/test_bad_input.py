@@ -19,8 +19,9 @@ import pytest
 
 from strobe.errors import BadRowsError, FormatError, InputError, OptionError, StrobeError
 from strobe.graph import open_graph
+from strobe.graph.build import WeightOverflowError
 from strobe.graph.ingest import Every, NodeTable, ingest
-from strobe.graph.ingest.tables import TextOptions
+from strobe.graph.ingest.text_table import TextOptions
 
 HEADER = "src,dst,time,weight\n"
 GOOD = "1,2,10,0.5\n"
@@ -51,6 +52,13 @@ def assert_nothing_written(folder: Path, *inputs: str) -> None:
         ("1,2,,0.5", "time", "is empty"),
         ("1,2,1e300,0.5", "time", "is too large"),
         ("1,2,10,heavy", "weight", "'heavy' is not a number"),
+        ("1,2,10,1_0", "weight", "'1_0' is not a number"),
+        ("1,2,10,0x10", "weight", "'0x10' is not a number"),
+        ("1,2,10,١", "weight", "'١' is not a number"),
+        ("1,2,1_0,1", "time", "'1_0' is not a number"),
+        ("0x10,2,10,1", "src", "'0x10' is not an integer"),
+        ("0b1,2,10,1", "src", "'0b1' is not an integer"),
+        ("١,2,10,1", "src", "is not an integer"),
         ("1,2,10,nan", "weight", "'nan' is not a finite number"),
         ("1,2,10,1e300", "weight", "is not a finite number"),
         ("1,2,10,", "weight", "is empty"),
@@ -69,6 +77,60 @@ def test_a_bad_row_is_named_by_file_line_column_and_reason(tmp_path: Path, row: 
     assert reason in text
     assert text.startswith("1 bad row; nothing was written")
     assert_nothing_written(tmp_path, "events.csv")
+
+
+@pytest.mark.parametrize("number", ["7", " 7", "7 ", "\t7", "+7", "7.", "7e0", "70E-1", "07"])
+def test_numbers_may_be_written_in_several_ways_on_both_paths(tmp_path: Path, number: str) -> None:
+    path = tmp_path / "events.csv"
+    for bad in ("", "x,2,10,0.5\n"):
+        path.write_text(HEADER + f"1,2,{number},{number}\n" + bad)
+        graph = read(path, skip_bad_rows=True, overwrite=True, ids="integer")
+        assert graph.info["first_time"] == 7
+        assert graph[0].weight is not None
+        assert graph[0].weight.tolist() == [7]
+
+
+def test_weights_whose_sum_is_no_number_are_refused_with_their_edge(tmp_path: Path) -> None:
+    path = tmp_path / "events.csv"
+    path.write_text(HEADER + "7,8,10,3e38\n7,8,11,3e38\n")
+    with pytest.raises(WeightOverflowError) as caught:
+        read(path)
+    assert (caught.value.t, caught.value.src, caught.value.dst) == (0, 7, 8)
+    assert read(path, repeated="last").info["rows"] == 2
+    assert_nothing_written(tmp_path, "events.csv", "graph")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("cr.tsv", b"src\tdst\ttime\tweight\r1\t2\t3\t4\r", "carriage return"),
+        ("quote.csv", b'"src,dst,time,weight\n1,2,3,4\n', "line 1: the header has a quote"),
+        ("latin.csv", "größe,src,dst,time,weight\n0,1,2,3,4\n0,1,2,3,x\n".encode("latin-1"), "not utf-8 text"),
+    ],
+)
+def test_headers_that_cannot_be_read_are_refused(tmp_path: Path, name: str, content: bytes, reason: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=reason):
+        read(tmp_path / name)
+
+
+def test_a_first_row_with_a_stray_quote_is_a_bad_row(tmp_path: Path) -> None:
+    path = tmp_path / "events.csv"
+    path.write_text('"1,2,3,4\n' + GOOD + GOOD)
+    with pytest.raises(BadRowsError, match=r"1 bad row;(.|\n)*line 1:"):
+        read(path, src=0, dst=1, time=2, weight=3)
+
+
+def test_damage_within_a_parquet_file_is_found_while_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "events.parquet"
+    numbers = np.random.default_rng(0).integers(0, 99, (5000, 3))
+    table = pa.table({name: numbers[:, k] for k, name in enumerate(("src", "dst", "time"))})
+    pq.write_table(table, path, compression="zstd")
+    data = bytearray(path.read_bytes())
+    data[200:260] = bytes(60)
+    path.write_bytes(data)
+    with pytest.raises(InputError, match="cannot be read"):
+        read(path, weight=None)
 
 
 def test_every_bad_row_is_counted_and_the_first_are_shown(tmp_path: Path) -> None:
@@ -301,12 +363,12 @@ def test_an_interrupt_while_reading_ends_ingest(tmp_path: Path) -> None:
     path.write_text(HEADER + "".join(f"{a},{b},{c},1\n" for a, b, c in rng.integers(0, 9999, (400_000, 3))))
     program = f"""
 import _thread, threading
-from strobe.graph.ingest import Every, ingest, tables
-parsed = tables.TextFile._parsed
+from strobe.graph.ingest import Every, ingest, text_table
+parsed = text_table.TextFile._parsed
 def interrupted(*given):
     threading.Timer(0, _thread.interrupt_main).start()
     return parsed(*given)
-tables.TextFile._parsed = interrupted
+text_table.TextFile._parsed = interrupted
 ingest({str(path)!r}, src="src", dst="dst", time="time", clock=Every(5), out={str(tmp_path / "graph")!r})
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

@@ -22,7 +22,7 @@ from strobe.errors import InputError, OptionError
 from strobe.graph import DynamicGraph
 from strobe.graph.ingest import ByColumn, ByFile, Calendar, EventsEach, Every, Into, NodeTable, ingest, to_events
 from strobe.graph.ingest.options import Presence
-from strobe.graph.ingest.tables import TextOptions
+from strobe.graph.ingest.text_table import TextOptions
 from strobe.ops.csr import Parallel
 from tests.graphs import PlainGraph, dynamic_graphs
 

@@ -6,6 +6,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,8 +16,20 @@ from hypothesis import strategies as st
 
 from strobe.errors import BadRowsError, InputError, OptionError, StrobeError
 from strobe.graph import DynamicGraph
-from strobe.graph.ingest import ByColumn, ByFile, Every, Into, NodeTable, TextOptions, ingest, text
-from strobe.graph.ingest.tables import TextFile
+from strobe.graph.ingest import (
+    ByColumn,
+    ByFile,
+    Calendar,
+    EventsEach,
+    Every,
+    Into,
+    NodeTable,
+    TextOptions,
+    blocks,
+    ingest,
+)
+from strobe.graph.ingest.tables import tables
+from strobe.graph.ingest.text_table import TextFile
 
 
 def read(source: Any, **options: Any) -> DynamicGraph:
@@ -68,7 +81,7 @@ def test_a_field_is_not_cut_where_a_block_ends(
 ) -> None:
     path = tmp_path / "f.csv"
     path.write_text('d,s\nb,a\nd,"one\nc,e"\nf,g\n' + ending)
-    monkeypatch.setattr(text, "_BLOCK_BYTES", size)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", size)
     options: dict[str, Any] = {"time": None, "clock": ByFile(), "ids": "string"}
     if ending:
         with pytest.raises(BadRowsError, match="line 6"):
@@ -81,7 +94,7 @@ def test_a_comment_or_a_blank_in_a_large_file_does_not_make_it_slow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "snap.txt"
-    path.write_text("1 2 3 \n# in between\n4  5 6\n\n7\t8 9\n")
+    path.write_text("1 2 3 \n# in between them\n4  5 6\n\n7\t8 9\n")
     monkeypatch.setattr(TextFile, "carefully", lambda *_: pytest.fail("read line by line"))
     assert read(path, src=0, dst=1, time=2).info["rows"] == 3
 
@@ -111,6 +124,77 @@ def test_the_path_of_a_parquet_file_is_no_pattern_and_its_folder_no_column(tmp_p
     assert pairs(read(folder / "g[1].parquet")) == [(77, 88)]
 
 
+def test_only_the_wanted_columns_of_a_wide_table_are_read(tmp_path: Path) -> None:
+    wide = {"s": [1, 2], "d": [2, 3], "t": [0, 0], **{f"x{k}": ["x", "y"] for k in range(3000)}}
+    table = pa.table(wide)
+    pq.write_table(table, tmp_path / "f.parquet")
+    row = ",".join(map(str, table.slice(0, 1).to_pylist()[0].values()))
+    (tmp_path / "f.csv").write_text(",".join(wide) + f"\n{row}\n" + row.replace("1,2,0", "2,3,0") + "\n\nbad\n")
+    with duckdb.connect() as con:
+        for source in (table, tmp_path / "f.parquet"):
+            [found] = tables(con, source, TextOptions(), ["s", "d", "t"])
+            assert [kind for kind in found.types.values() if kind] == ["BIGINT"] * 3
+        [found] = tables(con, tmp_path / "f.csv", TextOptions(), ["s", "d", "t"])
+        careful, bad = found.carefully(con, ["s", "d", "t"])
+        assert len(bad) == 1
+        assert len(con.execute(f"DESCRIBE SELECT * FROM {careful.sql}").fetchall()) == 4
+    for source in (table, tmp_path / "f.parquet", tmp_path / "f.csv"):
+        graph = read(source, skip_bad_rows=True, rejects=tmp_path / "bad.csv")
+        assert pairs(graph) == [(1, 2), (2, 3)]
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+@pytest.mark.parametrize("zone", [None, "UTC", "Europe/Paris"])
+def test_time_stamps_of_parquet_are_read_in_every_unit_and_zone(unit: Any, zone: str | None, tmp_path: Path) -> None:
+    times = pa.array([0, 86400], pa.int64()).cast(pa.timestamp("s", zone)).cast(pa.timestamp(unit, zone))
+    pq.write_table(pa.table({"s": [1, 2], "d": [2, 3], "t": times}), tmp_path / "f.parquet")
+    assert read(tmp_path / "f.parquet", clock=Calendar("day")).times == ("1970-01-01", "1970-01-02")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"src": True},
+        {"src": None},
+        {"dst": b"d"},
+        {"time": 1.5},
+        {"weight": ("w",)},
+        {"max_snapshots": None},
+        {"max_nodes": "5"},
+        {"num_nodes": -1, "renumber": False},
+        {"life": "3"},
+        {"out": "\0"},
+        {"out": 3},
+        {"rejects": "\0", "skip_bad_rows": True},
+    ],
+)
+def test_options_of_the_wrong_type_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(OptionError):
+        read({"s": [1], "d": [2], "t": [3]}, **options)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: ByColumn(True),
+        lambda: ByColumn("m", values="ab"),
+        lambda: ByColumn("m", values=[1, None]),  # type: ignore[list-item]
+        lambda: NodeTable(source={}, id=None, features=["x"]),  # type: ignore[arg-type]
+        lambda: NodeTable(source={}, id="id", features="x"),
+        lambda: NodeTable(source={}, id="id", features=["x"], missing="no"),  # type: ignore[arg-type]
+    ],
+)
+def test_clocks_and_node_tables_refuse_what_is_no_column(make: Any) -> None:
+    with pytest.raises(OptionError):
+        make()
+
+
+def test_snapshots_of_more_events_than_there_are_make_one(tmp_path: Path) -> None:
+    table = {"s": [1, 2], "d": [2, 3], "t": [0, 1]}
+    for count in (3, 10**20, 10**400):
+        assert len(read(table, clock=EventsEach(count))) == 1
+
+
 def test_names_that_would_mean_something_in_sql_are_only_names(tmp_path: Path) -> None:
     awkward = """s"; DROP TABLE events; --'"""
     graph = read({awkward: [1], "d": [2], "t": [3]}, src=awkward)
@@ -129,7 +213,7 @@ def test_ids_that_look_like_comments_are_kept(tmp_path: Path) -> None:
 
 
 def test_a_rejects_file_of_an_earlier_run_is_removed(tmp_path: Path) -> None:
-    (tmp_path / "bad.csv").write_text("old")
+    (tmp_path / "bad.csv").write_text("source,place,column,value,reason\nold,1,,,is empty\n")
     read({"s": [1], "d": [2], "t": [3]}, skip_bad_rows=True, rejects=tmp_path / "bad.csv")
     assert not (tmp_path / "bad.csv").exists()
 
@@ -155,6 +239,18 @@ def test_sources_that_are_no_tables_are_refused(source: Any, reason: str) -> Non
         ({"delimiter": "::"}, "one character"),
         ({"encoding": "foo"}, "no encoding named 'foo'"),
         ({"encoding": "utf-16"}, "convert the file"),
+        ({"encoding": "utf-7"}, "convert the file"),
+        ({"encoding": "idna"}, "convert the file"),
+        ({"encoding": "punycode"}, "convert the file"),
+        ({"encoding": "unicode_escape"}, "convert the file"),
+        ({"encoding": "iso2022_jp"}, "convert the file"),
+        ({"encoding": "utf\0"}, "convert the file"),
+        ({"encoding": "rot13"}, "no encoding named"),
+        ({"encoding": "base64"}, "no encoding named"),
+        ({"delimiter": "é"}, "ASCII"),
+        ({"delimiter": "\0"}, "ASCII"),
+        ({"delimiter": '"'}, "ASCII"),
+        ({"delimiter": "\n"}, "ASCII"),
     ],
 )
 def test_text_options_that_cannot_be_are_refused(options: dict[str, Any], reason: str) -> None:
