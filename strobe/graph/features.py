@@ -17,6 +17,7 @@ import numpy as np
 from strobe.errors import FormatError, InputError
 from strobe.graph.arrays import Array as Array  # a carrier's rows; part of this module's surface
 from strobe.graph.arrays import as_array, is_mapped, read_only
+from strobe.graph.fields import MAX_WIDTH
 from strobe.ops.csr import IntArray
 
 if TYPE_CHECKING:
@@ -158,8 +159,8 @@ class Signature(Carrier):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.width < 1:
-            raise InputError(f"a signature has at least 1 number, not {self.width}")
+        if not 1 <= self.width <= MAX_WIDTH:
+            raise InputError(f"a signature has from 1 to {MAX_WIDTH:,} numbers, not {self.width}")
         if not 0 <= self.seed < 1 << 64:
             raise InputError(f"the seed of signatures must be from 0 to 2^64 - 1, not {self.seed}")
 
