@@ -89,7 +89,9 @@ def _write(
                 nodes=nodes if present else None,
                 time=t if names else f"day {t}",
                 x=rng.normal(size=(len(nodes), 3)).astype(dtype) if features in ("cell", "beside") else None,
-                y={"classes": rng.integers(-1, 3, len(nodes)), "targets": rng.normal(size=len(nodes))}.get(labels or ""),
+                y={"classes": rng.integers(-1, 3, len(nodes)), "targets": rng.normal(size=len(nodes))}.get(
+                    labels or ""
+                ),
             )
         fixed = Static(rng.integers(-1, 2, _NODES)) if labels == "static classes" else None
         named = NodeNames.of([f"n{k}é"[: k + 1] for k in range(_NODES)], in_any_order=True) if names else None
@@ -223,6 +225,45 @@ def _number(rng: random.Random, folder: Path) -> None:
     np.save(path, values)
 
 
+def _rewire(rng: random.Random, folder: Path) -> None:
+    """Arcs of a snapshot get other sources, in range and in order: with forged checksums a valid graph, if directed."""
+    place = rng.choice(_files(folder, "col.npy") or [folder / "none"]).parent
+    col, row_ptr, cell_ptr, arc_ptr = (
+        _load(place / f"{name}.npy") for name in ("col", "row_ptr", "cell_ptr", "arc_ptr")
+    )
+    if any(values is None or values.dtype.kind != "i" for values in (col, row_ptr, cell_ptr, arc_ptr)):
+        return
+    t = rng.randrange(max(len(cell_ptr) - 1, 1))
+    with suppress(IndexError, ValueError):  # other damage may have come first
+        size, first = int(cell_ptr[t + 1] - cell_ptr[t]), int(cell_ptr[t]) + t
+        for row in range(size):
+            begin, end = int(row_ptr[first + row]), int(row_ptr[first + row + 1])
+            sources = sorted(rng.randrange(size) for _ in range(end - begin))
+            col[int(arc_ptr[t]) + begin : int(arc_ptr[t]) + end] = sources
+        np.save(place / "col.npy", col)
+
+
+def _carry(rng: random.Random, folder: Path) -> None:
+    """What cells or arcs carry changes to numbers that are allowed, however large, small or constant."""
+    arrays = [
+        (path, values)
+        for name in ("x", "y", "weight")
+        for path in _files(folder, f"{name}.npy")
+        if (values := _load(path)) is not None and values.size
+    ]
+    if not arrays:
+        return
+    path, values = rng.choice(arrays)
+    chosen = np.array([rng.random() < 0.7 for _ in range(values.size)]).reshape(values.shape)
+    if values.dtype.kind == "f":
+        numbers = rng.choice((_FLOATS, (0.0,), (1e30, -1e30), (1e-45,), (1.0, 2.0), (3e38,)))
+    else:
+        numbers = rng.choice(((0,), (-1,), (0, 1), (-1, 2**40), (-(2**63), 2**63 - 1), tuple(range(9))))
+    with np.errstate(all="ignore"):
+        new = np.array([rng.choice(numbers) for _ in range(values.size)]).astype(values.dtype).reshape(values.shape)
+        np.save(path, np.where(chosen, new, values))
+
+
 def _reshape(rng: random.Random, folder: Path) -> None:
     """An array gets another type, length, order or shape; its description with it, where checksums are forged."""
     arrays = [(path, values) for path in _files(folder, "*.npy") if (values := _load(path)) is not None]
@@ -275,8 +316,8 @@ def _edit(rng: random.Random, folder: Path) -> None:
 
 
 _WAYS: list[tuple[Damage, int]] = [
-    *((_number, 30), (_edit, 25), (_reshape, 10), (_flip, 15), (_cut, 5), (_swap, 5), (_remove, 4), (_extra, 3)),
-    (_parts, 4),
+    *((_number, 30), (_edit, 20), (_reshape, 8), (_flip, 12), (_cut, 4), (_swap, 4), (_remove, 3), (_extra, 3)),
+    *((_parts, 4), (_rewire, 16), (_carry, 16)),
 ]
 
 

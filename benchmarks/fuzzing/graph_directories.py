@@ -60,8 +60,7 @@ class GraphDirectories(FuzzTarget):
         if plain is None:
             raise SilentDifferenceError(f"{name}: accepted, but {_why(place)}")
         _compare(name, opened, seen, plain)
-        stats = describe(opened).to_dict()
-        del stats
+        describe(opened)
         try:
             scores = _trained(place, model, self.tasks[name], store)
         except StrobeError as error:

@@ -29,6 +29,7 @@ from strobe.graph.contents import OnBytes, check_contents
 from strobe.graph.description import META, SAVED, beside, is_growing, read_description, sealed
 from strobe.graph.dynamic import DynamicGraph
 from strobe.graph.features import Carrier, PerCell, from_recipe, given
+from strobe.graph.id_space import refuse_vast
 from strobe.graph.lock import WriteLock
 from strobe.graph.names import NodeNames
 from strobe.graph.progress import OnProgress
@@ -222,7 +223,9 @@ def open_graph(
 
 def _open(folder: Path, verify: bool, on_progress: OnProgress | None) -> DynamicGraph:
     meta = read_description(folder)
-    return _assembled(folder, meta, open_arrays(folder, meta, verify=verify, on_progress=on_progress))
+    arrays = open_arrays(folder, meta, verify=verify, on_progress=on_progress)
+    refuse_vast(folder, meta["num_nodes"], int(arrays["cell_ptr"][-1]))
+    return _assembled(folder, meta, arrays)
 
 
 def _assembled(folder: Path, meta: Mapping[str, Any], arrays: Mapping[str, Array]) -> DynamicGraph:

@@ -25,6 +25,7 @@ from strobe.graph.disk import DiskSink, open_arrays, refuse_target, refused_as_f
 from strobe.graph.dynamic import DynamicGraph
 from strobe.graph.features import Carrier, PerCell, from_recipe, given
 from strobe.graph.fields import NEW, FieldError
+from strobe.graph.id_space import refuse_vast
 from strobe.graph.lock import WriteLock
 from strobe.graph.names import NodeNames
 from strobe.graph.parts import NamesInParts, Part, Parts, RowType, carried, row_type, wider
@@ -192,6 +193,8 @@ class Growing:
 
     def _opened(self, parts: list[Part]) -> DynamicGraph:
         described = self._described
+        if parts:
+            refuse_vast(self.path, parts[-1].num_nodes, sum(part.num_cells for part in parts))
         storage = Parts.of(parts, self._arrays, directed=described["directed"], weighted=described["weighted"])
         return DynamicGraph(
             storage,
