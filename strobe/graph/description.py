@@ -23,6 +23,10 @@ def sealed(described: Mapping[str, Any], kind: str) -> dict[str, Any]:
         meta: dict[str, Any] = json.loads(json.dumps({"format": kind, "version": VERSION, **described}))
     except (TypeError, ValueError) as error:
         raise InputError(f"the graph's info cannot be kept as JSON: {error}") from error
+    try:
+        _check(meta, kind)
+    except FieldError as error:
+        raise InputError(f"the graph cannot be kept: {error}") from error
     return {**meta, "crc32": _crc(meta)}
 
 
@@ -45,7 +49,7 @@ def read_description(folder: Path, kind: str = SAVED) -> dict[str, Any]:
     if meta.get("crc32") != _crc(meta):
         raise FormatError(f"{folder / META} is damaged or was edited: its checksum does not match")
     with invalid(folder):
-        check_saved(meta) if kind == SAVED else check_growing(meta)
+        _check(meta, kind)
     return meta
 
 
@@ -69,6 +73,10 @@ def is_growing(folder: Path) -> bool:
 def beside(target: Path, purpose: str) -> Path:
     """A hidden neighbour of the target, so that renaming never crosses file systems."""
     return target.parent / f".{target.name}.{purpose}"
+
+
+def _check(meta: Mapping[str, Any], kind: str) -> None:
+    return check_saved(meta) if kind == SAVED else check_growing(meta)
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -142,7 +142,7 @@ class Degrees(Carrier):
         return looked_up(snapshot.row_ptr, snapshot.out_degree, change(np.log1p(table) if self.log else table))
 
     def recipe(self) -> dict[str, Any]:
-        return {"kind": "degrees", "log": self.log}
+        return {"kind": "degrees", "log": bool(self.log)}
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ class Signature(Carrier):
         return signs
 
     def recipe(self) -> dict[str, Any]:
-        return {"kind": "signature", "width": self.width, "seed": self.seed}
+        return {"kind": "signature", "width": int(self.width), "seed": int(self.seed)}
 
 
 @dataclass(frozen=True)
@@ -267,8 +267,8 @@ class Standardised(Carrier):
     def recipe(self) -> dict[str, Any]:
         return {
             "kind": "standardised",
-            "mean": list(self.mean),
-            "std": list(self.std),
+            "mean": [float(mean) for mean in self.mean],
+            "std": [float(std) for std in self.std],
             "of": self.of.recipe(),
         }
 

@@ -76,8 +76,8 @@ class Growing:
                 raise OptionError(f"{what} of a graph that grows come with its snapshots, or are derived from them")
         target = Path(path).resolve()
         described = {
-            "directed": directed,
-            "weighted": weighted,
+            "directed": bool(directed),
+            "weighted": bool(weighted),
             "features": None if features is None else features.recipe(),
             "labels": None if labels is None else labels.recipe(),
             "shapes": {"x": _row_shape(features), "y": _row_shape(labels)},

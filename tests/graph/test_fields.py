@@ -11,9 +11,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from strobe.errors import FormatError
-from strobe.graph import Degrees, DynamicGraph, Growing, PerCell, Standardised, from_edges, open_graph
-from strobe.graph.build import Edges
+from strobe.errors import FormatError, InputError
+from strobe.graph import (
+    Beside,
+    Carrier,
+    Degrees,
+    DiskSink,
+    DynamicGraph,
+    Edges,
+    GraphBuilder,
+    Growing,
+    PerCell,
+    Standardised,
+    from_edges,
+    open_graph,
+)
 from tests.graph.forged import forge_array, forge_description
 from tests.graphs import full_graph
 
@@ -222,3 +234,26 @@ def test_degrees_and_info_that_are_right_are_accepted(place: Path) -> None:
     assert json.dumps(opened.info) == '{"a": NaN}'
     assert opened.features is not None
     assert (opened.features.rows(opened[0]) == Degrees().rows(opened[0])).all()
+
+
+def test_values_that_only_look_like_those_of_json_are_kept_and_opened(tmp_path: Path) -> None:
+    features = Standardised(Degrees(log=np.True_), tuple(np.ones(2, np.float32)), (1, 2))  # type: ignore[arg-type]
+    builder = GraphBuilder(DiskSink(tmp_path / "graph"), num_nodes=np.int64(2), directed=1)  # type: ignore[arg-type]
+    builder.add(Edges([0], [1]), time=True)
+    builder.finish(features=features)
+    opened = open_graph(tmp_path / "graph")
+    assert opened.times == (1,)
+    assert opened.directed is True
+    assert opened.features is not None
+    assert opened.features.shape == (2,)
+
+
+def test_what_could_not_be_opened_is_not_written(tmp_path: Path) -> None:
+    features: Carrier = Degrees()
+    for _ in range(17):
+        features = Beside((features,))
+    with pytest.raises(InputError, match="cannot be kept"):
+        from_edges([[[0], [1]]], x=features).save(tmp_path / "graph")
+    with pytest.raises(InputError, match="cannot be kept"):
+        Growing.create(tmp_path / "graph", features=features)
+    assert not any(tmp_path.iterdir())
