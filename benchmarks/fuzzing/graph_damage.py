@@ -231,14 +231,16 @@ def _rewire(rng: random.Random, folder: Path) -> None:
     col, row_ptr, cell_ptr, arc_ptr = (
         _load(place / f"{name}.npy") for name in ("col", "row_ptr", "cell_ptr", "arc_ptr")
     )
-    if any(values is None or values.dtype.kind != "i" for values in (col, row_ptr, cell_ptr, arc_ptr)):
+    if any(
+        values is None or values.dtype.kind != "i" or values.ndim != 1 for values in (col, row_ptr, cell_ptr, arc_ptr)
+    ):
         return
     t = rng.randrange(max(len(cell_ptr) - 1, 1))
-    with suppress(IndexError, ValueError):  # other damage may have come first
+    with suppress(IndexError, ValueError, OverflowError), np.errstate(all="ignore"):  # other damage may have come first
         size, first = int(cell_ptr[t + 1] - cell_ptr[t]), int(cell_ptr[t]) + t
-        for row in range(size):
+        for row in range(min(size, _NODES)):
             begin, end = int(row_ptr[first + row]), int(row_ptr[first + row + 1])
-            sources = sorted(rng.randrange(size) for _ in range(end - begin))
+            sources = sorted(rng.randrange(size) for _ in range(min(end - begin, 99)))
             col[int(arc_ptr[t]) + begin : int(arc_ptr[t]) + end] = sources
         np.save(place / "col.npy", col)
 

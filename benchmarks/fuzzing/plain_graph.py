@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import zlib
@@ -240,7 +241,7 @@ def _names(arrays: dict[str, Any], prefix: str, num_nodes: int | None) -> list[A
         ranks = list(range(len(found))) if order is None else order
         _need(sorted(ranks) == list(range(len(found))), "name_order")
         ranked = [found[rank] for rank in ranks]
-        _need(all(a < b for a, b in zip(ranked, ranked[1:], strict=False)), "order of names")
+        _need(all(a < b for a, b in itertools.pairwise(ranked)), "order of names")
     try:
         return [name.decode() if isinstance(name, bytes) else name for name in found]
     except UnicodeDecodeError as error:
