@@ -85,10 +85,10 @@ def _write(
             nodes = np.sort(rng.permutation(_NODES)[: 0 if t == 2 else 5]) if present else np.arange(_NODES)
             edges = rng.integers(0, len(nodes), (2, 9)) if len(nodes) else np.empty((2, 0), np.int64)
             builder.add(
-                Edges(*nodes[edges], rng.normal(size=edges.shape[1]).astype(dtype) if weighted else None),
+                Edges(nodes[edges[0]], nodes[edges[1]], _normal(rng, (edges.shape[1],), dtype) if weighted else None),
                 nodes=nodes if present else None,
                 time=t if names else f"day {t}",
-                x=rng.normal(size=(len(nodes), 3)).astype(dtype) if features in ("cell", "beside") else None,
+                x=_normal(rng, (len(nodes), 3), dtype) if features in ("cell", "beside") else None,
                 y={"classes": rng.integers(-1, 3, len(nodes)), "targets": rng.normal(size=len(nodes))}.get(
                     labels or ""
                 ),
@@ -96,6 +96,10 @@ def _write(
         fixed = Static(rng.integers(-1, 2, _NODES)) if labels == "static classes" else None
         named = NodeNames.of([f"n{k}é"[: k + 1] for k in range(_NODES)], in_any_order=True) if names else None
         return builder.finish(features=_carrier(features, rng), labels=fixed, names=named, info={"a": [1, None]})
+
+
+def _normal(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> Any:
+    return rng.normal(size=shape).astype(dtype)
 
 
 def _carrier(kind: str | None, rng: np.random.Generator) -> Carrier | None:
@@ -116,7 +120,7 @@ def _grow(place: Path, rng: np.random.Generator, weighted: bool) -> None:
             edges = rng.integers(0, size, (2, 6))
             new = range(growing.num_nodes, size)
             growing.append(
-                Edges(*edges, rng.normal(size=6) if weighted else None),
+                Edges(edges[0], edges[1], rng.normal(size=6) if weighted else None),
                 x=rng.normal(size=(size, 2)) if weighted else None,
                 names=[f"n{k}" for k in new] if weighted else [3 * k for k in new],
                 time=10 * t,
@@ -257,6 +261,7 @@ def _carry(rng: random.Random, folder: Path) -> None:
         return
     path, values = rng.choice(arrays)
     chosen = np.array([rng.random() < 0.7 for _ in range(values.size)]).reshape(values.shape)
+    numbers: tuple[float, ...]
     if values.dtype.kind == "f":
         numbers = rng.choice((_FLOATS, (0.0,), (1e30, -1e30), (1e-45,), (1.0, 2.0), (3e38,)))
     else:

@@ -87,7 +87,7 @@ def _need(holds: bool, why: str) -> None:
 
 def _description(folder: Path) -> dict[str, Any]:
     try:
-        meta = json.loads((folder / "graph.json").read_text())
+        meta: dict[str, Any] = json.loads((folder / "graph.json").read_text())
     except (OSError, ValueError, RecursionError) as error:
         _fail(str(error))
     _need(isinstance(meta, dict) and "format" in meta and meta.get("version") == 1, "no description")
@@ -122,42 +122,17 @@ def _read_saved(folder: Path, meta: dict[str, Any]) -> tuple[PlainGraph, dict[st
     _need({"cell_ptr", "arc_ptr", "edge_count", "row_ptr", "col"} <= arrays.keys(), "an array is missing")
     structure = {name: arrays[name] for name in arrays if name not in "xy"}
     _need(all(values.ndim == 1 for values in structure.values()), "dimensions")
-    shots, cells = [], 0
-    arcs_before, rows_before = 0, 0
+    shots = []
+    cells, arcs, rows = 0, 0, 0
     _need(arrays["cell_ptr"].size == arrays["arc_ptr"].size == len(times) + 1, "snapshots")
     _need(arrays["edge_count"].size == len(times), "edge_count")
     _need(arrays["cell_ptr"][0] == 0 and arrays["arc_ptr"][0] == 0, "first offsets")
-    for t, time in enumerate(times):
-        size, num_arcs = (int(arrays[name][t + 1]) - int(arrays[name][t]) for name in ("cell_ptr", "arc_ptr"))
-        _need(0 <= size <= num_nodes and num_arcs >= 0, f"offsets of snapshot {t}")
-        _need(rows_before + size < arrays["row_ptr"].size, "more cells than rows")
-        _need("node" in arrays or size == num_nodes, f"nodes of snapshot {t}")
-        nodes = list(range(size)) if "node" not in arrays else arrays["node"][cells : cells + size].tolist()
-        _need(len(nodes) == size and nodes == sorted(set(nodes)), f"nodes of snapshot {t}")
-        _need(not nodes or (nodes[0] >= 0 and nodes[-1] < num_nodes), f"node ids of snapshot {t}")
-        rows = arrays["row_ptr"][rows_before : rows_before + size + 1].tolist()
-        col = arrays["col"][arcs_before : arcs_before + num_arcs].tolist()
-        _need(len(rows) == size + 1 and rows == sorted(rows) and rows[0] == 0, f"row_ptr of snapshot {t}")
-        _need(rows[-1] == num_arcs == len(col), f"arcs of snapshot {t}")
-        weight: list[float | None] = [None] * num_arcs
-        if "weight" in arrays:
-            weight = arrays["weight"][arcs_before : arcs_before + num_arcs].tolist()
-            _need(len(weight) == num_arcs, "weights")
-            _need(all(w is not None and math.isfinite(w) for w in weight), f"weights of snapshot {t}")
-        arcs = []
-        for i in range(size):
-            inside = col[rows[i] : rows[i + 1]]
-            _need(inside == sorted(inside) and all(0 <= c < size for c in inside), f"col of snapshot {t}")
-            arcs += [(i, c, w) for c, w in zip(inside, weight[rows[i] : rows[i + 1]], strict=True)]
-        loops = sum(i == c for i, c, _ in arcs)
-        if not meta["directed"]:
-            _need(sorted(arcs, key=str) == sorted(((c, i, w) for i, c, w in arcs), key=str), f"one-way edge at {t}")
-        count = num_arcs if meta["directed"] else (num_arcs + loops) // 2
-        _need(int(arrays["edge_count"][t]) == count, f"edge_count of snapshot {t}")
-        shots.append(PlainShot(nodes, arcs, time, None, None))
-        cells, arcs_before, rows_before = cells + size, arcs_before + num_arcs, rows_before + size + 1
-    _need(arrays["row_ptr"].size == rows_before and arrays["col"].size == arcs_before, "length of row_ptr or col")
-    _need(arrays.get("weight", arrays["col"]).size == arcs_before, "length of weight")
+    for t in range(len(times)):
+        shots.append(_shot(meta, arrays, t, cells, arcs))
+        cells, arcs = cells + len(shots[-1].nodes), arcs + len(shots[-1].arcs)
+        rows += len(shots[-1].nodes) + 1
+    _need(arrays["row_ptr"].size == rows and arrays["col"].size == arcs, "length of row_ptr or col")
+    _need(arrays.get("weight", arrays["col"]).size == arcs, "length of weight")
     _need("node" not in arrays or arrays["node"].size == cells, "length of node")
     graph = PlainGraph(num_nodes, meta["directed"], shots, _names(arrays, "", num_nodes), meta["info"])
     for what, name in (("features", "x"), ("labels", "y")):
@@ -168,6 +143,35 @@ def _read_saved(folder: Path, meta: dict[str, Any]) -> tuple[PlainGraph, dict[st
             wide = _fill(graph, name, meta[what], arrays.get(name))
             _need(wide is not None or name == "y", f"{what} are no rows")
     return graph, arrays
+
+
+def _shot(meta: dict[str, Any], arrays: dict[str, Any], t: int, cells: int, arcs: int) -> PlainShot:
+    """Snapshot t, whose first cell and arc have these numbers."""
+    size, num_arcs = (int(arrays[name][t + 1]) - int(arrays[name][t]) for name in ("cell_ptr", "arc_ptr"))
+    _need(0 <= size <= meta["num_nodes"] and num_arcs >= 0, f"offsets of snapshot {t}")
+    _need(cells + t + size < arrays["row_ptr"].size, "more cells than rows")
+    _need("node" in arrays or size == meta["num_nodes"], f"nodes of snapshot {t}")
+    nodes = list(range(size)) if "node" not in arrays else arrays["node"][cells : cells + size].tolist()
+    _need(len(nodes) == size and nodes == sorted(set(nodes)), f"nodes of snapshot {t}")
+    _need(not nodes or (nodes[0] >= 0 and nodes[-1] < meta["num_nodes"]), f"node ids of snapshot {t}")
+    rows = arrays["row_ptr"][cells + t : cells + t + size + 1].tolist()
+    col = arrays["col"][arcs : arcs + num_arcs].tolist()
+    _need(rows == sorted(rows) and rows[0] == 0 and rows[-1] == num_arcs == len(col), f"row_ptr of snapshot {t}")
+    weight: list[float | None] = [None] * num_arcs
+    if "weight" in arrays:
+        weight = arrays["weight"][arcs : arcs + num_arcs].tolist()
+        _need(len(weight) == num_arcs, "weights")
+        _need(all(w is not None and math.isfinite(w) for w in weight), f"weights of snapshot {t}")
+    found = []
+    for i in range(size):
+        inside = col[rows[i] : rows[i + 1]]
+        _need(inside == sorted(inside) and all(0 <= c < size for c in inside), f"col of snapshot {t}")
+        found += [(i, c, w) for c, w in zip(inside, weight[rows[i] : rows[i + 1]], strict=True)]
+    loops = sum(i == c for i, c, _ in found)
+    if not meta["directed"]:
+        _need(sorted(found, key=str) == sorted(((c, i, w) for i, c, w in found), key=str), f"one-way edge at {t}")
+    _need(int(arrays["edge_count"][t]) == (num_arcs if meta["directed"] else (num_arcs + loops) // 2), f"edges at {t}")
+    return PlainShot(nodes, found, meta["times"][t], None, None)
 
 
 def _read_growing(folder: Path, meta: dict[str, Any]) -> PlainGraph:

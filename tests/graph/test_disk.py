@@ -334,3 +334,16 @@ def test_a_graph_that_is_replaced_while_it_is_opened_is_not_mixed_with_the_new_o
     opened = open_graph(place)
     assert opened == other
     assert opened.info == {}  # the description too is the new one's
+
+
+def test_how_far_the_check_of_a_large_graph_is_can_be_shown(place: Path) -> None:
+    seen: list[tuple[int, int | None]] = []
+    full_graph().save(place)
+    open_graph(place, on_progress=lambda done, total: seen.append((done, total)))
+    assert seen == []  # it takes no time
+    graph = from_edges([[[0], [1]]], num_nodes=1 << 18, x=np.zeros((1 << 18, 64), np.float32))
+    graph.save(place, overwrite=True)
+    open_graph(place, on_progress=lambda done, total: seen.append((done, total)))
+    assert len(seen) > 3
+    assert seen == sorted(seen)
+    assert seen[-1] == (65, 65)  # MiB: 64 of features, 1 of row_ptr
