@@ -13,7 +13,7 @@ from strobe.cli.console import err, out, progress_bar
 from strobe.cli.graph_summary import summary
 from strobe.errors import OptionError
 from strobe.graph.datasets import DATA_SETS
-from strobe.graph.disk import check_arrays, open_graph
+from strobe.graph.disk import open_graph
 from strobe.graph.dynamic import DynamicGraph
 from strobe.graph.stats import GraphStats, describe
 from strobe.numbers import file_size
@@ -25,7 +25,9 @@ def inspect(
         Path | None, typer.Option("--html", metavar="FILE", help="Write one self-contained page with plots.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of tables.")] = False,
-    verify: Annotated[bool, typer.Option("--verify", help="Read every array against its checksum first.")] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Check every array first, also where that was done before.")
+    ] = False,
     snapshots: Annotated[
         str | None, typer.Option("--snapshots", metavar="A:B", help="Only snapshots A up to B, such as 10:20 or -12:.")
     ] = None,
@@ -40,9 +42,7 @@ def inspect(
         check_target(html)  # before the work, not after it
     if str(graph) in DATA_SETS and not graph.exists():
         raise OptionError(f"there is no graph at {graph} yet: make one of the data set with strobe data get {graph}")
-    opened = open_graph(graph, verify=False if verify else None)
-    if verify:
-        _verify(graph)
+    opened = _opened(graph, verify)
     stats = _described(opened if snapshots is None else _part(opened, snapshots))
     name = graph.resolve().name
     if as_json:
@@ -59,16 +59,15 @@ def _described(graph: DynamicGraph) -> GraphStats:
         return describe(graph, on_progress)
 
 
-def _verify(folder: Path) -> None:
-    total = sum(path.stat().st_size for path in folder.rglob("*.npy")) >> 20
-    done, names = 0, set[str]()
-    with progress_bar("checksums, MiB") as on_progress:
-        for name, num_bytes in check_arrays(folder):
-            done += num_bytes
-            names.add(name)
-            on_progress(done >> 20, total)
-    note = f"verified: {len(names)} arrays, {file_size(done)}, all match their checksums"
-    err.print(Text(note), highlight=False, soft_wrap=True)
+def _opened(folder: Path, verify: bool) -> DynamicGraph:
+    with progress_bar("checking the graph") as on_progress:
+        graph = open_graph(folder, verify=verify, on_progress=on_progress)
+    if verify:
+        files = list(folder.rglob("*.npy"))
+        size = file_size(sum(path.stat().st_size for path in files))
+        note = f"verified: {len(files)} arrays, {size}, all match their checksums, and all indices are in range"
+        err.print(Text(note), highlight=False, soft_wrap=True)
+    return graph
 
 
 def _part(graph: DynamicGraph, text: str) -> DynamicGraph:

@@ -120,8 +120,10 @@ class State:
             load_weights(self.model, self.head, self.best_weights)
 
     def is_finite(self) -> bool:
-        """Whether every weight is a number. One look for all, because looking waits for the device."""
-        sums = [p.detach().sum().double() for part in (self.model, self.head) for p in part.parameters()]
+        """Whether every weight, and every average that evaluation uses, is a number. One look for all, because looking
+        waits for the device."""
+        held = [*self.model.parameters(), *self.model.buffers(), *self.head.parameters(), *self.head.buffers()]
+        sums = [each.detach().sum().double() for each in held]
         return not sums or bool(torch.stack(sums).isfinite().all())
 
 

@@ -42,7 +42,7 @@ def open_source(
 ) -> Source:
     """A graph as it is, the one saved in a directory, or a data set by name; a directory goes first."""
     if isinstance(given, Saved):
-        return Source(open_graph(given.path), given.origin, given.name)
+        return Source(_opened(given.path, on_stage), given.origin, given.name)
     if isinstance(given, DynamicGraph):
         return Source(given, None, "a graph in memory")
     try:
@@ -52,7 +52,7 @@ def open_source(
         known = "a DynamicGraph, the directory of one or the name of a data set"
         raise OptionError(f"a graph is {known}, not a {what}") from None
     if path.exists():
-        return Source(open_graph(path), {"path": str(path.resolve())}, path.resolve().name)
+        return Source(_opened(path, on_stage), {"path": str(path.resolve())}, path.resolve().name)
     from strobe.graph.datasets import find, load
 
     try:
@@ -63,6 +63,12 @@ def open_source(
         raise FormatError(f"there is no graph at {path}, and no data set of that name: {error}{hint}") from None
     origin = {"data_set": name} | ({} if data_dir is None else {"data_dir": str(Path(data_dir).resolve())})
     return Source(load(name, data_dir=data_dir, on_stage=on_stage), origin, name)
+
+
+def _opened(path: str | PathLike[str], on_stage: OnStage | None) -> DynamicGraph:
+    if on_stage is None:
+        return open_graph(path)
+    return open_graph(path, on_progress=lambda done, total: on_stage("checking the graph, MiB", done, total))
 
 
 def _graphs_beside(path: Path) -> list[str]:
@@ -79,7 +85,7 @@ def reopen(origin: dict[str, str] | None, on_stage: OnStage | None = None) -> So
         return open_source(origin["data_set"], origin.get("data_dir"), on_stage)
     if not Path(origin["path"]).exists():
         raise FormatError(f"the run's graph is no longer at {origin['path']}: say where it is")
-    return open_source(origin["path"])
+    return open_source(origin["path"], on_stage=on_stage)
 
 
 def fingerprint(graph: DynamicGraph) -> dict[str, Any]:

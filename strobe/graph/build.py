@@ -107,13 +107,16 @@ class GraphBuilder:
             raise OptionError(f"parallel must be one of {', '.join(PARALLEL)}, not {parallel!r}")
         if parallel == "sum" and not weighted:
             raise OptionError("parallel='sum' needs edge weights; to count repeated edges use 'count'")
+        try:
+            self._num_nodes = int(operator.index(num_nodes))
+        except TypeError:
+            raise OptionError(f"num_nodes must be an integer, not {num_nodes!r}") from None
         if not 0 <= num_nodes <= MAX_NODES:
             raise OptionError(
                 f"num_nodes must be from 0 to {MAX_NODES:,}, it is {num_nodes:,}: number the nodes from 0 on"
             )
         self._sink: Sink = MemorySink() if sink is None else sink
-        self._num_nodes = operator.index(num_nodes)
-        self._directed = directed
+        self._directed = bool(directed)
         self._weighted_input = weighted
         self._weighted = weighted or parallel == "count"
         self._parallel: Parallel = parallel
@@ -350,6 +353,6 @@ def _time(time: Time | None, t: int) -> Time:
     if isinstance(time, str):
         return str(time)
     try:
-        return operator.index(time)
+        return int(operator.index(time))  # True is an index, and stays True
     except TypeError:
         raise InputError(f"snapshot {t}: its time must be an integer or a string, not {time!r}") from None

@@ -95,13 +95,13 @@ class Column:
         old.unlink()
 
 
-def map_npy(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+def map_npy(file: Path | BinaryIO, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
     """The array of an .npy file, read-only, loaded page by page as it is used.
 
     Its header is not read: numpy parses it as Python, which fails now and then where two threads do so at once
     (CPython 3.11, gh-106905).
     """
-    mapped = np.memmap(path, dtype, "r", len(npy_header(dtype, shape)), shape)
+    mapped = np.memmap(file, dtype, "r", len(npy_header(dtype, shape)), shape)
     return np.asarray(mapped)  # plain ndarray over the same pages: slices of np.memmap are slow to make
 
 

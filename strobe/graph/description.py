@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from strobe.errors import FormatError, InputError
+from strobe.graph.fields import FieldError, check_growing, check_saved
 
 META = "graph.json"
 SAVED, GROWING = "strobe-graph", "strobe-growing-graph"
@@ -21,6 +23,10 @@ def sealed(described: Mapping[str, Any], kind: str) -> dict[str, Any]:
         meta: dict[str, Any] = json.loads(json.dumps({"format": kind, "version": VERSION, **described}))
     except (TypeError, ValueError) as error:
         raise InputError(f"the graph's info cannot be kept as JSON: {error}") from error
+    try:
+        _check(meta, kind)
+    except FieldError as error:
+        raise InputError(f"the graph cannot be kept: {error}") from error
     return {**meta, "crc32": _crc(meta)}
 
 
@@ -42,14 +48,25 @@ def read_description(folder: Path, kind: str = SAVED) -> dict[str, Any]:
         raise FormatError(f"{folder} has format version {meta.get('version')}, this program reads version {VERSION}")
     if meta.get("crc32") != _crc(meta):
         raise FormatError(f"{folder / META} is damaged or was edited: its checksum does not match")
+    with invalid(folder):
+        _check(meta, kind)
     return meta
+
+
+@contextmanager
+def invalid(folder: Path) -> Iterator[None]:
+    """A description that says what cannot be is refused with the place it is at."""
+    try:
+        yield
+    except FieldError as error:
+        raise FormatError(f"{folder / META} describes no graph: {error}") from error
 
 
 def is_growing(folder: Path) -> bool:
     """Whether a folder holds a graph that grows; a description that cannot be read says no."""
     try:
-        return bool(_read(folder / META)["format"] == GROWING)
-    except (OSError, FormatError):
+        return (folder / META).is_file() and bool(_read(folder / META)["format"] == GROWING)
+    except FormatError:
         return False
 
 
@@ -58,12 +75,18 @@ def beside(target: Path, purpose: str) -> Path:
     return target.parent / f".{target.name}.{purpose}"
 
 
+def _check(meta: Mapping[str, Any], kind: str) -> None:
+    return check_saved(meta) if kind == SAVED else check_growing(meta)
+
+
 def _read(path: Path) -> dict[str, Any]:
     try:
         meta: dict[str, Any] = json.loads(path.read_text())
         meta["format"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise FormatError(f"{path} is damaged: {error}") from error
+    except OSError as error:
+        raise FormatError(f"{path} cannot be read: {error.strerror or error}") from error
     return meta
 
 

@@ -8,32 +8,35 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import shutil
-import zlib
 from collections.abc import Iterator, Mapping
 from os import PathLike
 from pathlib import Path
+from threading import Lock
 from typing import Any, Self
 
 import numpy as np
 
 from strobe.atomic import disk_is_full, sync_folder
-from strobe.errors import FormatError, OptionError, StrobeError
+from strobe.errors import FormatError, InputError, OptionError, StrobeError
 from strobe.graph.arrays import Array
 from strobe.graph.build import Edges, GraphBuilder
-from strobe.graph.column import CHUNK_BYTES, Column, map_npy, npy_header
+from strobe.graph.checked import checked_graphs, digest_of, has_settled
+from strobe.graph.column import Column, map_npy, npy_header
+from strobe.graph.contents import OnBytes, check_contents
 from strobe.graph.description import META, SAVED, beside, is_growing, read_description, sealed
 from strobe.graph.dynamic import DynamicGraph
 from strobe.graph.features import Carrier, PerCell, from_recipe, given
+from strobe.graph.id_space import refuse_vast
 from strobe.graph.lock import WriteLock
 from strobe.graph.names import NodeNames
+from strobe.graph.progress import OnProgress
 from strobe.graph.snapshot import Snapshot
 from strobe.graph.storage import ARRAYS, Storage
 
-VERIFY_UP_TO = 64 << 20
-"""Bytes up to which opening a graph also reads and checks every array."""
-
+_SHOWN_FROM = 64 << 20  # bytes: less is checked before anybody could read how far it is
 _ATTEMPTS = 10
 
 
@@ -111,10 +114,14 @@ class DiskSink:
             os.fsync(file.fileno())
         shutil.rmtree(beside(self.target, "scratch"), ignore_errors=True)
         self._publish()
-        opened = open_graph(self.target)
+        opened = self._opened(meta)
         self._finished = True
         self._lock.release()
         return opened
+
+    def _opened(self, meta: Mapping[str, Any]) -> DynamicGraph:
+        """The graph from where it is now. Its indices are those that the builder made, so they are not checked."""
+        return _assembled(self.target, meta, _mapped(self.target, meta)[0])
 
     def _publish(self) -> None:
         sync_folder(self._dir)
@@ -176,23 +183,35 @@ def _without_cells(carrier: Carrier | None) -> Carrier | None:
     return from_recipe(carrier.recipe(), bottom.values[:0])
 
 
-def open_graph(path: str | PathLike[str], *, verify: bool | None = None) -> DynamicGraph:
+def open_graph(
+    path: str | PathLike[str], *, verify: bool = False, on_progress: OnProgress | None = None
+) -> DynamicGraph:
     """Opens a saved graph: arrays are memory-mapped, so size costs neither time nor memory.
 
-    A graph that is replaced meanwhile is opened whole, before or after; never a mixture of both.
+    The first time, every array is compared with its checksum and every index in it checked: nothing that reads the
+    graph later can be led outside of its arrays. That is remembered in the user's cache folder, by the size, times and
+    inode of every file, and not done again until a file changes. Files must not be written to while they are open.
 
-    The description, the sizes and the headers of all arrays are always checked; their contents too when
-    they are at most 64 MiB together, or with ``verify=True``. Of a graph that grows, the snapshots that are there.
+    A graph that is replaced meanwhile is opened whole, before or after; never a mixture of both. Of a graph that grows,
+    the snapshots that are there, each of which is checked when it is first read.
+
+    Args:
+        path: the directory.
+        verify: check everything now, also what was checked before.
+        on_progress: called with (MiB checked, MiB in all) while a large graph is checked.
+
+    Raises:
+        FormatError: there is no graph, or it is damaged, or not what Strobe writes.
     """
     folder = Path(path)
     if is_growing(folder):
         from strobe.graph.growing import Growing
 
-        return Growing(folder).open(verify=verify)
+        return Growing(folder).open(verify=verify, on_progress=on_progress)
     for _ in range(_ATTEMPTS):
         before = _identity(folder)
         try:
-            graph = _open(folder, verify)
+            graph = _open(folder, verify, on_progress)
         except (FormatError, FileNotFoundError):
             if _identity(folder) == before:
                 raise
@@ -202,31 +221,69 @@ def open_graph(path: str | PathLike[str], *, verify: bool | None = None) -> Dyna
     raise FormatError(f"{folder} is replaced again and again while it is being opened")
 
 
-def _open(folder: Path, verify: bool | None) -> DynamicGraph:
+def _open(folder: Path, verify: bool, on_progress: OnProgress | None) -> DynamicGraph:
     meta = read_description(folder)
-    arrays = open_arrays(folder, meta, verify)
+    arrays = open_arrays(folder, meta, verify=verify, on_progress=on_progress)
+    refuse_vast(folder, meta["num_nodes"], int(arrays["cell_ptr"][-1]))
+    return _assembled(folder, meta, arrays)
+
+
+def _assembled(folder: Path, meta: Mapping[str, Any], arrays: Mapping[str, Array]) -> DynamicGraph:
     storage = Storage(
         num_nodes=meta["num_nodes"],
         directed=meta["directed"],
         times=tuple(meta["times"]),
         **{name: arrays.get(name) for name in ARRAYS},  # type: ignore[arg-type]
     )
-    return DynamicGraph(
-        storage,
-        features=from_recipe(meta["features"], arrays.get("x")),
-        labels=from_recipe(meta["labels"], arrays.get("y")),
-        names=NodeNames.from_arrays(arrays),
-        info=meta["info"],
-    )
+    graph = DynamicGraph(storage, names=NodeNames.from_arrays(arrays), info=meta["info"])
+    with refused_as_format(folder):
+        graph = graph.with_features(from_recipe(meta["features"], arrays.get("x")))
+        return graph.with_labels(from_recipe(meta["labels"], arrays.get("y")))
 
 
-def open_arrays(folder: Path, meta: Mapping[str, Any], verify: bool | None = None) -> dict[str, Array]:
-    """The arrays of a saved graph, mapped; ``verify`` as in ``open_graph``."""
-    arrays = {name: _open_array(folder, name, entry) for name, entry in meta["arrays"].items()}
-    if verify or (verify is None and sum(array.nbytes for array in arrays.values()) <= VERIFY_UP_TO):
-        for name, done in _check(folder, meta):
-            del name, done
+@contextlib.contextmanager
+def refused_as_format(folder: Path) -> Iterator[None]:
+    """What would be refused if a user gave it is refused as a fault of the file it comes from."""
+    try:
+        yield
+    except InputError as error:
+        raise FormatError(f"{folder} is no valid graph: {error}") from error
+
+
+def open_arrays(
+    folder: Path, meta: Mapping[str, Any], *, verify: bool = False, on_progress: OnProgress | None = None
+) -> dict[str, Array]:
+    """The arrays of a saved graph, mapped and checked; arguments as in ``open_graph``."""
+    arrays, files = _mapped(folder, meta)
+    known, digest = checked_graphs(), digest_of(meta, files)
+    if not verify and digest in known:
+        return arrays
+    settled = has_settled(files.values())
+    check_contents(folder, meta, arrays, _in_mebibytes(on_progress, sum(array.nbytes for array in arrays.values())))
+    if settled:
+        known.add(digest)
     return arrays
+
+
+def _mapped(folder: Path, meta: Mapping[str, Any]) -> tuple[dict[str, Array], dict[str, os.stat_result]]:
+    """The arrays as their files are now, unchecked, and what the files are known by."""
+    opened = {name: _open_array(folder, name, entry) for name, entry in meta["arrays"].items()}
+    return {name: array for name, (array, _) in opened.items()}, {name: file for name, (_, file) in opened.items()}
+
+
+def _in_mebibytes(on_progress: OnProgress | None, total: int) -> OnBytes:
+    """Progress in bytes, from any thread, as progress in MiB; none of what takes no time."""
+    if on_progress is None or total < _SHOWN_FROM:
+        return lambda done: None
+    lock, so_far = Lock(), 0
+
+    def on_bytes(done: int) -> None:
+        nonlocal so_far
+        with lock:
+            so_far += done
+            on_progress(so_far >> 20, total >> 20)
+
+    return on_bytes
 
 
 def _identity(folder: Path) -> tuple[int, int] | None:
@@ -238,46 +295,24 @@ def _identity(folder: Path) -> tuple[int, int] | None:
     return status.st_ino, status.st_mtime_ns
 
 
-def check_arrays(folder: Path) -> Iterator[tuple[str, int]]:
-    """Reads every array against its checksum; yields (name, bytes read) as it goes."""
-    if not is_growing(folder):
-        yield from _check(folder, read_description(folder))
-        return
-    from strobe.graph.growing import Growing
-
-    for part in Growing(folder).parts:
-        for name, done in _check(part.folder, part.meta):
-            yield f"{part.folder.name}/{name}", done
-
-
-def _check(folder: Path, meta: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
-    for name, entry in meta["arrays"].items():
-        crc = 0
-        with (folder / f"{name}.npy").open("rb") as file:
-            file.seek(len(npy_header(np.dtype(entry["dtype"]), tuple(entry["shape"]))))
-            while chunk := file.read(CHUNK_BYTES):
-                crc = zlib.crc32(chunk, crc)
-                yield name, len(chunk)
-        if f"{crc:08x}" != entry["crc32"]:
-            raise FormatError(
-                f"{folder / name}.npy is damaged: its contents do not match the checksum in {META}. "
-                "Restore the graph from a copy, or build it again."
-            )
-
-
-def _open_array(folder: Path, name: str, entry: dict[str, Any]) -> Array:
+def _open_array(folder: Path, name: str, entry: dict[str, Any]) -> tuple[Array, os.stat_result]:
+    """An array and the file it is mapped from: one that takes the file's place meanwhile is not looked at."""
     path = folder / f"{name}.npy"
     dtype, shape = np.dtype(entry["dtype"]), tuple(entry["shape"])
     header = npy_header(dtype, shape)
-    expected = len(header) + int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    expected = len(header) + math.prod(shape) * dtype.itemsize
     if not path.is_file():
         raise FormatError(f"{folder} is incomplete: {name}.npy is missing")
-    if path.stat().st_size != expected:
-        raise FormatError(f"{path} is damaged: {path.stat().st_size:,} bytes where {expected:,} belong")
-    with path.open("rb") as file:
-        if file.read(len(header)) != header:
-            raise FormatError(f"{path} is damaged: its header does not match {META}")
-    return map_npy(path, dtype, shape)
+    try:
+        with path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            if status.st_size != expected:
+                raise FormatError(f"{path} is damaged: {status.st_size:,} bytes where {expected:,} belong")
+            if file.read(len(header)) != header:
+                raise FormatError(f"{path} is damaged: its header does not match {META}")
+            return map_npy(file, dtype, shape), status
+    except OSError as error:
+        raise FormatError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
 def refuse_target(target: Path, overwrite: bool) -> None:

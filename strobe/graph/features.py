@@ -17,6 +17,7 @@ import numpy as np
 from strobe.errors import FormatError, InputError
 from strobe.graph.arrays import Array as Array  # a carrier's rows; part of this module's surface
 from strobe.graph.arrays import as_array, is_mapped, read_only
+from strobe.graph.fields import MAX_WIDTH
 from strobe.ops.csr import IntArray
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ class Degrees(Carrier):
         return looked_up(snapshot.row_ptr, snapshot.out_degree, change(np.log1p(table) if self.log else table))
 
     def recipe(self) -> dict[str, Any]:
-        return {"kind": "degrees", "log": self.log}
+        return {"kind": "degrees", "log": bool(self.log)}
 
 
 @dataclass(frozen=True)
@@ -158,8 +159,8 @@ class Signature(Carrier):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.width < 1:
-            raise InputError(f"a signature has at least 1 number, not {self.width}")
+        if not 1 <= self.width <= MAX_WIDTH:
+            raise InputError(f"a signature has from 1 to {MAX_WIDTH:,} numbers, not {self.width}")
         if not 0 <= self.seed < 1 << 64:
             raise InputError(f"the seed of signatures must be from 0 to 2^64 - 1, not {self.seed}")
 
@@ -179,7 +180,7 @@ class Signature(Carrier):
         return signs
 
     def recipe(self) -> dict[str, Any]:
-        return {"kind": "signature", "width": self.width, "seed": self.seed}
+        return {"kind": "signature", "width": int(self.width), "seed": int(self.seed)}
 
 
 @dataclass(frozen=True)
@@ -266,8 +267,8 @@ class Standardised(Carrier):
     def recipe(self) -> dict[str, Any]:
         return {
             "kind": "standardised",
-            "mean": list(self.mean),
-            "std": list(self.std),
+            "mean": [float(mean) for mean in self.mean],
+            "std": [float(std) for std in self.std],
             "of": self.of.recipe(),
         }
 

@@ -20,13 +20,16 @@ from strobe.atomic import sync_folder, write_whole
 from strobe.errors import FormatError, InputError, OptionError
 from strobe.graph.arrays import Array, as_features, as_labels
 from strobe.graph.build import Edges, GraphBuilder
-from strobe.graph.description import GROWING, META, beside, read_description, sealed
-from strobe.graph.disk import DiskSink, check_arrays, open_arrays, refuse_target
+from strobe.graph.description import GROWING, META, beside, invalid, read_description, sealed
+from strobe.graph.disk import DiskSink, open_arrays, refuse_target, refused_as_format
 from strobe.graph.dynamic import DynamicGraph
 from strobe.graph.features import Carrier, PerCell, from_recipe, given
+from strobe.graph.fields import NEW, FieldError
+from strobe.graph.id_space import refuse_vast
 from strobe.graph.lock import WriteLock
 from strobe.graph.names import NodeNames
-from strobe.graph.parts import NEW, NamesInParts, Part, Parts, RowType, carried, row_type, wider
+from strobe.graph.parts import NamesInParts, Part, Parts, RowType, carried, row_type, wider
+from strobe.graph.progress import OnProgress
 from strobe.graph.storage import Time
 
 _PARTS_OPEN = 8192
@@ -73,8 +76,8 @@ class Growing:
                 raise OptionError(f"{what} of a graph that grows come with its snapshots, or are derived from them")
         target = Path(path).resolve()
         described = {
-            "directed": directed,
-            "weighted": weighted,
+            "directed": bool(directed),
+            "weighted": bool(weighted),
             "features": None if features is None else features.recipe(),
             "labels": None if labels is None else labels.recipe(),
             "shapes": {"x": _row_shape(features), "y": _row_shape(labels)},
@@ -169,18 +172,29 @@ class Growing:
             )
         self._find_new()
 
-    def open(self, snapshots: int | None = None, *, verify: bool | None = None) -> DynamicGraph:
+    def open(
+        self, snapshots: int | None = None, *, verify: bool = False, on_progress: OnProgress | None = None
+    ) -> DynamicGraph:
         """The first so many snapshots, by default all, over the nodes that are known after them.
 
-        Parts are mapped, and checked as ``open_graph`` does, when they are first read; with ``verify`` all at once.
+        Parts are mapped, and checked as ``open_graph`` does, when they are first read. With ``verify`` all are checked
+        now; ``on_progress`` is called with (parts checked, parts in all).
         """
         count = len(self) if snapshots is None else snapshots
         if not 0 <= count <= len(self):
             raise OptionError(f"{self.path} has {len(self)} snapshots, there are no {count}")
         if verify:
-            for name, done in check_arrays(self.path):
-                del name, done
-        parts, described = self.parts[:count], self._described
+            for t in range(count):
+                self._checked_part(t, verify=True)
+                if on_progress is not None:
+                    on_progress(t + 1, count)
+        with refused_as_format(self.path):
+            return self._opened(self.parts[:count])
+
+    def _opened(self, parts: list[Part]) -> DynamicGraph:
+        described = self._described
+        if parts:
+            refuse_vast(self.path, parts[-1].num_nodes, sum(part.num_cells for part in parts))
         storage = Parts.of(parts, self._arrays, directed=described["directed"], weighted=described["weighted"])
         return DynamicGraph(
             storage,
@@ -199,14 +213,42 @@ class Growing:
         return None if shape is None else RowType(tuple(shape), None)
 
     def _open_part(self, t: int) -> Mapping[str, Array]:
-        return open_arrays(self.parts[t].folder, self.parts[t].meta)
+        return self._checked_part(t)
+
+    def _checked_part(self, t: int, *, verify: bool = False) -> Mapping[str, Array]:
+        part = self.parts[t]
+        arrays = open_arrays(part.folder, part.meta, verify=verify)
+        if arrays["edge_count"].tolist() != [part.num_edges]:
+            raise FormatError(f"{part.folder} is no valid graph: its description counts {part.num_edges:,} edges")
+        return arrays
 
     def _find_new(self) -> None:
         while (folder := self.path / _folder(len(self.parts))).exists():
             part = Part.read(folder)
+            with invalid(folder):
+                self._refuse_unlike(part)
             self.parts.append(part)
             self._naming = self._naming or part.naming
             self._row_types = {name: wider(before, part, name) for name, before in self._row_types.items()}
+
+    def _refuse_unlike(self, part: Part) -> None:
+        """Raises FieldError where a part cannot be the next snapshot after those that are there."""
+        described, num_new = self._described, part.num_nodes - self.num_nodes
+        if part.meta["directed"] != described["directed"] or ("weight" in part.meta["arrays"]) != described["weighted"]:
+            raise FieldError("it is directed or weighted otherwise than the graph it is a part of")
+        named = num_new if part.naming or self._naming else 0
+        if num_new < 0 or part.num_names != named:
+            raise FieldError(f"it brings {part.num_names:,} names and has {num_new:,} nodes more than the part before")
+        if part.naming and (self._naming not in (part.naming, None) or (self._naming is None and self.num_nodes)):
+            raise FieldError("the nodes that it brings are named otherwise than those before")
+        for name, before in self._row_types.items():
+            entry = part.meta["arrays"].get(name)
+            if entry is not None and entry["shape"][0] != part.num_cells:
+                raise FieldError(f"array {name} has {entry['shape'][0]:,} rows for {part.num_cells:,} cells")
+            if (self.parts or before is not None) and (before is None) != (entry is None):
+                raise FieldError(f"array {name} must be in all parts or in none")
+            if before is not None and entry is not None and tuple(entry["shape"][1:]) != before.shape:
+                raise FieldError(f"rows of {name} have shape {entry['shape'][1:]}, those before it {before.shape}")
 
     def _refuse_gaps(self) -> None:
         found = sorted(path.name for path in self.path.iterdir() if path.name.isdigit())

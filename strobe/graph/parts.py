@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
@@ -11,17 +12,15 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from strobe.graph.arrays import Array, read_only
-from strobe.graph.description import read_description
+from strobe.graph.description import invalid, read_description
 from strobe.graph.features import BySnapshot, Carrier, from_recipe, resting_on
+from strobe.graph.fields import NEW, check_part
 from strobe.graph.names import NodeNames
 from strobe.graph.storage import Rows, Stored, Time
 from strobe.ops.csr import FloatArray, IntArray, index_dtype
 
 Arrays = Callable[[int], Mapping[str, Array]]
 """The arrays of part t, by name."""
-
-NEW = "new_"
-"""What the names of nodes that a part brings are called: as those of a whole graph, with this before it."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,10 @@ class Part:
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        return cls(folder, read_description(folder))
+        meta = read_description(folder)
+        with invalid(folder):
+            check_part(meta)
+        return cls(folder, meta)
 
     @property
     def num_nodes(self) -> int:
@@ -67,9 +69,15 @@ class Part:
         return next((kind for kind in ("name_int", "name_ptr") if NEW + kind in self.meta["arrays"]), None)
 
     @property
+    def num_names(self) -> int:
+        """How many names it brings."""
+        arrays, naming = self.meta["arrays"], self.naming
+        return 0 if naming is None else int(arrays[NEW + naming]["shape"][0]) - (naming == "name_ptr")
+
+    @property
     def nbytes(self) -> int:
         arrays = self.meta["arrays"].values()
-        return sum(int(np.prod(array["shape"])) * np.dtype(array["dtype"]).itemsize for array in arrays)
+        return sum(math.prod(array["shape"]) * np.dtype(array["dtype"]).itemsize for array in arrays)
 
 
 class RowType(NamedTuple):

@@ -5,6 +5,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -15,7 +16,7 @@ from strobe.engine.checkpoint import BEST, LAST, read
 from strobe.engine.interrupt import second_interrupt_kills
 from strobe.engine.kept import Room
 from strobe.errors import OptionError, UnknownNameError
-from strobe.graph import DynamicGraph
+from strobe.graph import DynamicGraph, from_edges
 from strobe.models import TGCN
 from strobe.tasks import TASKS, NodeRegression
 from strobe.tasks.base import Examples
@@ -285,3 +286,12 @@ def test_a_second_interrupt_is_not_waited_for() -> None:
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_running_averages_that_overflow_end_the_run_instead_of_scores_that_are_no_numbers() -> None:
+    rng = np.random.default_rng(1)
+    edges = [rng.integers(0, 9, (2, 14)) for _ in range(8)]
+    weights = [np.full(14, 3e38, np.float32)] * 8
+    graph = from_edges(edges, weights=weights, num_nodes=9, x=rng.normal(size=(9, 3)))
+    with pytest.raises(DivergedError):
+        strobe.train(graph, "mpnn-lstm", "regression", epochs=2, model_options={"hidden": 4})

@@ -28,7 +28,6 @@ from strobe.graph import (
     open_graph,
 )
 from strobe.graph import disk as disk_module
-from strobe.graph.disk import check_arrays
 from tests.graphs import AWKWARD, PlainGraph, assert_same, dynamic_graphs, full_graph
 
 FILES = [
@@ -319,35 +318,10 @@ def test_another_version_of_the_format_is_refused_by_number(version: Any, place:
         open_graph(place)
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_a_large_graph_is_opened_unread_and_checked_when_asked(
-    name: str, place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(disk_module, "VERIFY_UP_TO", 0)
-    full_graph().save(place)
-    assert [read for read, _ in check_arrays(place)] == FILES
-    assert sum(done for _, done in check_arrays(place)) == sum(np.load(place / f"{file}.npy").nbytes for file in FILES)
-    assert open_graph(place, verify=True) == full_graph()
-    _flip(place / f"{name}.npy", -1)
-    open_graph(place)
-    with pytest.raises(FormatError, match=f"{name}.npy is damaged: its contents do not match"):
-        open_graph(place, verify=True)
-    with pytest.raises(FormatError, match=f"{name}.npy is damaged"):
-        list(check_arrays(place))
-
-
-def test_a_small_graph_is_not_read_when_told_so(place: Path) -> None:
-    full_graph().save(place)
-    _flip(place / "weight.npy", -1)
-    assert open_graph(place, verify=False) != full_graph()
-
-
-@pytest.mark.parametrize("verify_up_to", [0, 10**6])
 @pytest.mark.parametrize("other", [replace(full_graph(weight=5.0), info={}), AWKWARD["no edges"].build()])
 def test_a_graph_that_is_replaced_while_it_is_opened_is_not_mixed_with_the_new_one(
-    verify_up_to: int, other: DynamicGraph, place: Path, monkeypatch: pytest.MonkeyPatch
+    other: DynamicGraph, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(disk_module, "VERIFY_UP_TO", verify_up_to)
     full_graph().save(place)
     open_array = disk_module._open_array
 
@@ -360,3 +334,16 @@ def test_a_graph_that_is_replaced_while_it_is_opened_is_not_mixed_with_the_new_o
     opened = open_graph(place)
     assert opened == other
     assert opened.info == {}  # the description too is the new one's
+
+
+def test_how_far_the_check_of_a_large_graph_is_can_be_shown(place: Path) -> None:
+    seen: list[tuple[int, int | None]] = []
+    full_graph().save(place)
+    open_graph(place, on_progress=lambda done, total: seen.append((done, total)))
+    assert seen == []  # it takes no time
+    graph = from_edges([[[0], [1]]], num_nodes=1 << 18, x=np.zeros((1 << 18, 64), np.float32))
+    graph.save(place, overwrite=True)
+    open_graph(place, on_progress=lambda done, total: seen.append((done, total)))
+    assert len(seen) > 3
+    assert seen == sorted(seen)
+    assert seen[-1] == (65, 65)  # MiB: 64 of features, 1 of row_ptr
