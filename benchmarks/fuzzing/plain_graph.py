@@ -203,8 +203,11 @@ def _read_growing(folder: Path, meta: dict[str, Any]) -> PlainGraph:
         _need(not names or len(listed) == graph.num_nodes, f"names of part {t} after nodes without")
         kinds |= {type(each) for each in names}
         listed += names
-        for key, held in rows.items():
+        for key, what in (("x", "features"), ("y", "labels")):
+            held = rows[key]
             held.append(arrays.get(key))
+            expected = {"kind": "per_cell"} if meta[what] is None and key in arrays else meta[what]
+            _need(part_meta[what] == expected, f"{what} of part {t}")
             _need(held[-1] is None or len(held[-1]) == len(part.shots[0].nodes), f"rows of part {t}")
         graph.num_nodes = part.num_nodes
         graph.shots.append(part.shots[0])

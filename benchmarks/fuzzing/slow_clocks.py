@@ -56,13 +56,14 @@ def _quarter(moment: datetime) -> str:
     return f"{moment.year:04}-Q{(moment.month - 1) // 3 + 1}"
 
 
+# A unit's name, and a step that leaves none out.
 _UNITS: dict[str, tuple[Callable[[datetime], str], Callable[[datetime], datetime]]] = {
     "hour": (lambda m: f"{m.date().isoformat()}T{m.hour:02}:00", lambda m: m + timedelta(hours=1)),
     "day": (lambda m: m.date().isoformat(), lambda m: m + timedelta(days=1)),
     "week": (_week, lambda m: m + timedelta(days=7)),
-    "month": (lambda m: f"{m.year:04}-{m.month:02}", lambda m: m + timedelta(days=1)),
-    "quarter": (_quarter, lambda m: m + timedelta(days=1)),
-    "year": (lambda m: f"{m.year:04}", lambda m: m + timedelta(days=1)),
+    "month": (lambda m: f"{m.year:04}-{m.month:02}", lambda m: m + timedelta(days=27)),
+    "quarter": (_quarter, lambda m: m + timedelta(days=80)),
+    "year": (lambda m: f"{m.year:04}", lambda m: m + timedelta(days=360)),
 }
 
 

@@ -241,8 +241,10 @@ class Growing:
             raise FieldError(f"it brings {part.num_names:,} names and has {num_new:,} nodes more than the part before")
         if part.naming and (self._naming not in (part.naming, None) or (self._naming is None and self.num_nodes)):
             raise FieldError("the nodes that it brings are named otherwise than those before")
-        for name, before in self._row_types.items():
+        for (name, before), what in zip(self._row_types.items(), ("features", "labels"), strict=True):
             entry = part.meta["arrays"].get(name)
+            if part.meta[what] != (described[what] or (entry and {"kind": "per_cell"})):
+                raise FieldError(f"its {what} are made otherwise than those of the graph it is a part of")
             if entry is not None and entry["shape"][0] != part.num_cells:
                 raise FieldError(f"array {name} has {entry['shape'][0]:,} rows for {part.num_cells:,} cells")
             if (self.parts or before is not None) and (before is None) != (entry is None):

@@ -199,6 +199,8 @@ def test_a_growing_graph_that_does_not_fit_its_parts_is_refused(change: Change, 
         lambda meta: meta.update(times=[]),
         lambda meta: meta.update(times=[0, 1]),
         lambda meta: meta["arrays"].pop("new_name_int"),
+        lambda meta: meta.update(labels={"kind": "degrees", "log": True}),
+        lambda meta: meta["features"].update(mean=[1.0, 0.0]),
     ],
 )
 def test_a_part_that_does_not_fit_is_refused(change: Change, grown: Path) -> None:

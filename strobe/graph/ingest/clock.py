@@ -212,7 +212,7 @@ class EventsEach(Clock):
     count: int
 
     def __post_init__(self) -> None:
-        if not isinstance(self.count, int) or self.count < 1:
+        if not isinstance(self.count, int) or isinstance(self.count, bool) or self.count < 1:
             raise OptionError(f"a snapshot needs a whole number of events, at least one, not {self.count!r}")
 
     def number(self, con: duckdb.DuckDBPyConnection, before: int = 0) -> str:
@@ -239,7 +239,7 @@ class Into(Regular):
     count: int
 
     def __post_init__(self) -> None:
-        if not isinstance(self.count, int) or self.count < 1:
+        if not isinstance(self.count, int) or isinstance(self.count, bool) or self.count < 1:
             raise OptionError(f"the number of snapshots must be a whole one, at least 1, not {self.count!r}")
 
     def between(self, low: float, high: float, kind: TimeKind, max_snapshots: int = MAX_SNAPSHOTS) -> Cut:

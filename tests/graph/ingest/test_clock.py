@@ -169,6 +169,8 @@ def test_durations_that_are_none_are_refused(text: str) -> None:
     [
         lambda: Calendar("fortnight"),  # type: ignore[arg-type]
         lambda: EventsEach(0),
+        lambda: EventsEach(True),
+        lambda: Into(True),
         lambda: EventsEach(1.5),  # type: ignore[arg-type]
         lambda: Into(0),
         lambda: Into(2.5),  # type: ignore[arg-type]
