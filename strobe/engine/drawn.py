@@ -37,7 +37,8 @@ class Drawn:
         comm, seed = job.comm, job.settings.seed
         self._ledger = comm.ledger
         counts = len(times), len(hand.own)
-        self.sizes: list[Size] = drawing.sizes(*counts)
+        candidates: list[int] = comm.share(drawing.candidates(*counts), kind="setup")
+        self.sizes: list[Size] = drawing.sizes(*counts, candidates)
         self.num_steps: int = comm.share(drawing.num_steps(*counts), kind="setup")
         placed = job.sharing.placed
         loads = None if placed is None else placed.loads
@@ -49,7 +50,7 @@ class Drawn:
 
         self._reservoir: Reservoir[Window] = Reservoir(
             make,
-            drawing.capacities(*counts),
+            drawing.capacities(*counts, candidates),
             seed=(seed, comm.rank, _TAKEN),
             limit=drawing.memory * 2**20,
             num_bytes=hand.num_bytes,
