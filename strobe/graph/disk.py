@@ -185,6 +185,12 @@ def open_graph(path: str | PathLike[str], *, verify: bool | None = None) -> Dyna
     they are at most 64 MiB together, or with ``verify=True``. Of a graph that grows, the snapshots that are there.
     """
     folder = Path(path)
+    graph = _open_whole(folder, verify)
+    object.__setattr__(graph, "path", folder.resolve())
+    return graph
+
+
+def _open_whole(folder: Path, verify: bool | None) -> DynamicGraph:
     if is_growing(folder):
         from strobe.graph.growing import Growing
 
