@@ -40,16 +40,23 @@ def put_together(value: Any, tensors: dict[str, Tensor]) -> Any:
     if not isinstance(value, dict):
         return value
     if _TENSOR in value:
-        if value[_TENSOR] not in tensors:
+        if not isinstance(value[_TENSOR], str) or value[_TENSOR] not in tensors:
             raise FormatError(f"the tensor {value[_TENSOR]} is not there")
         return tensors[value[_TENSOR]]
     if _TUPLE in value:
         return tuple(put_together(item, tensors) for item in value[_TUPLE])
     if _DICT in value:
-        return {key: put_together(item, tensors) for key, item in value[_DICT]}
+        return {_key(key): put_together(item, tensors) for key, item in value[_DICT]}
     if _FLOAT in value:
         return float(value[_FLOAT])
     return {key: put_together(item, tensors) for key, item in value.items()}
+
+
+def _key(key: Any) -> int | str:
+    if type(key) not in (int, str):
+        raise FormatError(f"{key!r} is no key of a dictionary")
+    found: int | str = key
+    return found
 
 
 def _plain(value: Any, place: tuple[str, ...], tensors: dict[str, Tensor]) -> Any:
