@@ -17,6 +17,7 @@ from strobe.graph.features import given
 from strobe.ops.csr import IntArray
 from strobe.tasks.base import Examples, Metrics, Problem, Task
 from strobe.tasks.features import inputs_state, with_inputs
+from strobe.tasks.fitted import fitted_classes, fitted_integer
 from strobe.tasks.metrics import accuracy, macro_f1
 from strobe.tasks.places import places
 from strobe.tasks.readout import NodeReadout
@@ -60,7 +61,7 @@ class ClassificationProblem(Problem):
     def __init__(self, task: NodeClassification, graph: DynamicGraph, seed: int, state: dict[str, Any] | None) -> None:
         _refuse_without_classes(graph)
         self.task = task
-        self.seed: int = seed if state is None else state["seed"]
+        self.seed: int = seed if state is None else fitted_integer(state, "seed")
         self.split = Split.in_time(len(graph) - task.ahead, task.train, task.validation)
         self.graph = with_inputs(graph, self.split, None if state is None else state["inputs"])
         carrier = given(graph.labels)
@@ -70,7 +71,7 @@ class ClassificationProblem(Problem):
             self.classes, self.frequent = self._fit()
         else:
             _refuse_other_names(self.names, state.get("names"))
-            self.classes, self.frequent = np.array(state["classes"], np.int64), int(state["frequent"])
+            self.classes, self.frequent = fitted_classes(state, "classes"), fitted_integer(state, "frequent")
 
     def head(self, width: int) -> nn.Module:
         return NodeReadout(width, len(self.classes))
