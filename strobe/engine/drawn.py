@@ -11,7 +11,10 @@ import numpy as np
 from strobe.batching.drawing import Size, draw
 from strobe.batching.learner import Learner
 from strobe.batching.reservoir import Reservoir
+from strobe.engine.checkpoint import restoring
+from strobe.engine.nest import is_like
 from strobe.engine.windows import Window
+from strobe.errors import FormatError
 from strobe.placement.load_aware import balanced_groups
 
 if TYPE_CHECKING:
@@ -101,6 +104,8 @@ class Drawn:
             self._random.bit_generator.state = found["random"]
         if self._learner is not None:
             self._learner.recall(found["learner"])
+        if not 0 <= found["kind"] < len(self.sizes):
+            raise FormatError(f"the checkpoint's batches are damaged: there is no size {found['kind']}")
         self.kind = found["kind"]
 
     def close(self) -> None:
@@ -117,7 +122,10 @@ def making(later: Drawn | Sliding | SampledSteps | None, state: State, comm: Com
         return
     found, state.drawn = state.drawn, None
     if found is not None and len(found) == comm.num_ranks:
-        later.recall(found[comm.rank])
+        with restoring("the checkpoint's batches"):
+            if not is_like(found[comm.rank], later.remembered()):
+                raise FormatError("the checkpoint's batches are damaged: names or types differ from this run's")
+            later.recall(found[comm.rank])
     later.start()
     try:
         yield

@@ -113,6 +113,8 @@ _RESULT_MAY: dict[str, Check] = {"window": _optional(_object)}
 def check_config(path: Path, config: Mapping[str, Any]) -> None:
     """Raise FormatError unless these are the values of a run's configuration."""
     _refuse(path, "", _wrong(config, _CONFIG) + _wrong(config, {"watch": _object}, missing=False))
+    if "watch" not in config:  # else it is written before there is anything to fit to
+        _refuse(path, "", [name for name in ("task", "problem") if config[name] is None])
     origin = config["graph"] or {}
     _refuse(path, "graph ", _wrong(origin, dict.fromkeys(("path", "data_set", "data_dir"), _text), missing=False))
 

@@ -125,6 +125,10 @@ def open_run(
         return _moved(run, graph)
     path = Path(run)
     config = read_config(path)
+    if config["problem"] is None:
+        raise OptionError(
+            f"the run at {path} has not learnt from a snapshot yet: go on with it (strobe watch --resume)"
+        )
     given = Given(graph, model, changes={} if device is None else {"device": device})
     same = config if graph is None else config | {"fingerprint": None}  # another graph may differ
     job = choose(given, same, progress or Progress())

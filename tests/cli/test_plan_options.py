@@ -157,7 +157,7 @@ def test_options_start_from_the_plan_that_is_named() -> None:
 
 def test_what_is_left_out_is_as_in_the_run_that_is_resumed(tmp_path: Path) -> None:
     model = {"name": "tgcn", "options": {}, "by_name": True}
-    rest = {"graph": None, "fingerprint": None, "model": model, "task": None, "problem": None}
+    rest = {"graph": None, "fingerprint": None, "model": model, "task": {"name": "regression"}, "problem": {}}
     config = {"format": FORMAT, "version": VERSION, "ranks": 3, "plan": preset("pss").to_json(), **rest}
     config["settings"] = Settings().to_json()
     write_sealed(tmp_path / "config.json", config)
