@@ -6,12 +6,16 @@ import errno
 import json
 import math
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
 UNFINISHED = ".*.writing-*"
 """Files that a killed process leaves behind."""
+
+_UNFINISHED = re.compile(r"\.(.+)\.writing-(\d+)")
 
 
 def disk_is_full(error: BaseException | None) -> bool:
@@ -24,8 +28,13 @@ def disk_is_full(error: BaseException | None) -> bool:
 
 
 def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Writes beside the path, waits for the disk, then takes the place of what was there."""
-    unfinished = path.with_name(f".{path.name}.writing-{os.getpid()}")
+    """Writes beside the path, waits for the disk, then takes the place of what was there.
+
+    Unfinished files of the same path are removed first where the process that wrote them has ended.
+    """
+    for left in _left_over(path):
+        left.unlink(missing_ok=True)
+    unfinished = path.with_name(unfinished_name(path.name))
     try:
         with unfinished.open("wb") as file:
             write(file)
@@ -38,6 +47,36 @@ def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
     sync_folder(path.parent)
 
 
+def unfinished_name(name: str) -> str:
+    """The name of a file or folder while this process writes it."""
+    return f".{name}.writing-{os.getpid()}"
+
+
+def finished_name(name: str) -> str | None:
+    """The name that an unfinished file or folder would have got; None for any other."""
+    match = _UNFINISHED.fullmatch(name)
+    return None if match is None else match[1]
+
+
+def _left_over(path: Path) -> Iterator[Path]:
+    """Unfinished files of a path whose process has ended."""
+    with suppress(OSError):  # writing says what is wrong with the folder
+        for entry in os.scandir(path.parent):
+            match = _UNFINISHED.fullmatch(entry.name)
+            if match is not None and match[1] == path.name and not _is_running(int(match[2])) and entry.is_file():
+                yield Path(entry.path)
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # of another user
+        return True
+    return True
+
+
 def sync_folder(folder: Path) -> None:
     """Waits until the names in a folder have reached the disk."""
     handle = os.open(folder, os.O_RDONLY)
@@ -48,7 +87,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def write_json(path: Path, value: dict[str, Any]) -> None:
-    """Writes a value as JSON that people can read, too."""
+    """Writes a value as JSON that people can read, too; ``strobe.sealed`` adds a checksum for files read back."""
     text = json.dumps(without_nan(value), indent=1, allow_nan=False) + "\n"
     write_whole(path, lambda file: file.write(text.encode()))
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, get_args
 
 from strobe.batching import Batching
 from strobe.batching import Full as FullBatch
-from strobe.errors import StrobeError
+from strobe.errors import OptionError, StrobeError, UnknownNameError
 from strobe.exchange import Exchange, Halo, Relay
+from strobe.options import short
 from strobe.placement import Placement, TimeBlocks
 from strobe.registry import make
 from strobe.schedule import InOrder, Schedule
@@ -86,9 +87,24 @@ class Plan:
         return {axis: choice.to_json() for axis, choice in self.axes()}
 
     @classmethod
-    def from_json(cls, values: dict[str, Any]) -> Plan:
-        """The plan that ``to_json`` told of."""
-        return cls(**{axis: make(axis, value) for axis, value in values.items()})
+    def from_json(cls, values: Any) -> Plan:
+        """Make a plan from what ``to_json`` gives, or from what a file holds; axes that are absent have their defaults.
+
+        Raises:
+            StrobeError: the values are not those of a plan; the message names the axis and the option.
+        """
+        axes = [axis.name for axis in fields(cls)]
+        if not isinstance(values, Mapping):
+            raise OptionError(f"a plan is an object with the axes {', '.join(axes)}, not {short(values)}")
+        for axis in values:
+            if axis in ("structure", "time"):
+                raise OptionError(f'{axis} belongs to "exchange": {{"structure": …, "time": …}}')
+            if axis not in axes:
+                raise UnknownNameError("axis of a plan", axis, axes)
+        try:
+            return cls(**{axis: make(axis, value) for axis, value in values.items()})
+        except RecursionError:
+            raise OptionError("the choices of a plan are nested too deeply") from None
 
     def __str__(self) -> str:
         return "\n".join(f"{axis:<9}  {choice}" for axis, choice in self.axes())

@@ -7,7 +7,7 @@ from typing import Any
 
 from strobe import batching, exchange, placement, schedule, store, sync
 from strobe.errors import OptionError, UnknownNameError
-from strobe.options import check_options, hints_of
+from strobe.options import check_options, hints_of, short
 from strobe.strategy import Strategy
 
 AXES: dict[str, dict[str, type[Strategy]]] = {
@@ -62,27 +62,29 @@ AXES: dict[str, dict[str, type[Strategy]]] = {
 """By axis; exchange has two, one for each stage."""
 
 
-def make(axis: str, value: str | Mapping[str, Any]) -> Any:
+def make(axis: str, value: Any) -> Any:
     """A choice from its name, or from its name and fields as ``to_json`` gives them.
 
     A field that is itself a choice is one of the same axis, and made alike.
     """
     if axis == "exchange":
         if not isinstance(value, Mapping) or set(value) != {"structure", "time"}:
-            raise OptionError(f"an exchange is one for the structure and one for the time stage, not {value!r}")
+            raise OptionError(f"an exchange is one for the structure and one for the time stage, not {short(value)}")
         return exchange.Exchange(**{stage: make(stage, choice) for stage, choice in value.items()})
     if axis not in AXES:
         raise UnknownNameError("axis", axis, [*AXES, "exchange"])
+    if not isinstance(value, str | Mapping):
+        raise OptionError(f"{axis} is the name of a choice, or an object with its name and options, not {short(value)}")
     options = {"name": value} if isinstance(value, str) else dict(value)
     name = options.pop("name", None)
-    if name not in AXES[axis]:
+    if not isinstance(name, str) or name not in AXES[axis]:
         raise UnknownNameError(f"{axis} choice" if axis in ("structure", "time") else axis, name, AXES[axis])
     chosen = AXES[axis][name]
     hints = hints_of(chosen)
-    check_options(f"{axis} {name}", options, hints)
     for option, inner in options.items():
-        if is_choice(hints[option]) and isinstance(inner, str | Mapping):
+        if is_choice(hints.get(option)) and not isinstance(inner, Strategy):
             options[option] = make(axis, inner)
+    check_options(f"{axis} {name}", options, hints)
     return chosen(**options)
 
 

@@ -50,7 +50,8 @@ class Strategy(ABC):
     """Whether training gives what one rank would; what is not exact says in its docstring how far off it may be."""
 
     def __post_init__(self) -> None:
-        check_options(self.name, {name: getattr(self, name) for name in hints_of(type(self))}, hints_of(type(self)))
+        hints = hints_of(type(self))
+        check_options(self.name, {name: getattr(self, name) for name in hints}, hints)
 
     @property
     def needs(self) -> tuple[Need, ...]:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import sys
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -49,3 +51,72 @@ def test_every_option_of_everything_can_be_said_in_words(maker: type) -> None:
 def test_what_is_left_out_is_no_option() -> None:
     with pytest.raises(UnknownNameError):
         check_options("tgcn", {"inputs": 3}, hints_of(MODELS["tgcn"], "inputs"))
+
+
+OWN_TASK = """
+{future}
+from dataclasses import dataclass
+from strobe.tasks import NodeRegression
+
+class Unit:
+    pass
+
+@dataclass(frozen=True, kw_only=True)
+class Own(NodeRegression):
+    scale: float = 1.0
+    unit: Unit | None = None
+
+class Plain(NodeRegression):
+    pass
+
+def local():
+    class Inner:
+        pass
+
+    @dataclass(frozen=True, kw_only=True)
+    class Hidden(NodeRegression):
+        inner: {local} = None
+        scale: float = 1.0
+    return Hidden
+"""
+
+
+@pytest.mark.parametrize("future", ["", "from __future__ import annotations"])
+@pytest.mark.parametrize("module", ["a_users_file", "__main__"])
+def test_options_of_a_class_in_a_users_file_have_the_types_of_the_modules_that_declare_them(
+    monkeypatch: pytest.MonkeyPatch, future: str, module: str
+) -> None:
+    there = ModuleType(module)
+    monkeypatch.setitem(sys.modules, module, there)
+    exec(OWN_TASK.format(future=future, local="Inner | None"), there.__dict__)
+    makers = [there.__dict__["Own"], there.__dict__["Plain"], there.__dict__["local"]()]
+    for maker in makers:
+        assert hints_of(maker)["target"] == hints_of(TASKS["regression"])["target"]
+        assert maker(train=0.5).to_json()["train"] == 0.5
+        with pytest.raises(OptionError, match="ahead of"):
+            maker(ahead="2")
+    with pytest.raises(OptionError, match="scale of"):
+        makers[0](scale="x")
+    with pytest.raises(OptionError, match="scale of"):
+        makers[2](scale="x")
+
+
+def test_options_without_a_type_may_be_anything() -> None:
+    def maker(inputs: int, width=3, *rest: int, **more: int) -> None:  # type: ignore[no-untyped-def]
+        pass
+
+    assert hints_of(maker, "inputs") == {"width": Any}
+    check_options("maker", {"width": "x"}, hints_of(maker))
+
+
+@pytest.mark.parametrize("huge", [2**63, -(2**63), 10**400])
+def test_numbers_that_no_array_can_hold_are_refused(huge: int) -> None:
+    with pytest.raises(OptionError, match="epochs of training"):
+        Settings(epochs=huge)
+
+
+def test_a_number_too_large_for_a_float_is_refused() -> None:
+    with pytest.raises(OptionError, match="lr of training"):
+        Settings(lr=10**400)
+    with pytest.raises(OptionError, match="lr of training"):
+        Settings(lr=10**5000)

@@ -44,7 +44,7 @@ def test_an_exchange_is_made_of_both_stages() -> None:
 @pytest.mark.parametrize("value", ["halo", {"structure": "halo"}, {"structure": "halo", "time": "none", "more": 1}])
 def test_half_an_exchange_is_refused(value: object) -> None:
     with pytest.raises(OptionError, match="one for the structure and one for the time stage"):
-        make("exchange", value)  # type: ignore[arg-type]
+        make("exchange", value)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_half_an_exchange_is_refused(value: object) -> None:
 )
 def test_a_name_that_is_not_there_is_refused_with_the_nearest(axis: str, value: object, said: str) -> None:
     with pytest.raises(UnknownNameError) as error:
-        make(axis, value)  # type: ignore[arg-type]
+        make(axis, value)
     assert said in str(error.value)
 
 

@@ -45,21 +45,34 @@ class Drawing:
     steps: int | None = None
     memory: float = 1024.0
 
-    def sizes(self, num_snapshots: int, num_nodes: int) -> list[Size]:
-        """The grid, of so many of each."""
-        nodes = [min(num_nodes, max(self.least, _part(share, num_nodes))) for share in self.nodes]
-        return [Size(_part(share, num_snapshots), number) for share in self.snapshots for number in nodes]
+    def candidates(self, num_snapshots: int, num_nodes: int) -> list[int]:
+        """Which sizes of the grid are chosen from, as their numbers in it: where there are few snapshots or nodes,
+        several shares are the same number of them, and only the first is a candidate.
+
+        Ranks may have different numbers of nodes: rank 0's candidates are those of all.
+        """
+        grid = self._grid(num_snapshots, num_nodes)
+        return [k for k, size in enumerate(grid) if grid.index(size) == k]
+
+    def sizes(self, num_snapshots: int, num_nodes: int, candidates: Sequence[int] | None = None) -> list[Size]:
+        """The candidates on a rank with so many of each; ``candidates`` of another rank may be alike here."""
+        grid = self._grid(num_snapshots, num_nodes)
+        return [grid[k] for k in (self.candidates(num_snapshots, num_nodes) if candidates is None else candidates)]
 
     def num_steps(self, num_snapshots: int, num_nodes: int) -> int:
         """Steps of an epoch."""
         counts = sorted(size.snapshots * size.nodes for size in self.sizes(num_snapshots, num_nodes))
         return self.steps or max(1, round(num_snapshots * num_nodes / max(counts[len(counts) // 2], 1)))
 
-    def capacities(self, num_snapshots: int, num_nodes: int) -> list[int]:
+    def capacities(self, num_snapshots: int, num_nodes: int, candidates: Sequence[int] | None = None) -> list[int]:
         """How many batches of each size are kept: those of all sizes together have about as many cells as the rank."""
-        sizes = self.sizes(num_snapshots, num_nodes)
+        sizes = self.sizes(num_snapshots, num_nodes, candidates)
         cells = num_snapshots * num_nodes / len(sizes)
         return [max(1, int(cells / max(size.snapshots * size.nodes, 1))) for size in sizes]
+
+    def _grid(self, num_snapshots: int, num_nodes: int) -> list[Size]:
+        nodes = [min(num_nodes, max(self.least, _part(share, num_nodes))) for share in self.nodes]
+        return [Size(_part(share, num_snapshots), number) for share in self.snapshots for number in nodes]
 
 
 def draw(times: range, groups: Sequence[IntArray], size: Size, hops: int, seed: Sequence[int]) -> Batch:

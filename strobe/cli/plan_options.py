@@ -6,7 +6,6 @@ several options of its own, brackets keep them together: ``fresh=[NAME:option=va
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from strobe.cli.run_options import read_options
-from strobe.errors import OptionError, UnknownNameError
+from strobe.errors import OptionError, StrobeError, UnknownNameError
 from strobe.options import hints_of
 
 if TYPE_CHECKING:
@@ -216,19 +215,11 @@ def _parted(text: str) -> tuple[str, list[str]]:
 
 def _plan_of_file(path: Path) -> Plan:
     from strobe.plan import Plan
+    from strobe.sealed import read_json
 
     try:
-        values = json.loads(path.read_text())
+        return Plan.from_json(read_json(path))
     except FileNotFoundError:
         raise OptionError(f"there is no file {path}: write one with strobe plans NAME --json > {path}") from None
-    except ValueError as error:
-        raise OptionError(f"{path} is not JSON: {error}") from None
-    axes = [axis for axis, _ in Plan().axes()]
-    if not isinstance(values, dict):
-        raise OptionError(f"{path} does not hold a plan: a plan is an object with the axes {', '.join(axes)}")
-    for axis in values:
-        if axis in ("structure", "time"):
-            raise OptionError(f'{path}: {axis} belongs to "exchange": {{"structure": …, "time": …}}')
-        if axis not in axes:
-            raise UnknownNameError(f"axis of a plan ({path})", axis, axes)
-    return Plan.from_json(values)
+    except StrobeError as error:
+        raise OptionError(f"{path} does not hold a plan: {error}") from error

@@ -3,7 +3,7 @@
 A checkpoint, ``checkpoints/epoch-000012``, holds everything, the best weights so far included. It is written under
 another name and gets its own in one step, before older ones are removed: from the first on there is always a whole one,
 and no moment at which its parts could disagree. ``best.pt`` repeats the best weights for those who only want to use
-them. Both hold tensors and plain values, and are read as such.
+them. Both hold tensors and plain values, are read as such, and have checksums.
 
 Weights are the same on all ranks, so rank 0 writes for all, and hosts need not share a disk.
 """
@@ -11,23 +11,26 @@ Weights are the same on all ranks, so rank 0 writes for all, and hosts need not 
 from __future__ import annotations
 
 import math
-import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from shutil import rmtree
+from types import NoneType
 from typing import Any
 
 import torch
 from torch import nn
 
-from strobe.atomic import UNFINISHED, write_whole
+from strobe.atomic import UNFINISHED, sync_folder, unfinished_name
 from strobe.engine.machine import restore_random_state
 from strobe.engine.nest import copied
-from strobe.errors import FormatError, OptionError
+from strobe.engine.optimiser import restore_optimiser
+from strobe.engine.weights_file import read_weights, write_weights
+from strobe.errors import FormatError, OptionError, StrobeError
 
 LAST, BEST = "checkpoints", "best.pt"
 KEPT = 2
@@ -39,6 +42,13 @@ _VALUES = (
     *("epoch", "best", "best_epoch", "best_weights", "stale"),
     *("random", "exchanged", "scheduled", "drawn", "tuned", "arrived"),
 )
+_TYPES: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("model", "head", "optimiser"), (dict,)),
+    **dict.fromkeys(("epoch", "best_epoch", "stale"), (int,)),
+    **dict.fromkeys(("best_weights", "exchanged", "scheduled", "tuned", "arrived"), (dict, NoneType)),
+    **{"best": (float, int, NoneType), "random": (list,), "drawn": (list, NoneType)},
+}
+"""What a checkpoint holds."""
 _NAME = re.compile(r"epoch-(\d+)")
 _NEVER_SAVED = "the run was stopped before its first was saved"
 
@@ -81,10 +91,8 @@ class State:
 
     def adopt(self, found: dict[str, Any], rank: int) -> None:
         """Goes on from what was captured, on this or another number of ranks."""
-        unknown = ("exchanged", "scheduled", "drawn", "tuned", "arrived")  # to older checkpoints
-        found = dict.fromkeys(unknown) | found
         load_weights(self.model, self.head, found)
-        self.optimiser.load_state_dict(found["optimiser"])
+        restore_optimiser(self.optimiser, found["optimiser"])
         for name in _VALUES:
             setattr(self, name, found[name])
         if rank:  # the first reads it from the record, with the ledgers of all
@@ -169,7 +177,8 @@ class Checkpoints:
         """Puts the newest checkpoint, which has no history, into a fresh state; says whether there was one."""
         if not has_checkpoint(self.folder):
             return False
-        state.adopt(read(self.folder / LAST), 0)
+        with restoring(f"the checkpoint in {self.folder / LAST}"):
+            state.adopt(read(self.folder / LAST), 0)
         return True
 
     def sweep(self) -> None:
@@ -190,9 +199,9 @@ class Checkpoints:
             first()
         if kept["best_weights"] is not None and kept["best_epoch"] != self._best_saved:
             best = {**kept["best_weights"], "epoch": kept["best_epoch"], "metric": kept["best"]}
-            write_whole(self.folder / BEST, lambda file: torch.save(best, file))
+            write_weights(self.folder / BEST, best)
             self._best_saved = kept["best_epoch"]
-        target = self.folder / LAST / f"epoch-{kept['epoch']:06d}"
+        target = self.folder / LAST / _name(kept["epoch"])
         if not target.exists():  # a run that ends has often just saved its last epoch
             _write_whole(target, kept)
         for old in _in(self.folder / LAST)[:-KEPT]:
@@ -209,31 +218,68 @@ def read(path: Path) -> dict[str, Any]:
     if path.name == LAST:
         return _read_newest(path)
     try:
-        found: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        return read_weights(path)
     except FileNotFoundError:
         raise FormatError(f"there is no checkpoint at {path}: {_NEVER_SAVED}") from None
-    except Exception as error:  # torch says in many ways that it cannot read a file
-        raise FormatError(f"{path} is damaged: {str(error).splitlines()[0]}") from error
-    return found
+
+
+def best_weights(path: Path) -> tuple[Weights, int]:
+    """The best weights of the run in a directory and their epoch; the latest weights where none were judged."""
+    if (path / BEST).exists():
+        kept = read(path / BEST)
+        return kept, kept["epoch"]
+    newest = read(path / LAST)
+    best = newest["best_weights"]
+    return (newest, newest["epoch"]) if best is None else (best, newest["best_epoch"])
+
+
+@contextmanager
+def restoring(what: str) -> Iterator[None]:
+    """Raise FormatError, which names ``what`` was read, where a saved state does not fit what it is restored into."""
+    try:
+        yield
+    except StrobeError:
+        raise
+    except Exception as error:  # of torch, numpy or whatever takes up the state
+        why = (str(error) or type(error).__name__).splitlines()[0]
+        raise FormatError(f"{what} does not fit this run: {why}") from error
 
 
 def _read_newest(path: Path) -> dict[str, Any]:
     """One that is damaged is not passed over: whether to go on from the one before is for people to say."""
-    from strobe.engine.checkpoint_folder import is_whole, read_folder
+    from strobe.engine.checkpoint_folder import is_whole
 
     there = _in(path)
     if not there:
         raise FormatError(f"there is no checkpoint in {path}: {_NEVER_SAVED}")
     *before, newest = there
     try:
-        found: dict[str, Any] = read_folder(newest)
+        return _read_one(newest)
     except FormatError as error:
         if not before or not is_whole(before[-1]):
             raise
         raise FormatError(
             f"{error}. The checkpoint before it, {before[-1].name}, is whole: remove {newest} to go on from that one"
         ) from error
+
+
+def _read_one(path: Path) -> dict[str, Any]:
+    """The values of one checkpoint, each of the type that a state has."""
+    from strobe.engine.checkpoint_folder import read_folder
+
+    found = read_folder(path)
+    if not isinstance(found, dict) or found.keys() != _TYPES.keys():
+        raise FormatError(f"{path} is damaged: it does not hold {', '.join(_TYPES)} and nothing else")
+    for name, types in _TYPES.items():
+        if not isinstance(found[name], types) or isinstance(found[name], bool):
+            raise FormatError(f"{path} is damaged: {name} cannot be a {type(found[name]).__name__}")
+    if path.name != _name(found["epoch"]):
+        raise FormatError(f"{path} is damaged: it holds epoch {found['epoch']}")
     return found
+
+
+def _name(epoch: int) -> str:
+    return f"epoch-{epoch:06d}"
 
 
 def _in(path: Path) -> list[Path]:
@@ -247,7 +293,7 @@ def _write_whole(target: Path, kept: dict[str, Any]) -> None:
     from strobe.engine.checkpoint_folder import write_folder  # loads much of torch: only here
 
     target.parent.mkdir(exist_ok=True)
-    unfinished = target.with_name(_unfinished(target))
+    unfinished = target.with_name(unfinished_name(target.name))
     try:
         write_folder(unfinished, kept)
         unfinished.rename(target)
@@ -255,26 +301,14 @@ def _write_whole(target: Path, kept: dict[str, Any]) -> None:
         rmtree(unfinished, ignore_errors=True)
         raise
     for folder in (target.parent, target.parent.parent):
-        _sync(folder)  # the new names, too
+        sync_folder(folder)  # the new names, too
 
 
 def _remove(target: Path) -> None:
     """Takes a checkpoint's name away before its files: it is never there in part."""
-    unfinished = target.with_name(_unfinished(target))
+    unfinished = target.with_name(unfinished_name(target.name))
     target.rename(unfinished)
     rmtree(unfinished)
-
-
-def _unfinished(target: Path) -> str:
-    return f".{target.name}.writing-{os.getpid()}"
-
-
-def _sync(folder: Path) -> None:
-    opened = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
 
 
 def load_weights(model: nn.Module, head: nn.Module, weights: Weights) -> None:
@@ -282,5 +316,5 @@ def load_weights(model: nn.Module, head: nn.Module, weights: Weights) -> None:
     try:
         model.load_state_dict(weights["model"])
         head.load_state_dict(weights["head"])
-    except RuntimeError as error:
+    except Exception as error:  # a model's own set_extra_state may raise anything
         raise OptionError(f"the saved weights do not fit this model: {error}") from error

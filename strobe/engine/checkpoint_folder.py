@@ -1,9 +1,9 @@
-"""A checkpoint on disk: a folder that torch.distributed.checkpoint reads, and beside it what is no tensor.
+"""A checkpoint on disk: a folder that torch.distributed.checkpoint reads, with its values and its checksums.
 
-``.metadata`` and ``__0_0.distcp`` are torch's, ``values.json`` is the nest that the tensors stand in, ``SHA256SUMS``
-says what all of them must be (``sha256sum -c`` checks it, too). torch would read its metadata, and every value that is
-no tensor, as a pickle, which may run anything: here the metadata may name only what metadata is made of, values are
-JSON, and nothing is ever run. No rank talks to another: one has everything.
+``.metadata`` and ``__0_0.distcp`` are torch's. ``values.json`` is the nest that the tensors stand in and where each of
+them is in torch's file, ``SHA256SUMS`` says what all files must be (``sha256sum -c`` checks it, too). torch would read
+its metadata, and every value that is no tensor, as a pickle, which may run anything: here the metadata is only for
+torch, values are JSON, and nothing is ever run. No rank talks to another: one has everything.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import pickle
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,39 +19,23 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner
-from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
-from torch.distributed.checkpoint.metadata import Metadata, StorageMeta, TensorStorageMetadata
 
 from strobe.atomic import write_whole
 from strobe.engine.nest import put_together, taken_apart
 from strobe.errors import FormatError
+from strobe.sealed import read_json
 
-METADATA, VALUES, SUMS = ".metadata", "values.json", "SHA256SUMS"
+METADATA, TENSORS, VALUES, SUMS = ".metadata", "__0_0.distcp", "values.json", "SHA256SUMS"
+_LINE = re.compile(r"([0-9a-f]{64})  ([^/]+)")
 
-_DESCRIPTIONS = (
-    "ChunkStorageMetadata",
-    "Metadata",
-    "MetadataIndex",
-    "StorageMeta",
-    "TensorProperties",
-    "TensorStorageMetadata",
-    "_MEM_FORMAT_ENCODING",
-)
-_PLAIN = {
-    ("torch", "Size"),
-    ("torch.serialization", "_get_layout"),
-    ("torch.distributed.checkpoint.filesystem", "_StorageInfo"),
-    *(("torch.distributed.checkpoint.metadata", name) for name in _DESCRIPTIONS),
-}
-"""All that torch's metadata names: records of plain values, and kinds of tensors."""
+Places = dict[str, tuple[int, int]]
+"""Where tensors are in torch's file, by name: offset and number of bytes."""
 
 
 def write_folder(folder: Path, nest: Any) -> None:
     """Writes a nest into a folder that is not there yet; it is on the disk, whole, when this returns."""
     values, tensors = taken_apart(nest)
-    text = json.dumps(values, allow_nan=False)
-    _write_tensors(folder, tensors)
+    text = json.dumps({"values": values, "tensors": _write_tensors(folder, tensors)}, allow_nan=False)
     write_whole(folder / VALUES, lambda file: file.write(text.encode()))
     sums = "".join(f"{_sum(path)}  {path.name}\n" for path in sorted(folder.iterdir()))
     write_whole(folder / SUMS, lambda file: file.write(sums.encode()))
@@ -60,21 +44,22 @@ def write_folder(folder: Path, nest: Any) -> None:
 def read_folder(folder: Path) -> Any:
     """The nest of a folder. One that is not as it was written is refused, and the file that differs is named."""
     check_folder(folder)
-    with _blaming(folder / METADATA):
-        metadata = _MetadataReader(io.BytesIO((folder / METADATA).read_bytes())).load()
-    with _blaming(folder):
-        tensors = _read_tensors(folder, metadata)
     with _blaming(folder / VALUES):
-        return put_together(json.loads((folder / VALUES).read_text()), tensors)
+        found = read_json(folder / VALUES)
+        values, places = found["values"], {name: (int(at), int(size)) for name, (at, size) in found["tensors"].items()}
+    with _blaming(folder / TENSORS):
+        tensors = _read_tensors(folder / TENSORS, places) if places else {}
+    with _blaming(folder / VALUES):
+        return put_together(values, tensors)
 
 
 def check_folder(folder: Path) -> None:
     """Refuses a folder with a file that is missing or not as it was written."""
     with _blaming(folder / SUMS):
-        lines = [line.split("  ", 1) for line in (folder / SUMS).read_text().splitlines()]
-        sums = {name: wanted for wanted, name in lines}
-        if not {METADATA, VALUES} < sums.keys():
-            raise FormatError("it does not name all files")
+        lines = [_LINE.fullmatch(line) for line in (folder / SUMS).read_text().splitlines()]
+        sums = {line[2]: line[1] for line in lines if line is not None}
+        if None in lines or not {METADATA, VALUES} <= sums.keys() <= {METADATA, VALUES, TENSORS}:
+            raise FormatError("it does not name all files of a checkpoint and nothing else")
     for name, wanted in sums.items():
         with _blaming(folder / name):
             if _sum(folder / name) != wanted:
@@ -92,7 +77,7 @@ def is_whole(folder: Path) -> bool:
 
 @contextmanager
 def _blaming(path: Path) -> Iterator[None]:
-    """What cannot be read is the fault of a file; json, pickle and torch have many ways to say that."""
+    """What cannot be read is the fault of a file; json and torch have many ways to say that."""
     try:
         yield
     except FileNotFoundError as error:
@@ -103,48 +88,43 @@ def _blaming(path: Path) -> Iterator[None]:
 
 
 def _sum(path: Path) -> str:
+    if path.exists() and not path.is_file():
+        raise FormatError("it is not a file")
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-class _Writer(FileSystemWriter):
-    def storage_meta(self) -> StorageMeta | None:
-        return None  # it would name this machine's folder and a number of its own: the same state has the same bytes
+def _write_tensors(folder: Path, tensors: dict[str, Tensor]) -> Places:
+    from torch.distributed.checkpoint.default_planner import DefaultSavePlanner  # much of torch: only to write
+    from torch.distributed.checkpoint.filesystem import FileSystemWriter
+    from torch.distributed.checkpoint.metadata import StorageMeta
 
+    class Writer(FileSystemWriter):
+        def storage_meta(self) -> StorageMeta | None:
+            return None  # would name this machine's folder and a number of its own: the same state has the same bytes
 
-def _write_tensors(folder: Path, tensors: dict[str, Tensor]) -> None:
     # torch's own order of calls. Its save() would ask all ranks, or warn that it does not: that changed with versions.
     planner = DefaultSavePlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
-    writer = _Writer(folder, sync_files=True, per_thread_copy_ahead=0)  # the tensors are on the CPU
+    writer = Writer(folder, sync_files=True, per_thread_copy_ahead=0)  # the tensors are on the CPU
     planner.set_up_planner(tensors, is_coordinator=True)
     writer.set_up_storage_writer(True)
     plans, metadata = planner.create_global_plan([writer.prepare_local_plan(planner.create_local_plan())])
     plan = planner.finish_plan(writer.prepare_global_plan(plans)[0])
-    writer.finish(metadata, [writer.write_data(plan, planner).wait()])
+    written = writer.write_data(plan, planner).wait()
+    writer.finish(metadata, [written])
+    return {each.index.fqn: (each.storage_data.offset, each.storage_data.length) for each in written}
 
 
-def _read_tensors(folder: Path, metadata: Metadata) -> dict[str, Tensor]:
+def _read_tensors(path: Path, places: Places) -> dict[str, Tensor]:
+    """Each tensor is a file of torch's within the file: read as a tensor, or not at all."""
     tensors = {}
-    for name, described in metadata.state_dict_metadata.items():
-        if not isinstance(described, TensorStorageMetadata):
-            raise FormatError(f"{name} is no tensor")  # and torch would unpickle it
-        tensors[name] = torch.empty(described.size, dtype=described.properties.dtype)
-    planner = DefaultLoadPlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
-    reader = FileSystemReader(folder)
-    planner.set_up_planner(tensors, metadata, is_coordinator=True)
-    reader.set_up_storage_reader(metadata, True)
-    plans = planner.create_global_plan([reader.prepare_local_plan(planner.create_local_plan())])
-    plan = planner.finish_plan(reader.prepare_global_plan(plans)[0])
-    reader.read_data(plan, planner).wait()
+    with path.open("rb") as file:
+        for name, (offset, num_bytes) in places.items():
+            file.seek(offset)
+            if num_bytes < 0 or len(data := file.read(num_bytes)) != num_bytes:
+                raise FormatError(f"the tensor {name} is not there")
+            found = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+            if type(found) is not Tensor or found.layout != torch.strided:
+                raise FormatError(f"{name} is no tensor")
+            tensors[name] = found
     return tensors
-
-
-class _MetadataReader(pickle.Unpickler):
-    """Reads a pickle that may name only what torch's metadata is made of."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) in _PLAIN:
-            return super().find_class(module, name)
-        if module == "torch" and isinstance(getattr(torch, name, None), torch.dtype):
-            return getattr(torch, name)
-        raise FormatError(f"it names {module}.{name}, which metadata does not")

@@ -11,7 +11,10 @@ import numpy as np
 from strobe.batching.drawing import Size, draw
 from strobe.batching.learner import Learner
 from strobe.batching.reservoir import Reservoir
+from strobe.engine.checkpoint import restoring
+from strobe.engine.nest import is_like
 from strobe.engine.windows import Window
+from strobe.errors import FormatError
 from strobe.placement.load_aware import balanced_groups
 
 if TYPE_CHECKING:
@@ -37,7 +40,8 @@ class Drawn:
         comm, seed = job.comm, job.settings.seed
         self._ledger = comm.ledger
         counts = len(times), len(hand.own)
-        self.sizes: list[Size] = drawing.sizes(*counts)
+        candidates: list[int] = comm.share(drawing.candidates(*counts), kind="setup")
+        self.sizes: list[Size] = drawing.sizes(*counts, candidates)
         self.num_steps: int = comm.share(drawing.num_steps(*counts), kind="setup")
         placed = job.sharing.placed
         loads = None if placed is None else placed.loads
@@ -49,7 +53,7 @@ class Drawn:
 
         self._reservoir: Reservoir[Window] = Reservoir(
             make,
-            drawing.capacities(*counts),
+            drawing.capacities(*counts, candidates),
             seed=(seed, comm.rank, _TAKEN),
             limit=drawing.memory * 2**20,
             num_bytes=hand.num_bytes,
@@ -100,6 +104,8 @@ class Drawn:
             self._random.bit_generator.state = found["random"]
         if self._learner is not None:
             self._learner.recall(found["learner"])
+        if not 0 <= found["kind"] < len(self.sizes):
+            raise FormatError(f"the checkpoint's batches are damaged: there is no size {found['kind']}")
         self.kind = found["kind"]
 
     def close(self) -> None:
@@ -116,7 +122,10 @@ def making(later: Drawn | Sliding | SampledSteps | None, state: State, comm: Com
         return
     found, state.drawn = state.drawn, None
     if found is not None and len(found) == comm.num_ranks:
-        later.recall(found[comm.rank])
+        with restoring("the checkpoint's batches"):
+            if not is_like(found[comm.rank], later.remembered()):
+                raise FormatError("the checkpoint's batches are damaged: names or types differ from this run's")
+            later.recall(found[comm.rank])
     later.start()
     try:
         yield

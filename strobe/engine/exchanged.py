@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from strobe.comm import Comm
+from strobe.engine.checkpoint import restoring
 from strobe.engine.job import Prepared
 from strobe.engine.nest import copied
 from strobe.view import Share
@@ -40,11 +41,14 @@ def remembered(comm: Comm, shares: Sequence[Share]) -> dict[str, Any] | None:
 def recall(comm: Comm, shares: Sequence[Share], found: dict[str, Any] | None) -> None:
     """Goes on from what was remembered; with another number of ranks, other owners or other segments nothing of it is
     true any more, and exchanges begin anew: their first pass is fresh."""
-    if found is None or not shares or len(found["ranks"]) != comm.num_ranks or found["where"] != _where(shares):
+    if found is None or not shares:
         return
-    for share, stages in zip(shares, found["ranks"][comm.rank], strict=True):
-        for stage, courier in share.couriers.items():
-            courier.remember(stages[stage])
+    with restoring("the checkpoint's exchange"):
+        if len(found["ranks"]) != comm.num_ranks or found["where"] != _where(shares):
+            return
+        for share, stages in zip(shares, found["ranks"][comm.rank], strict=True):
+            for stage, courier in share.couriers.items():
+                courier.remember(stages[stage])
 
 
 def _where(shares: Sequence[Share]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
@@ -20,6 +21,7 @@ from strobe.batching.base import pieces, windows_ending_with
 from strobe.comm import Alone, Comm
 from strobe.engine.asked import asked, asked_at
 from strobe.engine.at_hand import AtHand
+from strobe.engine.checkpoint import restoring
 from strobe.engine.choice import ModelChoice, ModelLike, choose_model, choose_task, task_json
 from strobe.engine.drawn import Drawn
 from strobe.engine.kept import Room
@@ -246,7 +248,8 @@ def choose(
     known = given.problem if earlier is None else earlier["problem"]
     if known is None and settings.fit is not None:
         known = task.bind(source.graph[: settings.fit], seed=settings.seed).state()
-    problem = task.bind(plan.store.keep(source.graph), seed=settings.seed, state=known)
+    with nullcontext() if earlier is None else restoring("the run's config.json"):
+        problem = task.bind(plan.store.keep(source.graph), seed=settings.seed, state=known)
     if problem.note is not None and earlier is None and given.problem is None:
         watch.note(problem.note)
     if problem.asks_pairs and (plan.batching.wants_hops or "inputs at hand" in plan.exchange.gives):
@@ -405,7 +408,7 @@ def _plan(given: Given, earlier: dict[str, Any] | None, settings: Settings) -> P
 
 
 def _settings(given: Given, earlier: dict[str, Any] | None) -> Settings:
-    start = Settings() if earlier is None else Settings(**earlier["settings"])
+    start = Settings() if earlier is None else Settings().changed(earlier["settings"])
     return (start if given.settings is None else given.settings).changed(given.changes)
 
 
@@ -449,7 +452,7 @@ def _agree(
         "graph": earlier["fingerprint"] or {},
         "model": earlier["model"]["options"] | {"name": earlier["model"]["name"]},
         "task": earlier["task"],
-        "setting": Settings(**earlier["settings"]).fixed(),
+        "setting": Settings().changed(earlier["settings"]).fixed(),
         "plan": {axis: str(value) for axis, value in Plan.from_json(earlier["plan"]).axes()},
     }
     differ = [

@@ -13,6 +13,9 @@ import torch
 from strobe.comm.rank_environment import ranks_on_each_gpu
 from strobe.errors import OptionError
 
+_MOST_THREADS = 1024
+"""OpenMP ends the process where it cannot start as many threads as it is asked for."""
+
 
 def choose_device(name: str) -> torch.device:
     """The device of a name; ``auto`` is a GPU where torch sees one, else the CPU."""
@@ -46,6 +49,8 @@ def choose_threads(wanted: int | None) -> int:
     ranks_here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     if wanted is None and (ranks_here > 1 or "OMP_NUM_THREADS" not in os.environ):
         wanted = max(1, len(os.sched_getaffinity(0)) // ranks_here)
+    if wanted is not None and wanted > _MOST_THREADS:
+        raise OptionError(f"threads must be at most {_MOST_THREADS:,}, not {wanted:,}")
     if wanted is not None:
         torch.set_num_threads(wanted)
     return torch.get_num_threads()

@@ -24,6 +24,25 @@ def copied(nest: Any, device: str | None = None) -> Any:
     return nest
 
 
+def is_like(found: Any, fresh: Any) -> bool:
+    """Whether a nest that was read has the names and types of one that was made: of lists every item, of tensors the
+    number type and the shape. Where one of them has None, or a list without items, the other may have anything."""
+    if found is None or fresh is None:
+        return True
+    if isinstance(fresh, Tensor):
+        return isinstance(found, Tensor) and (found.dtype, found.shape) == (fresh.dtype, fresh.shape)
+    if isinstance(fresh, dict):
+        return (
+            isinstance(found, dict)
+            and found.keys() == fresh.keys()
+            and all(is_like(found[name], value) for name, value in fresh.items())
+        )
+    if isinstance(fresh, list | tuple):
+        return type(found) is type(fresh) and (not fresh or all(is_like(item, fresh[0]) for item in found))
+    number = type(fresh) in (int, float) and type(found) in (int, float)
+    return type(found) is type(fresh) or (number and type(fresh) is float)
+
+
 def taken_apart(nest: Any) -> tuple[Any, dict[str, Tensor]]:
     """Values that JSON can say exactly, and the tensors they name.
 
@@ -40,16 +59,23 @@ def put_together(value: Any, tensors: dict[str, Tensor]) -> Any:
     if not isinstance(value, dict):
         return value
     if _TENSOR in value:
-        if value[_TENSOR] not in tensors:
+        if not isinstance(value[_TENSOR], str) or value[_TENSOR] not in tensors:
             raise FormatError(f"the tensor {value[_TENSOR]} is not there")
         return tensors[value[_TENSOR]]
     if _TUPLE in value:
         return tuple(put_together(item, tensors) for item in value[_TUPLE])
     if _DICT in value:
-        return {key: put_together(item, tensors) for key, item in value[_DICT]}
+        return {_key(key): put_together(item, tensors) for key, item in value[_DICT]}
     if _FLOAT in value:
         return float(value[_FLOAT])
     return {key: put_together(item, tensors) for key, item in value.items()}
+
+
+def _key(key: Any) -> int | str:
+    if type(key) not in (int, str):
+        raise FormatError(f"{key!r} is no key of a dictionary")
+    found: int | str = key
+    return found
 
 
 def _plain(value: Any, place: tuple[str, ...], tensors: dict[str, Tensor]) -> Any:

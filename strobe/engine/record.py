@@ -10,23 +10,28 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Self
 
-from strobe.atomic import UNFINISHED, disk_is_full, without_nan, write_json, write_whole
-from strobe.engine.checkpoint import Checkpoints, State, has_checkpoint
+from strobe.atomic import UNFINISHED, disk_is_full, finished_name, write_whole
+from strobe.engine.checkpoint import BEST, LAST, Checkpoints, State, has_checkpoint
+from strobe.engine.record_types import check_config, check_line, check_result
 from strobe.engine.tensorboard import EVENTS, Events
 from strobe.errors import FormatError, OptionError, StrobeError
 from strobe.graph.lock import WriteLock
+from strobe.sealed import changed, parsed, read_json, read_sealed, sealed, unsealed, write_sealed
 
-FORMAT, VERSION = "strobe-run", 2
+FORMAT, VERSION = "strobe-run", 3
 CONFIG, LINES, RESULT, CURVE = "config.json", "record.jsonl", "result.json", "learning_curve.svg"
 SLOTS, STEPS, TRAPEZOID, ONLINE = "relay.svg", "schedule.svg", "trapezoid.svg", "online.svg"
 _OF_VERSION_1 = "last.pt"
+_ADVICE = "put the file back as Strobe wrote it, or train again (--overwrite)"
 
 
 class Record:
@@ -97,7 +102,7 @@ class RunDirectory(Record):
         self.path.mkdir(exist_ok=True)
         self._checkpoints.clear()  # before the configuration: they are of another run
         (self.path / LINES).unlink(missing_ok=True)
-        write_json(self.path / CONFIG, {"format": FORMAT, "version": VERSION, **config})
+        write_sealed(self.path / CONFIG, {"format": FORMAT, "version": VERSION, **config})
 
     def start(self, config: dict[str, Any], state: State) -> str | None:
         self.path.mkdir(exist_ok=True)
@@ -113,7 +118,7 @@ class RunDirectory(Record):
             state.history = self._kept_epochs(state.epoch)
         for half in self.path.glob(UNFINISHED):
             half.unlink()
-        write_json(self.path / CONFIG, {"format": FORMAT, "version": VERSION, **config})
+        write_sealed(self.path / CONFIG, {"format": FORMAT, "version": VERSION, **config})
         # Unbuffered: a line is one write, so that a killed run leaves whole lines.
         self._file = (self.path / LINES).open("ab", buffering=0)
         self._events = Events(self.path, state.epoch)
@@ -127,8 +132,8 @@ class RunDirectory(Record):
 
     def event(self, event: str, **values: Any) -> None:
         if self._file is not None:
-            line = {"event": event, "at": round(time.time(), 3), **without_nan(values)}
-            text = (json.dumps(line, allow_nan=False) + "\n").encode()
+            line = sealed({"event": event, "at": round(time.time(), 3), **values})
+            text = (json.dumps(line) + "\n").encode()
             if self._file.write(text) < len(text):  # what comes next would stand in the same line
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -146,7 +151,7 @@ class RunDirectory(Record):
 
     def finish(self, result: dict[str, Any], pictures: Mapping[str, str | None]) -> None:
         self._checkpoints.wait()  # a run with a result has all its checkpoints
-        write_json(self.path / RESULT, result)
+        write_sealed(self.path / RESULT, result)
         self.draw(pictures)
         scores = {name: result[name] for name in ("best_epoch", "validation", "test")}
         self.event("finish", epoch=result["epochs"], **scores)
@@ -175,15 +180,21 @@ class RunDirectory(Record):
             ) from error
 
     def _kept_epochs(self, epoch: int) -> list[dict[str, Any]]:
-        """The lines of all epochs up to one; those that the checkpoint does not know are cut off the file."""
-        lines = read_lines(self.path)
-        later = [k for k, line in enumerate(lines) if line["event"] == "epoch" and line["epoch"] > epoch]
-        kept = lines[: later[0]] if later else lines
-        epochs = [line for line in kept if line["event"] == "epoch"]
-        if [line["epoch"] for line in epochs] != list(range(1, epoch + 1)):
+        """The lines of all epochs up to one; those that the checkpoint does not know are cut off the file.
+
+        Lines up to the checkpoint's epoch were on the disk before it; after them a machine that died may have left
+        anything.
+        """
+        kept, epochs = [], list[dict[str, Any]]()
+        for text, line in _lines(self.path / LINES):
+            if line is None or (line["event"] == "epoch" and line["epoch"] > epoch):
+                break
+            kept.append(text)
+            if line["event"] == "epoch":
+                epochs.append(line)
+        if len(epochs) != epoch or any(line["epoch"] != k for k, line in enumerate(epochs, 1)):
             raise FormatError(f"{self.path / LINES} is damaged: it does not have all {epoch} epochs of the checkpoint")
-        text = "".join(json.dumps(line) + "\n" for line in kept)
-        write_whole(self.path / LINES, lambda file: file.write(text.encode()))
+        write_whole(self.path / LINES, lambda file: file.write(b"".join(kept)))
         return epochs
 
 
@@ -199,22 +210,34 @@ def open_record(out: str | os.PathLike[str] | None, *, resume: bool, overwrite: 
 def read_config(path: Path) -> dict[str, Any]:
     """What a run was made of."""
     try:
-        config = json.loads((path / CONFIG).read_text())
-    except (FileNotFoundError, NotADirectoryError):
-        raise FormatError(f"there is no run at {path}: no {CONFIG} is there") from None
-    except (ValueError, UnicodeDecodeError) as error:
-        raise FormatError(f"{path / CONFIG} is damaged: {error}") from error
+        config = read_json(path / CONFIG)
+    except FileNotFoundError:
+        begin = "there is nothing to go on with, start one (leave out --resume)"
+        raise FormatError(f"there is no run at {path}: no {CONFIG} is there; {begin}") from None
     if not isinstance(config, dict) or config.get("format") != FORMAT:
-        raise FormatError(f"{path} is not the directory of a run")
-    version = config.get("version", 0)
-    if version > VERSION:
-        raise FormatError(f"{path} was written by a newer Strobe (version {version} of the format, not {VERSION})")
-    if version < VERSION:
+        raise FormatError(f"{path} is not the directory of a run: its {CONFIG} is another program's")
+    version = config.get("version")
+    if version != VERSION:
+        age = "a newer" if isinstance(version, int) and version > VERSION else "an older"
         raise FormatError(
-            f"{path} was written by an older Strobe (version {version} of the format, not {VERSION}): use that one, or "
+            f"{path} was written by {age} Strobe (version {version} of the format, not {VERSION}): use that one, or "
             "train again (--overwrite)"
         )
-    return config
+    found = unsealed(config)
+    if found is None:
+        raise changed(path / CONFIG, f"{_ADVICE}. Settings that may change are given with --resume")
+    check_config(path / CONFIG, found)
+    return found
+
+
+def read_result(path: Path) -> dict[str, Any] | None:
+    """What came out of the run in a directory; None where it has not finished."""
+    try:
+        found = read_sealed(path / RESULT, "remove it, and finish the run again (--resume)")
+    except FileNotFoundError:
+        return None
+    check_result(path / RESULT, found)
+    return found
 
 
 def last_begun(path: Path | None) -> tuple[int, int] | None:
@@ -236,16 +259,42 @@ def refuse_other_kind(path: Path, config: Mapping[str, Any], *, watches: bool) -
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The lines of a run's record; one that a dying machine left unfinished ends them."""
-    lines: list[dict[str, Any]] = []
-    if not (path / LINES).exists():
-        return lines
-    for text in (path / LINES).read_text(errors="replace").splitlines():
-        try:
-            lines.append(json.loads(text))
-        except ValueError:
-            break
+    """The lines of a run's record, without one at the end that a killed process left unfinished."""
+    lines = []
+    for number, (_, line) in enumerate(_lines(path / LINES), 1):
+        if line is None:
+            raise changed(path / LINES, f"see line {number}. Go on with the run (--resume), or {_ADVICE}")
+        lines.append(line)
     return lines
+
+
+def _lines(path: Path) -> Iterator[tuple[bytes, dict[str, Any] | None]]:
+    """Whole lines of a record, as they are and as they are read: None for one that is not as it was written."""
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        return
+    with file:
+        for text in file:
+            if text.endswith(b"\n"):
+                try:
+                    line = unsealed(parsed(text))
+                except ValueError:
+                    line = None
+                if line is not None:
+                    check_line(path, line)
+                yield text, line
+
+
+def remove_run(path: Path) -> None:
+    """Removes a run's directory, its configuration last: what is left at any moment can be overwritten."""
+    with suppress(OSError):
+        for found in sorted(path.iterdir(), key=lambda each: each.name == CONFIG):
+            if found.is_dir() and not found.is_symlink():
+                shutil.rmtree(found)
+            else:
+                found.unlink()
+        path.rmdir()
 
 
 def _refuse(path: Path, resume: bool, overwrite: bool) -> None:
@@ -253,15 +302,30 @@ def _refuse(path: Path, resume: bool, overwrite: bool) -> None:
         raise OptionError("a run is resumed or overwritten, not both")
     if path.exists() and not path.is_dir():
         raise OptionError(f"{path} is a file: a run needs a directory of its own")
-    if resume or not path.exists() or not any(path.iterdir()):
+    if resume or not path.exists() or all(_is_left_over(each) for each in path.iterdir()):
         return
-    if not (path / CONFIG).exists():
+    if not _holds_run(path):
         raise OptionError(f"{path} is there and holds something else than a run: choose another place (--out)")
     if not overwrite:
         raise OptionError(
             f"there is a run at {path} already: go on with it (--resume), choose another place (--out), or replace "
             "it (--overwrite)"
         )
+
+
+def _is_left_over(path: Path) -> bool:
+    """Whether a file or folder is one that a process was killed while writing, before its run had begun."""
+    if path.name == LAST and path.is_dir() and not path.is_symlink():
+        return all(finished_name(each.name) is not None for each in path.iterdir())
+    return finished_name(path.name) in (CONFIG, LINES, BEST, RESULT)
+
+
+def _holds_run(path: Path) -> bool:
+    """Whether a directory is that of a run, even of one whose configuration is damaged."""
+    try:
+        return FORMAT.encode() in (path / CONFIG).read_bytes() or has_checkpoint(path)
+    except OSError:
+        return False
 
 
 def _write_text(text: str, file: BinaryIO) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
@@ -10,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from strobe.engine.checkpoint import BEST, LAST, load_weights, read
+from strobe.engine.checkpoint import Weights, best_weights, load_weights
 from strobe.engine.choice import ModelLike
 from strobe.engine.curve import learning_curve_svg
 from strobe.engine.job import Given, Job, choose
 from strobe.engine.progress import Progress
-from strobe.engine.record import RESULT, read_config, read_lines
+from strobe.engine.record import read_config, read_lines, read_result
 from strobe.engine.settings import Settings
 from strobe.engine.source import GraphLike, fingerprint, open_source
 from strobe.engine.summary import run_summary
@@ -126,24 +125,29 @@ def open_run(
         return _moved(run, graph)
     path = Path(run)
     config = read_config(path)
+    if config["problem"] is None:
+        raise OptionError(
+            f"the run at {path} has not learnt from a snapshot yet: go on with it (strobe watch --resume)"
+        )
     given = Given(graph, model, changes={} if device is None else {"device": device})
     same = config if graph is None else config | {"fingerprint": None}  # another graph may differ
     job = choose(given, same, progress or Progress())
-    made, head = job.make()
-    weights = read(path / BEST if (path / BEST).exists() else path / LAST)
-    load_weights(made, head, weights)
-    return replace(_assembled(path, job, made, head, weights), online="watch" in config and graph is None)
+    online = "watch" in config and graph is None
+    return replace(_assembled(path, job, *best_weights(path)), online=online)
 
 
-def _assembled(path: Path, job: Job, model: nn.Module, head: nn.Module, weights: dict[str, Any]) -> Run:
+def _assembled(path: Path, job: Job, weights: Weights, epoch: int) -> Run:
+    model, head = job.make()
+    load_weights(model, head, weights)
     history = [line for line in read_lines(path) if line["event"] == "epoch"]
-    finished = json.loads((path / RESULT).read_text()) if (path / RESULT).exists() else {}
+    result = read_result(path) or {}
+    finished = result if result.get("best_epoch") == epoch else {}  # else of an earlier end: the run has gone on since
     return Run(
         job=job,
         model=model,
         head=head,
         history=history,
-        best_epoch=weights["epoch"],
+        best_epoch=epoch,
         validation=finished.get("validation", {}),
         test=finished.get("test", {}),
         baselines=finished.get("baselines", {}),

@@ -11,9 +11,12 @@ import numpy as np
 
 from strobe.batching import Batch
 from strobe.comm.ledger import AGREEING, Ran
+from strobe.engine.checkpoint import restoring
 from strobe.engine.gantt import gantt_svg, planned
 from strobe.engine.job import Job
+from strobe.engine.nest import is_like
 from strobe.engine.summary import duration
+from strobe.errors import FormatError
 from strobe.graph import DynamicGraph
 from strobe.numbers import number_of
 from strobe.ops.csr import FloatArray, IntArray
@@ -41,7 +44,8 @@ class Scheduling:
 
             check_memory(job)
         if remembered is not None:
-            self._recall(remembered)
+            with restoring("the checkpoint's schedule"):
+                self._recall(remembered)
         elif self._wants in ("counted", "predicted"):
             self._decide(self._known() if job.comm.rank == 0 else None)
 
@@ -84,6 +88,10 @@ class Scheduling:
         return {"seconds": self.costs.seconds.tolist(), "agree_s": self.costs.agree_s, "steps": self.steps}
 
     def _recall(self, found: dict[str, Any]) -> None:
+        fresh = {"epochs": [[0.0]], "agreed": [0.0], "costs": None, "steps": [[[0]]]}
+        batches = sorted(batch for step in found["steps"] for ran in step for batch in ran)
+        if not is_like(found, fresh) or batches != list(range(len(self._job.batches))):
+            raise FormatError("the checkpoint's schedule is damaged: it is not one of this run's batches")
         self._epochs, self._agreed = list(found["epochs"]), list(found["agreed"])
         if found["costs"] is None:
             return

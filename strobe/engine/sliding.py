@@ -17,6 +17,7 @@ from strobe.engine.machine import free_bytes
 from strobe.engine.passes import mapped
 from strobe.engine.trace import reading
 from strobe.engine.windows import Segment, Window
+from strobe.errors import FormatError
 from strobe.ops.csr import IntArray
 from strobe.placement import Placed
 from strobe.view import Carry, Owners
@@ -103,7 +104,16 @@ class Sliding:
     def recall(self, found: dict[str, Any]) -> None:
         """Goes on from what was remembered, if it is of the same nodes; else the next epoch begins without."""
         if np.array_equal(found["nodes"].numpy(), self._own):
-            self._states = mapped(found["states"], lambda each: each.to(self._job.device))
+            states = found["states"]
+            self._states = None if states is None else [self._restored(*each) for each in states]
+
+    def _restored(self, per_node: bool, value: Any) -> Ended:
+        def checked(state: Tensor) -> Tensor:
+            if per_node and (state.dtype != self._job.settings.dtype or len(state) != len(self._own)):
+                raise FormatError("the checkpoint's batches are damaged: states are not those of this rank's nodes")
+            return state.to(self._job.device)
+
+        return per_node, mapped(value, checked)
 
     def start(self) -> None:
         """Nothing runs beside training."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from strobe.errors import FormatError, OptionError, UnknownNameError
+from strobe.errors import FormatError, OptionError, StrobeError, UnknownNameError
 from strobe.graph import DynamicGraph, open_graph
 from strobe.graph.description import META
 from strobe.graph.progress import OnStage
@@ -44,7 +44,9 @@ def open_source(
     if isinstance(given, Saved):
         return Source(_opened(given.path, on_stage), given.origin, given.name)
     if isinstance(given, DynamicGraph):
-        return Source(given, None, "a graph in memory")
+        if given.path is None or not _is_still_at(given.path, given):
+            return Source(given, None, "a graph in memory")
+        return Source(given, {"path": str(given.path)}, given.path.name)
     try:
         path = Path(given)
     except TypeError:
@@ -71,6 +73,14 @@ def _opened(path: str | PathLike[str], on_stage: OnStage | None) -> DynamicGraph
     return open_graph(path, on_progress=lambda done, total: on_stage("checking the graph, MiB", done, total))
 
 
+def _is_still_at(path: Path, graph: DynamicGraph) -> bool:
+    """Whether a graph that was opened is there as it was: it may have grown, moved or been replaced since."""
+    try:
+        return fingerprint(open_graph(path)) == fingerprint(graph)
+    except (StrobeError, OSError):
+        return False
+
+
 def _graphs_beside(path: Path) -> list[str]:
     """The names of graphs where one was looked for."""
     folder = path.parent
@@ -80,7 +90,10 @@ def _graphs_beside(path: Path) -> list[str]:
 def reopen(origin: dict[str, str] | None, on_stage: OnStage | None = None) -> Source:
     """The graph a run was trained on."""
     if origin is None:
-        raise OptionError("the run was given its graph in memory and cannot find it again: say which graph")
+        raise OptionError(
+            "the run was trained on a graph in memory, or on a part or a changed copy of one that was opened, and "
+            "cannot find it again: give that graph (graph, --graph), saved with graph.save(DIR) where a path is needed"
+        )
     if "data_set" in origin:
         return open_source(origin["data_set"], origin.get("data_dir"), on_stage)
     if not Path(origin["path"]).exists():

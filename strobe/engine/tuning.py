@@ -14,13 +14,14 @@ from strobe.engine.diverged import DivergedError
 from strobe.engine.job import Job
 from strobe.engine.judging import Judging
 from strobe.engine.machine import random_state, restore_random_state
-from strobe.engine.nest import copied
+from strobe.engine.nest import copied, is_like
 from strobe.engine.progress import Progress
 from strobe.engine.record import Record
 from strobe.engine.sliding import Sliding
 from strobe.engine.summary import duration, figure
-from strobe.errors import OptionError
+from strobe.errors import FormatError, OptionError
 from strobe.numbers import number_of, percent
+from strobe.options import short
 from strobe.tasks.base import Metrics
 
 Train = Callable[[], tuple[int, float]]
@@ -87,6 +88,10 @@ class Round:
         )
 
 
+_MOST_SNAPSHOTS = 1 << 20
+"""Of a window that a checkpoint may ask for."""
+
+
 class Untuned:
     """Epochs as they are: nothing is tried. The base of what does."""
 
@@ -123,15 +128,23 @@ class Tuning(Untuned):
         self._round: Round | None = None
         self._over = False
         if state.tuned is not None:
-            known = dict(state.tuned)
-            self._over = known.pop("over")
-            sliding.decay = replace(sliding.decay, **known)
+            self._recall(state.tuned)
         share = sliding.decay.share(sliding.num_chunks)
         if share > tune.most:
             raise OptionError(
                 f"a step begins with {percent(share)} of a window that keeps everything, and tuning may reach "
                 f"{percent(tune.most)}: begin with fewer full snapshots or a smaller keep, or raise most"
             )
+
+    def _recall(self, found: dict[str, Any]) -> None:
+        damaged = FormatError(f"the checkpoint's tuning is damaged: windows of this run cannot decay as {short(found)}")
+        if not is_like(found, _plain(self._sliding.decay) | {"over": False}) or None in found.values():
+            raise damaged
+        known = {name: value for name, value in found.items() if name != "over"}
+        decay = replace(self._sliding.decay, **known)
+        if min(decay.full, decay.decayed) < 0 or decay.window > _MOST_SNAPSHOTS or not 0 < decay.keep <= 1:
+            raise damaged
+        self._sliding.decay, self._over = decay, found["over"]
 
     def trained(self, train: Train) -> tuple[int, float, Metrics | None]:
         """With the setting at hand or, if it is time, with the best of it and its neighbours."""

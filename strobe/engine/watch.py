@@ -10,7 +10,6 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from os import PathLike
 from pathlib import Path
-from shutil import rmtree
 from time import monotonic, sleep
 from typing import Any, Protocol
 
@@ -25,7 +24,7 @@ from strobe.engine.launch import Place, Team, Telling
 from strobe.engine.machine import choose_device
 from strobe.engine.online import GRAPH, Online
 from strobe.engine.progress import Progress
-from strobe.engine.record import open_record, refuse_other_kind
+from strobe.engine.record import open_record, refuse_other_kind, remove_run
 from strobe.engine.rehearsal import rehearse
 from strobe.engine.settings import Settings
 from strobe.engine.watched import Watched
@@ -250,13 +249,13 @@ def _gone_if_refused(path: Path) -> Iterator[None]:
         yield
     except StrobeError:
         if not is_growing(path / GRAPH) or not len(Growing(path / GRAPH)):
-            rmtree(path, ignore_errors=True)
+            remove_run(path)
         raise
 
 
 def _plan_and_settings(given: Given, earlier: dict[str, Any] | None) -> tuple[Plan, Settings]:
     """What was said, what the earlier run had, or what is usual for a run that watches."""
-    start = Settings(fit=FIT) if earlier is None else Settings(**earlier["settings"])
+    start = Settings(fit=FIT) if earlier is None else Settings().changed(earlier["settings"])
     settings = (start if given.settings is None else given.settings).changed(given.changes)
     settings = settings if settings.fit is not None else replace(settings, fit=FIT)
     plan = given.plan

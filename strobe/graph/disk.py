@@ -204,6 +204,12 @@ def open_graph(
         FormatError: there is no graph, or it is damaged, or not what Strobe writes.
     """
     folder = Path(path)
+    graph = _open_whole(folder, verify, on_progress)
+    object.__setattr__(graph, "path", folder.resolve())
+    return graph
+
+
+def _open_whole(folder: Path, verify: bool, on_progress: OnProgress | None) -> DynamicGraph:
     if is_growing(folder):
         from strobe.graph.growing import Growing
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
+from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
@@ -36,6 +37,8 @@ class DynamicGraph:
     info: Mapping[str, Any] = field(default_factory=dict)
     window: range | None = None
     kept: IntArray | None = None
+    path: Path | None = field(default=None, init=False)
+    """The directory that all of it was opened from; None for graphs made in memory, views and changed graphs."""
 
     @property
     def num_nodes(self) -> int:

@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from strobe.errors import UnknownNameError
+from strobe.errors import OptionError, UnknownNameError
 from strobe.models.base import Block, Model, Stack
 from strobe.models.dcrnn import DCRNN
 from strobe.models.dysat import DySAT
@@ -17,7 +17,7 @@ from strobe.models.mpnn_lstm import MPNNLSTM
 from strobe.models.sage import GraphSAGE
 from strobe.models.tgcn import TGCN
 from strobe.models.wd_gcn import WDGCN
-from strobe.options import check_options, hints_of
+from strobe.options import check_options, hints_of, short
 
 __all__ = [
     "DCRNN",
@@ -75,7 +75,11 @@ def make_model(name: str, inputs: int, /, **options: Any) -> Model:
     """The model of that name for so many input features; options are its keyword arguments."""
     model = _model(name)
     check_options(name, options, hints_of(model, "inputs"))
-    return model(inputs, **options)
+    try:
+        return model(inputs, **options)
+    except (RuntimeError, MemoryError, OverflowError) as error:
+        why = (str(error) or type(error).__name__).splitlines()[0]
+        raise OptionError(f"{name} cannot be made with {short(options)}: {why}") from error
 
 
 def _model(name: str) -> type[Model]:

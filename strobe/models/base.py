@@ -13,6 +13,9 @@ from strobe.models.time import Time, as_time
 from strobe.ops.readout import readout
 from strobe.view import View
 
+_PARTS = ("layers", "time_layers", "stacked", "hops", "heads")
+_MOST_PARTS = 1024
+
 
 class Model(nn.Module, ABC):
     """Gives every cell of a view an embedding of ``width`` numbers; a task's head turns it into a prediction.
@@ -66,8 +69,10 @@ class Stack(Model):
 
 
 def check_sizes(**sizes: int | Sequence[int]) -> None:
-    """Refuses widths, layers and heads that are not positive whole numbers."""
+    """Refuses widths, layers and heads that are not positive whole numbers, and more parts than can be made."""
     for name, given in sizes.items():
         for size in [given] if isinstance(given, int) else given:
             if size < 1:
                 raise OptionError(f"{name} must be at least 1, not {size}")
+            if name in _PARTS and size > _MOST_PARTS:
+                raise OptionError(f"{name} must be at most {_MOST_PARTS:,}, not {size:,}")

@@ -17,6 +17,7 @@ from strobe.graph.features import given
 from strobe.ops.csr import IntArray
 from strobe.tasks.base import Examples, Metrics, Problem, Task
 from strobe.tasks.features import inputs_state, with_inputs
+from strobe.tasks.fitted import fitted_classes, fitted_integer
 from strobe.tasks.labels import NOT_STATED, check_label_delay, label_delay_of
 from strobe.tasks.metrics import accuracy, macro_f1
 from strobe.tasks.places import places
@@ -66,7 +67,7 @@ class ClassificationProblem(Problem):
     def __init__(self, task: NodeClassification, graph: DynamicGraph, seed: int, state: dict[str, Any] | None) -> None:
         _refuse_without_classes(graph)
         self.task = task
-        self.seed: int = seed if state is None else state["seed"]
+        self.seed: int = seed if state is None else fitted_integer(state, "seed")
         self.delay = label_delay_of(graph, task.label_delay, task.ahead)
         self.note = NOT_STATED if self.delay is None and not isinstance(given(graph.labels), Static) else None
         self.reach = task.ahead + (self.delay or 0)
@@ -79,7 +80,7 @@ class ClassificationProblem(Problem):
             self.classes, self.frequent = self._fit()
         else:
             _refuse_other_names(self.names, state.get("names"))
-            self.classes, self.frequent = np.array(state["classes"], np.int64), int(state["frequent"])
+            self.classes, self.frequent = fitted_classes(state, "classes"), fitted_integer(state, "frequent")
 
     def head(self, width: int) -> nn.Module:
         return NodeReadout(width, len(self.classes))

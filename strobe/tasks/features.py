@@ -9,6 +9,7 @@ from strobe.errors import InputError
 from strobe.graph import Carrier, Degrees, DynamicGraph, Standardised
 from strobe.graph.features import Beside, Signature
 from strobe.numbers import number_of
+from strobe.tasks.fitted import fitted_numbers
 from strobe.tasks.split import Split
 
 
@@ -20,10 +21,12 @@ def with_inputs(graph: DynamicGraph, split: Split, state: dict[str, Any] | None 
     """
     carrier: Carrier = graph.features if graph.features is not None else Degrees(log=True)
     if state is not None:
-        if carrier.shape and carrier.shape[0] != len(state["mean"]):
-            have, wanted = (number_of(number, "feature") for number in (carrier.shape[0], len(state["mean"])))
+        trained_on = len(fitted_numbers(state, "mean"))
+        if carrier.shape and carrier.shape[0] != trained_on:
+            have, wanted = (number_of(number, "feature") for number in (carrier.shape[0], trained_on))
             raise InputError(f"nodes of this graph carry {have}, the model was trained on {wanted}")
-        return graph.with_features(_scaled(carrier, state["mean"], state["std"]))
+        mean, std = (fitted_numbers(state, name, carrier.shape[0]).tolist() for name in ("mean", "std"))
+        return graph.with_features(_scaled(carrier, mean, std))
     train = graph[split.train.start : split.train.stop]
     if train.num_cells == 0:
         raise InputError("the training snapshots have no nodes")

@@ -114,6 +114,11 @@ class History:
         return np.stack([recent == 1, seen, np.log1p(often), recent], axis=1).astype(np.float64)
 
 
+def num_facts(directed: bool) -> int:
+    """How many numbers ``facts`` gives about a pair."""
+    return 12 if directed else 6
+
+
 def fit_log_odds(facts: Sequence[FloatArray], y: Sequence[FloatArray]) -> FloatArray:
     """The logistic regression of y (1 or 0) on facts: its constant, then a coefficient for each fact, [1 + K].
 

@@ -16,7 +16,8 @@ from strobe.ops.csr import FloatArray
 from strobe.tasks.base import Examples, Metrics, Problem, Task
 from strobe.tasks.decoder import PairDecoder
 from strobe.tasks.features import inputs_state, with_inputs
-from strobe.tasks.history import History, fit_log_odds, log_odds
+from strobe.tasks.fitted import fitted_integer, fitted_numbers
+from strobe.tasks.history import History, fit_log_odds, log_odds, num_facts
 from strobe.tasks.metrics import ap, auc, hits, mrr, ranks
 from strobe.tasks.pairs import Future, Keys, pair_keys
 from strobe.tasks.so_far import SoFar
@@ -96,7 +97,7 @@ class LinkProblem(Problem):
         before: LinkProblem | None = None,
     ) -> None:
         self.task = task
-        self.seed: int = seed if state is None else state["seed"]
+        self.seed: int = seed if state is None else fitted_integer(state, "seed")
         self.reach = task.ahead
         self.split = Split.in_time(len(graph) - task.ahead, task.train, task.validation, task.ahead - 1)
         self.graph = with_inputs(graph, self.split, None if state is None else state["inputs"])
@@ -108,7 +109,10 @@ class LinkProblem(Problem):
             )
         self._so_far: SoFar = SoFar() if before is None else before._so_far
         self._past = self._history(before) if task.from_history else None
-        self.start = None if not task.from_history else self._fit() if state is None else np.array(state["start"])
+        self.start: FloatArray | None = None
+        if task.from_history:
+            size = 1 + num_facts(graph.directed)
+            self.start = self._fit() if state is None else fitted_numbers(state, "start", size)
 
     def head(self, width: int) -> nn.Module:
         return PairDecoder(width, directed=self.graph.directed)

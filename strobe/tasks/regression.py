@@ -20,6 +20,7 @@ from strobe.ops.threads import each_in_order
 from strobe.options import several
 from strobe.tasks.base import Examples, Metrics, Problem, Task
 from strobe.tasks.features import inputs_state, with_inputs
+from strobe.tasks.fitted import fitted_numbers
 from strobe.tasks.labels import NOT_STATED, check_label_delay, label_delay_of
 from strobe.tasks.metrics import Errors, errors, mae, mse
 from strobe.tasks.places import places
@@ -129,7 +130,7 @@ class RegressionProblem(Problem):
         if state is None:
             self.mean, self.std, self.from_last = self._fit()
         else:
-            self.mean, self.std = np.array(state["mean"]), np.array(state["std"])
+            self.mean, self.std = (fitted_numbers(state, name, self.width) for name in ("mean", "std"))
             self.from_last = bool(state["from_last"])
 
     @property

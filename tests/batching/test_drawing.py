@@ -154,8 +154,20 @@ def test_a_size_is_one_of_each_at_least_where_there_is_one() -> None:
     assert drawing.sizes(0, 0) == [Size(0, 0)]
 
 
-def test_every_rank_has_as_many_sizes_also_where_some_come_to_the_same() -> None:
-    assert Drawing(snapshots=(0.1, 0.2), nodes=(0.02, 0.05)).sizes(5, 10) == [Size(1, 1)] * 4
+def test_sizes_that_come_to_the_same_are_one_candidate() -> None:
+    assert Drawing(snapshots=(0.1, 0.2), nodes=(0.02, 0.05)).sizes(5, 10) == [Size(1, 1)]
+    dynahb = Drawing(snapshots=(0.5, 1.0), nodes=(0.005, 0.01, 0.02, 0.05), chosen="learned", least=64)
+    assert dynahb.sizes(10, 300) == [Size(5, 64), Size(10, 64)]
+    assert dynahb.candidates(10, 300) == [0, 4]
+    assert len(dynahb.sizes(10, 100_000)) == 8
+
+
+def test_every_rank_has_the_candidates_of_rank_0() -> None:
+    drawing = Drawing(snapshots=(0.1, 0.2), nodes=(0.02, 0.05), chosen="random")
+    candidates = drawing.candidates(5, 100)
+    assert drawing.sizes(5, 100, candidates) == [Size(1, 2), Size(1, 5)]
+    assert drawing.sizes(5, 10, candidates) == [Size(1, 1)] * 2
+    assert len(drawing.capacities(5, 10, candidates)) == 2
 
 
 def test_an_epoch_has_as_many_cells_as_the_rank_in_batches_of_a_middling_size() -> None:
@@ -182,7 +194,8 @@ def test_ranks_with_next_to_nothing_have_steps_and_room(snapshots: int, nodes: i
     drawing = Drawing(snapshots=(0.1, 2, 1)[:one], nodes=(0.1, 2, 1)[:other])
     assert drawing.num_steps(snapshots, nodes) >= 1
     assert min(drawing.capacities(snapshots, nodes)) >= 1
-    assert len(drawing.sizes(snapshots, nodes)) == len(drawing.capacities(snapshots, nodes)) == one * other
+    sizes = drawing.sizes(snapshots, nodes)
+    assert len(sizes) == len(set(sizes)) == len(drawing.capacities(snapshots, nodes)) <= one * other
 
 
 def test_a_size_says_what_it_is() -> None:

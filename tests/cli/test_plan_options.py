@@ -8,14 +8,18 @@ import pytest
 from strobe.batching import Hybrid, Windows
 from strobe.cli.plan_options import RankOptions, num_ranks, read_plan, split_plans, vary
 from strobe.engine.record import FORMAT, VERSION
+from strobe.engine.settings import Settings
 from strobe.engine.summary import choice_in_short, choices
 from strobe.errors import OptionError, StrobeError, UnknownNameError
 from strobe.exchange import Halo, Relay
 from strobe.placement import BySnapshot, Metis
 from strobe.plan import Plan
 from strobe.presets import PRESETS, preset
+from strobe.sealed import write_sealed
 from strobe.store import Delta
 from strobe.sync import Average
+
+DEEP = '{"exchange": {"time": "none", "structure": ' + '{"name": "stale", "fresh":' * 300 + '"halo"' + "}" * 302
 
 
 def test_a_plan_is_a_preset_with_its_options() -> None:
@@ -41,11 +45,33 @@ def test_a_plan_is_a_file(tmp_path: Path) -> None:
         ('{"time": "relay"}', 'time belongs to "exchange"'),
         ('{"batching": "fll"}', "did you mean 'full'"),
         ('{"batching": {"name": "windows", "size": "x"}}', "size of batching windows must be a whole number"),
+        ('{"store": true}', "store is the name of a choice"),
+        ('{"store": ["full"]}', "store is the name of a choice"),
+        ('{"store": {"name": ["full"]}}', "no store named"),
+        ('{"sync": {"name": {}}}', "no sync named"),
+        ('{"exchange": [1]}', "one for the structure and one for the time stage"),
+        ('{"exchange": {"structure": {"name": "stale", "fresh": 3}, "time": "none"}}', "structure is the name"),
+        ('{"exchange": {"structure": {"name": "stale", "fresh": "relay"}, "time": "none"}}', "no structure choice"),
+        ('{"batching": {"name": "windows", "size": 1e999}}', "not a finite number"),
+        ('{"batching": {"name": "windows", "size": NaN}}', "not a finite number"),
+        ('{"batching": {"name": "windows", "size": %s}}' % ("9" * 40), "size of batching windows"),
+        ('{"batching": {"name": "hybrid", "vertices": %s}}' % ("9" * 400), "vertices of batching hybrid"),
+        ('{"batching": {"name": "windows", "size": %s}}' % ("9" * 5000), "mine.json"),
+        ('{"batching": {"name": "hybrid", "vertices": [[0.1]]}}', "vertices of batching hybrid"),
+        ('{"store": "full", "store": "delta"}', "'store' stands twice"),
+        ('{"a":' * 100_000, "nested too deeply"),
+        (DEEP, "nested too deeply|fresh"),
     ],
 )
 def test_a_file_that_holds_no_plan_is_refused(text: str, words: str, tmp_path: Path) -> None:
     (tmp_path / "mine.json").write_text(text)
     with pytest.raises(StrobeError, match=words):
+        read_plan(str(tmp_path / "mine.json"))
+
+
+def test_a_file_that_is_no_text_holds_no_plan(tmp_path: Path) -> None:
+    (tmp_path / "mine.json").write_bytes(bytes(range(256)))
+    with pytest.raises(OptionError, match="is not JSON"):
         read_plan(str(tmp_path / "mine.json"))
 
 
@@ -130,8 +156,11 @@ def test_options_start_from_the_plan_that_is_named() -> None:
 
 
 def test_what_is_left_out_is_as_in_the_run_that_is_resumed(tmp_path: Path) -> None:
-    config = {"format": FORMAT, "version": VERSION, "ranks": 3, "plan": preset("pss").to_json()}
-    (tmp_path / "config.json").write_text(json.dumps(config))
+    model = {"name": "tgcn", "options": {}, "by_name": True}
+    rest = {"graph": None, "fingerprint": None, "model": model, "task": {"name": "regression"}, "problem": {}}
+    config = {"format": FORMAT, "version": VERSION, "ranks": 3, "plan": preset("pss").to_json(), **rest}
+    config["settings"] = Settings().to_json()
+    write_sealed(tmp_path / "config.json", config)
     assert RankOptions().chosen(tmp_path) == {"ranks": 3}
     assert RankOptions(ranks=2).chosen(tmp_path) == {"ranks": 2}
     assert RankOptions(sync="average").chosen(tmp_path)["plan"] == vary(preset("pss"), {"sync": "average"})

@@ -16,6 +16,7 @@ from strobe.cli.main import app
 from strobe.cli.run_options import model_hints, read_options, task_hints
 from strobe.cli.train import RunInterruptedError
 from strobe.engine.checkpoint import has_checkpoint
+from strobe.engine.record import read_result
 from strobe.errors import FormatError, OptionError, StrobeError, UnknownNameError
 from strobe.graph.synthetic import Social
 from strobe.options import in_words
@@ -66,7 +67,7 @@ def test_json_is_one_line_and_nothing_else() -> None:
     found = json.loads(shown)
     assert found["run"] == "runs/friends-tgcn"
     assert found["test"]["mse"] > 0
-    assert found == json.loads(Path("runs/friends-tgcn/result.json").read_text())
+    assert found == read_result(Path("runs/friends-tgcn"))
 
 
 def test_runs_without_a_place_are_numbered_and_the_latest_is_resumed() -> None:

@@ -16,8 +16,10 @@ import torch
 from torch import nn
 
 import strobe
+from strobe.batching import Groups, Hybrid, Trapezoid
 from strobe.engine import Progress, checkpoint
 from strobe.engine.checkpoint import BEST, LAST, Checkpoints, State, has_checkpoint, read
+from strobe.engine.checkpoint_folder import write_folder
 from strobe.engine.job import Given
 from strobe.engine.launch import Place
 from strobe.engine.machine import random_state
@@ -25,9 +27,19 @@ from strobe.engine.run import Run
 from strobe.engine.settings import Settings
 from strobe.engine.train import train_here
 from strobe.errors import FormatError, OptionError
+from strobe.exchange import Cached, Exchange, Stay
+from strobe.placement import Metis, Replicated
+from strobe.plan import Plan
+from strobe.schedule import Greedy
 from tests.engine.runs import CtrlC, Noisy, same_tensors, small_graph
 from tests.ranks import as_threads
 
+HYBRID = Plan(
+    batching=Hybrid(snapshots=0.5, vertices=(0.2, 0.5), sizes="random", steps=2),
+    exchange=Exchange(structure=Cached(), time=Stay()),
+)
+TRAPEZOID = Plan(placement=Metis(chunks=4), batching=Trapezoid(full=1, decayed=2, keep=0.5, tune=1))
+SCHEDULED = Plan(placement=Replicated(), batching=Groups(size=2), schedule=Greedy())
 CHOSEN: dict[str, Any] = {"window": 2, "clip": 1.0, "patience": 0}
 
 
@@ -435,3 +447,39 @@ def test_a_metric_that_is_no_number_is_never_the_best() -> None:
         state.epoch = epoch
         state.judge(value, higher_is_better=False)
     assert (state.best, state.best_epoch, state.stale) == (0.4, 4, 0)
+
+
+STATES: list[tuple[str, Plan, Callable[[Any], Any]]] = [
+    ("drawn", HYBRID, lambda found: found[0].pop("random")),
+    ("drawn", HYBRID, lambda found: found[0].update(reservoir=[])),
+    ("drawn", HYBRID, lambda found: found[0].update(kind=7)),
+    ("drawn", TRAPEZOID, lambda found: found.__setitem__(0, 3)),
+    ("drawn", TRAPEZOID, lambda found: found[0].update(nodes={})),
+    ("tuned", TRAPEZOID, lambda found: found.update(keep=[])),
+    ("tuned", TRAPEZOID, lambda found: found.update(decayed=10**9)),
+    ("tuned", TRAPEZOID, lambda found: found.update(more=1)),
+    ("scheduled", SCHEDULED, lambda found: found.pop("epochs")),
+    ("scheduled", SCHEDULED, lambda found: found.update(steps=[[[99]]])),
+    ("optimiser", SCHEDULED, lambda found: found["state"][0].pop("exp_avg")),
+    ("optimiser", SCHEDULED, lambda found: found["state"][0].update(exp_avg=torch.zeros(1, 2, 3))),
+    ("optimiser", SCHEDULED, lambda found: found["state"].update({99: {}})),
+    ("random", SCHEDULED, lambda found: found[0].pop("torch")),
+    ("epoch", SCHEDULED, lambda found: 10**12),
+    ("stale", SCHEDULED, lambda found: "x"),
+]
+
+
+@pytest.mark.parametrize(("name", "plan", "forge"), STATES, ids=[f"{name}-{k}" for k, (name, *_) in enumerate(STATES)])
+def test_a_forged_state_is_refused(tmp_path: Path, name: str, plan: Plan, forge: Callable[[Any], Any]) -> None:
+    out = tmp_path / "run"
+    strobe.train(small_graph(), "tgcn", "regression", out=out, epochs=2, plan=plan)
+    newest = out / LAST / "epoch-000002"
+    found = read(out / LAST)
+    if name in ("epoch", "stale"):
+        found[name] = forge(found[name])
+    else:
+        forge(found[name])
+    shutil.rmtree(newest)
+    write_folder(newest, found)
+    with pytest.raises(FormatError):
+        strobe.train(small_graph(), None, out=out, resume=True, epochs=3)

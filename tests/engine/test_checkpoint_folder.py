@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch.distributed.checkpoint.metadata import BytesStorageMetadata, Metadata
 from torch.distributed.checkpoint.state_dict_loader import load
 
 from strobe.engine.checkpoint_folder import check_folder, read_folder, write_folder
@@ -58,19 +59,50 @@ class _Evil:
         return (pytest.fail, ("a checkpoint ran code",))
 
 
-def test_metadata_may_name_nothing_but_metadata(folder: Path) -> None:
+def test_the_metadata_is_for_torch_and_never_unpickled(folder: Path) -> None:
     (folder / ".metadata").write_bytes(pickle.dumps(_Evil()))
+    with pytest.raises(FormatError, match=r"\.metadata is damaged: it is not as it was written"):
+        read_folder(folder)
     told_anew(folder)
-    with pytest.raises(FormatError, match=r"\.metadata is damaged: it names .*, which metadata does not"):
+    assert same_tensors(read_folder(folder), NEST)
+
+
+@pytest.mark.parametrize("line", [f"{'0' * 64}  /dev/zero", f"{'0' * 64}  ../kept/values.json", "nonsense", ""])
+def test_sums_name_the_files_of_the_folder_and_no_others(folder: Path, line: str) -> None:
+    with (folder / "SHA256SUMS").open("a") as file:
+        file.write(f"{line}\n")
+    with pytest.raises(FormatError, match="SHA256SUMS is damaged"):
         read_folder(folder)
 
 
-def test_a_value_that_torch_would_unpickle_is_refused(folder: Path) -> None:
-    metadata: Metadata = pickle.loads((folder / ".metadata").read_bytes())
-    metadata.state_dict_metadata["model.weight"] = BytesStorageMetadata()
-    (folder / ".metadata").write_bytes(pickle.dumps(metadata))
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda found: found["tensors"].update({"model.weight": [0, 1 << 60]}),
+        lambda found: found["tensors"].update({"model.weight": [-1, 10]}),
+        lambda found: found["tensors"].update({"model.weight": [0, -1]}),
+        lambda found: found["tensors"].update({"model.weight": "here"}),
+        lambda found: found.update(tensors=[]),
+        lambda found: found.pop("values"),
+        lambda found: found["values"].update(best={"$float": [1]}),
+        lambda found: found["values"].update(best={"$tuple": 3}),
+        lambda found: found["values"].update(best={"$dict": [[[], 1]]}),
+        lambda found: found["values"].update(best={"$tensor": []}),
+    ],
+)
+def test_values_that_were_forged_are_refused(folder: Path, edit: Callable[[dict[str, Any]], object]) -> None:
+    found = json.loads((folder / "values.json").read_text())
+    edit(found)
+    (folder / "values.json").write_text(json.dumps(found))
     told_anew(folder)
-    with pytest.raises(FormatError, match="damaged"):
+    with pytest.raises(FormatError, match="is damaged"):
+        read_folder(folder)
+
+
+def test_values_nested_without_end_are_refused(folder: Path) -> None:
+    (folder / "values.json").write_text("[" * 100_000)
+    told_anew(folder)
+    with pytest.raises(FormatError, match=r"values\.json is damaged"):
         read_folder(folder)
 
 
@@ -78,13 +110,13 @@ def test_a_tensor_may_be_nothing_else(folder: Path, monkeypatch: pytest.MonkeyPa
     real = torch.save
     monkeypatch.setattr(torch, "save", lambda value, file: real(_Evil(), file))
     write_folder(tmp_path / "evil", NEST)
-    with pytest.raises(FormatError, match="evil is damaged"):
+    with pytest.raises(FormatError, match=r"evil/.* is damaged"):
         read_folder(tmp_path / "evil")
 
 
 def test_values_that_name_other_tensors_are_refused(folder: Path) -> None:
     text = (folder / "values.json").read_text()
-    (folder / "values.json").write_text(text.replace("model.weight", "model.height"))
+    (folder / "values.json").write_text(text.replace('{"$tensor": "model.weight"}', '{"$tensor": "model.height"}'))
     told_anew(folder)
     with pytest.raises(FormatError, match=r"values\.json is damaged: the tensor model\.height is not there"):
         read_folder(folder)

@@ -55,7 +55,7 @@ def test_what_cannot_be_evaluated_is_refused(run: Run, tmp_path: Path) -> None:
     strobe.train(small_graph(), Noisy, "regression", out=tmp_path / "own", epochs=1)
     with pytest.raises(OptionError, match="none of Strobe's own"):
         evaluate(tmp_path / "own", graph=small_graph())
-    with pytest.raises(OptionError, match="say which graph"):
+    with pytest.raises(OptionError, match="give that graph"):
         evaluate(tmp_path / "own", model=Noisy)
     assert evaluate(tmp_path / "own", graph=small_graph(), model=Noisy).metrics
 

@@ -2,19 +2,40 @@ from __future__ import annotations
 
 import errno
 import json
+import os
+import shutil
 import sys
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+import torch
+from torch import nn
 
 import strobe
-from strobe.engine import Progress, checkpoint
-from strobe.engine.checkpoint import LAST, read
+from strobe.engine import Progress, checkpoint, evaluate
+from strobe.engine.checkpoint import LAST, State, best_weights, read
 from strobe.engine.record import RunDirectory, read_config, read_lines
+from strobe.engine.settings import Settings
 from strobe.errors import FormatError, OptionError, StrobeError
+from strobe.plan import Plan
+from strobe.sealed import write_sealed
 from tests.engine.runs import CtrlC, small_graph
+from tests.killed import killed_before_step
+
+CONFIG: dict[str, Any] = {
+    "graph": None,
+    "fingerprint": None,
+    "model": {"name": "tgcn", "options": {}, "by_name": True},
+    "task": {"name": "regression"},
+    "problem": {},
+    "settings": Settings().to_json(),
+    "plan": Plan().to_json(),
+    "ranks": 1,
+}
 
 
 def trained(out: Path | None, **changes: Any) -> Any:
@@ -105,7 +126,7 @@ class FullAfter:
 def test_a_line_that_the_disk_took_in_part_ends_the_run(tmp_path: Path) -> None:
     with RunDirectory(tmp_path / "run") as record:
         record.announce({})
-        record._file = FullAfter((tmp_path / "run" / "record.jsonl").open("ab", buffering=0), 60)
+        record._file = FullAfter((tmp_path / "run" / "record.jsonl").open("ab", buffering=0), 100)
         record.event("first")
         with pytest.raises(OSError, match="No space"):
             record.event("second")
@@ -184,6 +205,153 @@ def test_what_is_no_run_is_never_touched(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.rglob("*")] == ["thesis", "chapter.tex"]
 
 
+@pytest.mark.parametrize("choice", [{}, {"overwrite": True}])
+def test_a_folder_with_nothing_but_unfinished_files_is_taken_over(tmp_path: Path, choice: dict[str, Any]) -> None:
+    (tmp_path / "run" / "checkpoints" / ".epoch-000001.writing-99").mkdir(parents=True)
+    (tmp_path / "run" / ".config.json.writing-99").write_text('{"format": "str')
+    with pytest.raises(FormatError, match="leave out --resume"):
+        trained(tmp_path / "run", resume=True)
+    trained(tmp_path / "run", **choice)
+    assert not list((tmp_path / "run").rglob(".*writing*"))
+
+
+@pytest.mark.parametrize("name", [".thesis.tex.writing-99", ".config.json.writing-mine", "config.json.writing-99"])
+def test_unfinished_files_of_other_programs_are_never_touched(tmp_path: Path, name: str) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / name).write_text("dear reader")
+    for choice in ({}, {"overwrite": True}):
+        with pytest.raises(OptionError, match="something else than a run"):
+            trained(tmp_path / "run", **choice)
+    assert (tmp_path / "run" / name).read_text() == "dear reader"
+
+
+def test_the_configuration_of_another_program_is_never_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.json").write_text('{"name": "my web site"}')
+    with pytest.raises(OptionError, match="something else than a run"):
+        trained(tmp_path / "run", overwrite=True)
+
+
+def recorded(out: Path, *, resume: bool = False, overwrite: bool = False) -> int:
+    """What a run of two epochs does to its directory, without training; the epoch it went on from."""
+    model, head = nn.Linear(2, 2), nn.Linear(2, 1)
+    state = State(model, head, torch.optim.Adam([*model.parameters(), *head.parameters()]))
+    with RunDirectory(out, resume=resume, overwrite=overwrite) as record:
+        record.start(CONFIG, state)
+        begun = state.epoch
+        for epoch in range(begun, 2):
+            state.epoch = epoch + 1
+            state.judge(float(epoch), higher_is_better=True)
+            record.epoch({"epoch": state.epoch, "step": epoch, "loss": 0.5, "train_s": 0.1, "evaluate_s": 0.1})
+            record.save(state)
+        result = {"epochs": 2, "best_epoch": 2, "seconds": 1.0, "validation": {}, "test": {}, "baselines": {}}
+        record.finish(result, {"learning_curve.svg": "<svg/>"})
+    return begun
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_whenever_a_run_is_killed_its_folder_can_be_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bool
+) -> None:
+    monkeypatch.setattr(os, "fsync", lambda _: None)  # a process is killed here, not the machine
+    recorded(tmp_path / "first")  # what is imported once is not in every child
+    step = 0
+    while True:
+        out = tmp_path / str(step)
+        if before:
+            recorded(out)
+        if not killed_before_step(step, partial(recorded, out, overwrite=before)):
+            break
+        if (out / "config.json").exists():
+            shutil.copytree(out, tmp_path / "again")
+            with pytest.raises(OptionError, match=r"--resume.*--out.*--overwrite"):
+                RunDirectory(tmp_path / "again")
+            recorded(tmp_path / "again", overwrite=True)
+            shutil.rmtree(tmp_path / "again")
+            recorded(out, resume=True)
+        else:
+            with pytest.raises(FormatError, match="leave out --resume"):
+                RunDirectory(out, resume=True)
+            recorded(out)
+        assert [line["epoch"] for line in read_lines(out) if line["event"] == "epoch"] == [1, 2]
+        assert best_weights(out)[1] == 2
+        assert not list(out.rglob(".*writing*"))
+        step += 1
+    assert step > 20
+
+
+def test_a_changed_configuration_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    trained(tmp_path / "run")
+    text = (tmp_path / "run" / "config.json").read_text()
+    (tmp_path / "run" / "config.json").write_text(text.replace('"epochs": 2', '"epochs": 3'))
+    for use in (lambda: trained(tmp_path / "run", resume=True), lambda: evaluate(tmp_path / "run")):
+        with pytest.raises(FormatError, match=r"config\.json was changed after it was written.*--overwrite"):
+            use()
+
+
+@pytest.mark.parametrize("name", ["record.jsonl", "result.json", "best.pt"])
+def test_a_run_with_a_flipped_bit_is_refused(tmp_path: Path, name: str) -> None:
+    small_graph().save(tmp_path / "graph")
+    strobe.train(tmp_path / "graph", "tgcn", "regression", out=tmp_path / "run", epochs=2)
+    data = bytearray((tmp_path / "run" / name).read_bytes())
+    at = len(data) // 2 if name == "best.pt" else data.index(b"e-0") if b"e-0" in data else data.index(b"0.") + 2
+    data[at] ^= 1
+    (tmp_path / "run" / name).write_bytes(data)
+    with pytest.raises(FormatError, match=name):
+        evaluate(tmp_path / "run")
+
+
+FORGED: list[tuple[str, Any]] = [
+    *((name, None) for name in ("model", "settings", "plan", "ranks")),
+    *product(("graph", "fingerprint", "task", "problem"), ([], "x", 3, True)),
+    ("task", None),
+    ("problem", None),
+    ("ranks", 0),
+    ("graph", {"path": 3}),
+    ("graph", {"path": "\0"}),
+    ("graph", {"path": "\ud800"}),
+    ("model", {"name": "tgcn", "options": {"hidden": "x"}, "by_name": True}),
+    ("model", {"name": "tgcn", "options": {"hidden": 10**12}, "by_name": True}),
+    ("model", {"name": "nobody", "options": {}, "by_name": True}),
+    ("task", {"name": "regression", "ahead": "x"}),
+    ("task", {"name": "regression", "self": 3}),
+    ("problem", {}),
+    ("problem", {"inputs": 3, "mean": {}, "std": None, "from_last": 1}),
+    ("settings", {"epochs": "x"}),
+    ("settings", {"nothing": 1}),
+    ("settings", {}),
+    ("plan", {"store": True}),
+    ("plan", {"structure": "halo"}),
+    ("plan", {}),
+]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    small_graph().save(folder / "graph")
+    strobe.train(folder / "graph", "tgcn", "regression", out=folder / "run", epochs=2)
+    return folder / "run"
+
+
+@pytest.mark.parametrize(("name", "value"), FORGED, ids=[f"{name}-{value!r:.40}" for name, value in FORGED])
+def test_a_forged_configuration_is_refused(finished: Path, tmp_path: Path, name: str, value: Any) -> None:
+    shutil.copytree(finished, tmp_path / "run")
+    config = json.loads((finished / "config.json").read_text())
+    write_sealed(tmp_path / "run" / "config.json", config | {name: value})
+    with pytest.raises(StrobeError):
+        strobe.train(None, None, out=tmp_path / "run", resume=True, epochs=3)
+    with pytest.raises(StrobeError):
+        evaluate(tmp_path / "run")
+
+
+def test_best_weights_are_used_where_only_a_checkpoint_has_them(finished: Path, tmp_path: Path) -> None:
+    wanted = evaluate(finished)
+    shutil.copytree(finished, tmp_path / "run")
+    (tmp_path / "run" / "best.pt").unlink()
+    assert evaluate(tmp_path / "run") == wanted
+
+
 def test_one_process_at_a_time_writes_a_run(tmp_path: Path) -> None:
     held = RunDirectory(tmp_path / "run")
     with pytest.raises(OptionError, match="being written by another process"):
@@ -247,6 +415,8 @@ def _full(folder: Path, nest: object) -> None:
     [
         ("{", "damaged"),
         ("[]", "not the directory of a run"),
+        ('{"format": "strobe-run", "version": "3"}', "older Strobe"),
+        ('{"format": "strobe-run", "version": 3}', "changed after it was written"),
         ('{"format": "strobe-run", "version": 99}', "newer Strobe .version 99"),
         ('{"format": "strobe-run", "version": 1}', "older Strobe .version 1 .*--overwrite"),
     ],

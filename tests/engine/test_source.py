@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shutil import rmtree
 
 import numpy as np
 import pytest
 
+import strobe
+from strobe.engine import open_run
 from strobe.engine.source import fingerprint, open_source
 from strobe.errors import FormatError, OptionError
 from strobe.graph import DynamicGraph, Static, from_edges
+from tests.engine.runs import small_graph
 
 
 def _graph(seed: int, x: float = 1.0) -> DynamicGraph:
@@ -42,3 +46,37 @@ def test_so_are_graphs_whose_nodes_carry_something_else() -> None:
 
 def test_a_graph_without_snapshots_has_a_fingerprint_too() -> None:
     assert fingerprint(_graph(0)[:0])["snapshots"] == 0
+
+
+def test_a_graph_that_was_opened_is_found_again(tmp_path: Path) -> None:
+    _graph(0).save(tmp_path / "kept")
+    graph = strobe.open(tmp_path / "kept")
+    assert open_source(graph).origin == {"path": str(tmp_path / "kept")}
+    assert open_source(_graph(0)).origin is None
+    for changed in (graph[1:], graph[:], graph.subset([0, 1]), graph.with_features(None), graph.with_labels(None)):
+        assert open_source(changed).origin is None
+
+
+def test_a_graph_that_was_replaced_since_it_was_opened_is_one_in_memory(tmp_path: Path) -> None:
+    _graph(0).save(tmp_path / "kept")
+    graph = strobe.open(tmp_path / "kept")
+    _graph(1).save(tmp_path / "kept", overwrite=True)
+    assert open_source(graph).origin is None
+    rmtree(tmp_path / "kept")
+    assert open_source(graph).origin is None
+
+
+def test_a_run_on_a_graph_that_was_opened_goes_on_and_predicts_by_itself(tmp_path: Path) -> None:
+    small_graph().save(tmp_path / "kept")
+    out = tmp_path / "run"
+    graph = strobe.open(tmp_path / "kept")
+    strobe.train(graph, "tgcn", "regression", out=out, epochs=1)
+    resumed = strobe.train(None, None, out=out, resume=True, epochs=2)
+    assert resumed.epochs == 2
+    assert open_run(out).predict().num_rows > 0
+    strobe.train(graph[:9], "tgcn", "regression", out=tmp_path / "part", epochs=1)
+    with pytest.raises(OptionError, match=r"graph\.save"):
+        open_run(tmp_path / "part")
+    small_graph(1).save(tmp_path / "kept", overwrite=True)
+    with pytest.raises(OptionError, match="graph checksum was"):
+        strobe.train(None, None, out=out, resume=True, epochs=3)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from strobe.atomic import write_json
 from strobe.errors import FormatError
 from strobe.graph.follow.base import Counts
 from strobe.graph.follow.feed import Position
 from strobe.graph.follow.waiting import Segment
 from strobe.graph.ingest.columns import Ids, TimeUnit
+from strobe.sealed import read_sealed, write_sealed
 
-_VERSION = 1
+_VERSION = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,13 +41,13 @@ class Journal:
         if not self._path.exists():
             return None
         try:
-            kept = json.loads(self._path.read_text())
+            kept = read_sealed(self._path, "start the run again (--overwrite)")
             if kept.pop("version") != _VERSION:
-                raise FormatError(f"{self._path} was written by a newer version")
+                raise FormatError(f"{self._path} was written by another version")
             counts, segments = Counts(**kept.pop("counts")), [Segment(**segment) for segment in kept.pop("segments")]
             return Entry(counts=counts, segments=tuple(segments), **kept)
         except (ValueError, KeyError, TypeError) as error:
             raise FormatError(f"{self._path} is damaged: {error}") from error
 
     def write(self, entry: Entry) -> None:
-        write_json(self._path, {"version": _VERSION, **asdict(entry)})
+        write_sealed(self._path, {"version": _VERSION, **asdict(entry)})

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from strobe.errors import FormatError
+from strobe.sealed import parsed, read_json, read_sealed, sealed, unsealed, write_sealed
+
+plain = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
+values = st.dictionaries(st.text(max_size=5), plain | st.lists(plain, max_size=3), max_size=4)
+
+
+@settings(max_examples=30)
+@given(values)
+def test_what_is_sealed_is_read_again(given: dict[str, Any]) -> None:
+    given.pop("crc32", None)
+    text = json.dumps(sealed(given), allow_nan=False).encode()
+    found = unsealed(parsed(text))
+    assert found is not None
+    assert found.keys() == given.keys()
+
+
+def test_any_other_value_is_refused(tmp_path: Path) -> None:
+    write_sealed(tmp_path / "a.json", {"epochs": 3, "lr": 0.1, "more": {"a": [1, 2]}})
+    assert read_sealed(tmp_path / "a.json", "")["more"] == {"a": [1, 2]}
+    text = (tmp_path / "a.json").read_text()
+    for old, new in (("3", "4"), ("0.1", "0.10000000000000002"), ("[\n", "[7,\n"), ('"lr"', '"lx"')):
+        (tmp_path / "a.json").write_text(text.replace(old, new, 1))
+        with pytest.raises(FormatError, match=r"a\.json was changed after it was written.*: call us"):
+            read_sealed(tmp_path / "a.json", "call us")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"", b"{", b"\xff\xfe", b'{"a": NaN}', b"[-Infinity]", b"[1e400]", b'{"a": 1, "a": 1}', b"[" * 10**6, b"9" * 5000],
+)
+def test_what_is_no_json_is_refused(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / "a.json").write_bytes(text)
+    with pytest.raises(FormatError, match=r"a\.json is damaged, it is not JSON"):
+        read_json(tmp_path / "a.json")
+
+
+@pytest.mark.parametrize("found", [None, 3, [], "x", {}, {"crc32": None}, {"crc32": ["x"]}, {"a": 1, "crc32": 7}])
+def test_values_without_a_checksum_are_refused(found: object) -> None:
+    assert unsealed(found) is None
+
+
+def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match="not a JSON file"):
+        read_json(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        read_json(tmp_path / "a.json")
