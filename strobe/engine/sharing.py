@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -101,16 +101,26 @@ class Sharing:
 
 
 def place(
-    graph: DynamicGraph, plan: Plan, comm: Comm, windows: Sequence[range], seed: int, work: Work | None = None
+    graph: DynamicGraph,
+    plan: Plan,
+    comm: Comm,
+    windows: Sequence[range],
+    seed: int,
+    work: Callable[[], Work] | None = None,
 ) -> Placed | None:
-    """Who owns which cell: rank 0 decides, all are told. One rank owns all, but may want to know of chunks or loads."""
+    """Who owns which cell: rank 0 decides, all are told. One rank owns all, but may want to know of chunks or loads.
+
+    ``work`` makes what a placement needs to know of the model; only rank 0 calls it.
+    """
     batching = plan.batching
     decays = batching.decay is not None and not batching.decay.whole
     if comm.num_ranks == 1 and batching.piece_bytes is None and batching.drawing is None and not decays:
         return None
     mine = None
-    if comm.rank == 0:
-        mine = plan.placement.place(graph, windows, comm.num_ranks, seed=seed, work=work).with_sequences(graph)
+    with comm.rank_0_alone("place"):
+        if comm.rank == 0:
+            known = None if work is None else work()
+            mine = plan.placement.place(graph, windows, comm.num_ranks, seed=seed, work=known).with_sequences(graph)
     placed: Placed = comm.share(mine, kind="placement")
     return placed
 
