@@ -81,9 +81,7 @@ def _unanswering(
     return Failure(rank=rank, cause=f"did not answer for {deadline_s:g} s", place=behind[rank])
 
 
-def _hangs_alone(
-    fates: Sequence[Fate], place: Callable[[int], Place], now: float, deadline_s: float
-) -> Failure | None:
+def _hangs_alone(fates: Sequence[Fate], place: Callable[[int], Place], now: float, deadline_s: float) -> Failure | None:
     """A rank that all others wait for, without a deadline, and that has not used the processor for long."""
     for fate in fates:
         at = place(fate.rank)
