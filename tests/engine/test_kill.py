@@ -16,7 +16,7 @@ import pytest
 from torch import Tensor, nn
 
 import strobe
-from benchmarks.kills import GONE_S, ranks_of
+from benchmarks.killing.processes import GONE_S, ranks_of
 from strobe.comm.launch import RankError
 from strobe.engine import Progress, checkpoint
 from strobe.engine.checkpoint import BEST, LAST, has_checkpoint, read
