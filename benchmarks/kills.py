@@ -18,7 +18,7 @@ import random
 import sys
 import tempfile
 from collections import Counter
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import monotonic
@@ -29,7 +29,7 @@ from benchmarks.killing.processes import PARENT, forked, wait
 from benchmarks.killing.works import RANKS, WORKS, load_modules, prepare
 from benchmarks.record import Record, option_parser, table
 
-_QUICK_S = 25.0
+_QUICK_S = 38.0
 _MEMORY_MIB = (4, 16, 64, 256, 1024)
 
 
@@ -110,17 +110,18 @@ def campaign(names: list[str], number: Number, *, seed: int, workers: int, until
             for name in sorted(names, key=lambda name: -WORKS[name].ranks)
         }
         found = {name: each.result() for name, each in first.items()}
-        waiting: dict[Future[Outcome], None] = {}
-        for k, case in enumerate(cases(found, number, random.Random(seed))):
-            waiting[pool.submit(run_case, case, found[case.work], given, folder / f"case-{k:04d}")] = None
-        try:
-            for done in as_completed(waiting, timeout=max(until - monotonic(), 0.0) if until < float("inf") else None):
-                outcomes.append(done.result())
-                _show(outcomes)
-        except TimeoutError:
-            for each in waiting:
-                each.cancel()
-            outcomes += [each.result() for each in waiting if not each.cancelled() and each.result() not in outcomes]
+        waiting = [
+            pool.submit(run_case, case, found[case.work], given, folder / f"case-{k:04d}")
+            for k, case in enumerate(cases(found, number, random.Random(seed)))
+        ]
+        for done in as_completed(waiting):
+            if done.cancelled():
+                continue
+            outcomes.append(done.result())
+            _show(outcomes)
+            if monotonic() > until:
+                for each in waiting:
+                    each.cancel()  # those that run already are waited for
     return outcomes
 
 

@@ -86,7 +86,7 @@ def undisturbed(work: Work, given: Path, folder: Path, *, check: bool = True) ->
     result, seconds = work.result(folder / "counted"), monotonic() - began
     if check:
         began = monotonic()
-        child = forked(lambda: (_scratch(folder), work.begin(given, folder / "out")), folder / "log")
+        child = forked(lambda: work.begin(given, _scratch(folder) / "out"), folder / "log")
         assert wait(child, HANG_S) == 0, (folder / "log").read_text()
         assert work.result(folder / "out") == result, f"{work.name} gives two different results"
         seconds = monotonic() - began
@@ -112,7 +112,7 @@ def run_case(case: Case, wanted: Undisturbed, given: Path, folder: Path) -> Outc
         outcome.orphans += orphans(child)
         outcome.kills += _noted(outcome, how, status, log)
     log.write_text("")
-    status = wait(forked(lambda: (_scratch(folder), work.again(given, out)), log), HANG_S)
+    status = wait(forked(lambda: work.again(given, _scratch(folder) / out.name), log), HANG_S)
     outcome.resumed = status == 0
     if outcome.resumed:
         outcome.identical = work.result(out) == wanted.result
@@ -153,11 +153,12 @@ def _begin(folder: Path, how: Disturbance) -> Calls:
     return how.install()
 
 
-def _scratch(folder: Path) -> None:
-    """Temporary files go where they are counted."""
+def _scratch(folder: Path) -> Path:
+    """The folder of a case: temporary files go there, too, where they are counted."""
     temporary = folder / "tmp"
     temporary.mkdir(exist_ok=True)
     os.environ |= {"TMPDIR": str(temporary), "PYTHONDONTWRITEBYTECODE": "1"}
+    return folder
 
 
 def _strike(child: int, case: Case) -> None:
@@ -166,6 +167,7 @@ def _strike(child: int, case: Case) -> None:
     until = monotonic() + case.after_s
     ranks: dict[int, int] = {}
     while case.victim != PARENT and case.victim not in ranks and not _ended(child):
+        sleep(0.01)
         ranks = ranks_of(child)
         until = monotonic() + case.after_s  # from the moment it is there
     while monotonic() < until and not _ended(child):

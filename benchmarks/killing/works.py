@@ -17,8 +17,9 @@ import strobe  # before torch: it tells OpenMP how to wait
 from strobe.cli.main import app
 from strobe.engine import checkpoint
 from strobe.engine.checkpoint import BEST, LAST
+from strobe.engine.online import GRAPH
 from strobe.engine.record import LINES, RESULT, read_lines
-from strobe.engine.watch import GRAPH, Watching, watch
+from strobe.engine.watch import Watching, watch
 from strobe.errors import FormatError, StrobeError
 from strobe.graph.follow import follow
 from strobe.graph.ingest import Calendar

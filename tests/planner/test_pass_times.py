@@ -234,7 +234,12 @@ def test_without_time_the_smallest_are_timed_as_many_as_an_error_takes() -> None
 def test_large_parts_are_timed_before_all_between(monkeypatch: pytest.MonkeyPatch) -> None:
     """A line through the smallest parts alone foretold an epoch of 0.24 s as 2.81 s."""
     job, timed = job_of(), []
-    monkeypatch.setattr(pass_times, "steady", lambda run: timed.append(run.args[-1]) or 1e-6)
+
+    def steady(run: Any) -> float:
+        timed.append(run.args[-1])
+        return 1e-6
+
+    monkeypatch.setattr(pass_times, "steady", steady)
     measure(job, spread(job), stages=False)
     sizes = [sum(segment.cells.num_cells for segment in window) for window in timed]
     assert max(sizes) in sizes[:FEWEST_PASSES]
