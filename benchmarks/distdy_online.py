@@ -24,7 +24,8 @@ from threading import Event, Thread
 from time import monotonic, perf_counter, sleep
 from typing import Any
 
-from benchmarks.kills import GONE_S, PARENT, RANKS, Dropping, epochs_done, ranks_of
+from benchmarks.killing.processes import GONE_S, PARENT, ranks_of
+from benchmarks.killing.works import RANKS, Dropping, epochs_done
 from benchmarks.record import Record, table
 from strobe.engine.checkpoint import LAST
 from strobe.engine.online import GRAPH

@@ -1,265 +1,222 @@
-"""Does a run that is killed and resumed end with the weights of one that was not?
+"""Does whatever is killed go on to the very same bits?
 
-One small run of two ranks, with a model that draws random numbers, again and again: killed (SIGKILL) at a random moment
-(one in five while ranks start, the others in or after a random epoch), one in five times the process that started the
-ranks, else any rank; then resumed. It is identical if its last checkpoint, which holds weights, optimiser, best weights
-and the random numbers of every rank, has the same bytes as that of the run nobody disturbed. A process that outlives
-the run it belonged to is an orphan.
+``make``, ``ingest``, ``predict``, ``train``, ``watch`` and ``ranks`` (training on two ranks) run on tiny inputs and are
+killed (SIGKILL): before a chosen file-system call, at a random moment, a single rank or the process that started it,
+and some a second time while they go on. Then each is run again, as its messages say: with what it kept where it goes
+on, plainly where it begins again. It must succeed, come to the same bytes as the run that was not disturbed, and leave
+nothing behind: no process, no hidden or temporary file, no shared memory, no descriptor. Others run with a clock that
+jumps by hours, or with little memory: they succeed or say that memory is short, and can be run again.
+
+A case is *blocked* where nothing that its messages say makes it run again.
 """
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import random
-import signal
-import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from shutil import rmtree
-from threading import Event, Thread
-from time import monotonic, perf_counter, sleep
-from typing import Any
+from time import monotonic
 
-import strobe  # before torch: it tells OpenMP how to wait
-from benchmarks.record import Record, options, table
-from strobe.comm.launch import RankError
-from strobe.engine import checkpoint
-from strobe.engine.checkpoint import BEST, LAST, has_checkpoint
-from strobe.engine.record import CONFIG, LINES
-from strobe.graph.synthetic import Social
-from strobe.models.structure import GCN
-from strobe.models.time import Recurrent
-from strobe.view import View
+from benchmarks.killing.case import Case, Outcome, Undisturbed, leaked_descriptors, run_case, undisturbed
+from benchmarks.killing.disturb import Disturbance
+from benchmarks.killing.processes import PARENT, forked, wait
+from benchmarks.killing.works import RANKS, WORKS, load_modules, prepare
+from benchmarks.record import Record, option_parser, table
 
-import torch  # isort: skip
-from torch import nn  # isort: skip
-
-RANKS, PARENT = 2, -1
-GONE_S = 10.0
-"""How long ranks may outlive the process that started them."""
+_QUICK_S = 38.0
+_MEMORY_MIB = (4, 16, 64, 256, 1024)
 
 
-class Dropping(nn.Module):
-    """A model that draws random numbers in training. Its run saves often: kills should meet a writer."""
+@dataclass(frozen=True, kw_only=True)
+class Number:
+    """Of cases of a kind for each work; ``calls`` at most, for all calls if there are no more."""
 
-    width = 16
-
-    def __init__(self, inputs: int) -> None:
-        super().__init__()
-        checkpoint.SAVE_EVERY_S = 0.05
-        self.convolution, self.recurrent = GCN(inputs, self.width), Recurrent(nn.GRU(self.width, self.width))
-
-    def forward(self, view: View) -> torch.Tensor:
-        x = nn.functional.dropout(self.convolution(view, view.x), 0.2, self.training)
-        return view.over_time(self.recurrent, x)
+    calls: int = 70
+    writes: int = 15
+    moments: int = 15
+    twice: int = 10
+    ranks: int = 60
+    clocks: int = 3
+    memory: int = len(_MEMORY_MIB)
 
 
-@dataclass(frozen=True)
-class Case:
-    """The run that is killed."""
-
-    graph: Path
-    epochs: int
-
-    def train(self, out: Path) -> None:
-        """Trains it, or goes on with what is there of it."""
-        chosen: dict[str, Any] = {"window": 2, "threads": 1, "patience": 0, "epochs": self.epochs}
-        resume = (out / CONFIG).exists()
-        strobe.train(self.graph, Dropping, "regression", out=out, resume=resume, ranks=RANKS, **chosen)
-
-    def child(self, out: Path) -> subprocess.Popen[bytes]:
-        """The same in a process of its own."""
-        command = [sys.executable, "-m", "benchmarks.kills", "--child", str(self.graph), str(self.epochs), str(out)]
-        return subprocess.Popen(command, cwd=Path(__file__).parents[1])
-
-    def bits(self, out: Path) -> tuple[str, bytes]:
-        """What a run came to: the sums of all files of its last checkpoint, and its best weights."""
-        last = out / LAST / f"epoch-{self.epochs:06d}" / "SHA256SUMS"
-        return last.read_text(), (out / BEST).read_bytes()
+QUICK = Number(calls=4, writes=1, moments=1, twice=1, ranks=3, clocks=1, memory=1)
 
 
-@dataclass
-class Kill:
-    """One kill: whom, how long after which epoch (0: after its ranks were there), and what came of it."""
-
-    victim: int
-    epoch: int
-    delay_s: float
-    epochs_done: int = 0
-    went_on_from: int | None = None
-    orphans: int = 0
-    identical: bool = False
-
-    @property
-    def name(self) -> str:
-        return "parent" if self.victim == PARENT else f"rank {self.victim}"
-
-
-def ranks_of(parent: int) -> dict[int, int]:
-    """The ranks that a process has started and that still live: their process numbers by rank."""
-    found = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            state, above = (folder / "stat").read_text().rpartition(")")[2].split()[:2]
-            if int(above) != parent or state == "Z" or b"launch_rank" not in (folder / "cmdline").read_bytes():
-                continue
-            told = dict(each.split(b"=", 1) for each in (folder / "environ").read_bytes().split(b"\0") if each)
-            found[int(told[b"RANK"])] = int(folder.name)
-        except (OSError, KeyError):  # it has just ended, or just begun
+def cases(found: dict[str, Undisturbed], number: Number, drawn: random.Random) -> list[Case]:
+    """All cases of a campaign, in random order."""
+    made: list[Case] = []
+    for name, known in found.items():
+        if WORKS[name].ranks > 1:
+            made += _of_ranks(name, known, found, number.ranks, drawn)
             continue
-    return found
+
+        def some(most: int, count: int) -> list[int]:
+            return drawn.sample(range(1, most + 1), min(count, most))
+
+        calls, writes = (
+            some(most, count) for most, count in ((known.calls, number.calls), (known.calls_and_writes, number.writes))
+        )
+        made += [Case(work=name, kind="call", inside=Disturbance(kill_at=n)) for n in calls]
+        made += [Case(work=name, kind="write", inside=Disturbance(kill_at=n, writes=True)) for n in writes]
+        made += [Case(work=name, kind="moment", after_s=drawn.uniform(0, known.seconds)) for _ in range(number.moments)]
+        made += [
+            Case(work=name, kind="twice", inside=Disturbance(kill_at=n), then=Disturbance(kill_at=drawn.randint(1, n)))
+            for n in some(known.calls, number.twice)
+        ]
+        made += [
+            Case(work=name, kind="clock", inside=Disturbance(clock_seed=drawn.randrange(1 << 30)))
+            for _ in range(number.clocks)
+        ]
+        made += [
+            Case(work=name, kind="memory", inside=Disturbance(memory_mib=mib))
+            for mib in drawn.sample(_MEMORY_MIB, number.memory)
+        ]
+    drawn.shuffle(made)
+    return made
 
 
-def epochs_done(out: Path) -> int:
-    """How many epochs a run has told of."""
-    try:
-        return (out / LINES).read_bytes().count(b'{"event": "epoch"')
-    except FileNotFoundError:
-        return 0
-
-
-def wait_for(parent: int, out: Path, epoch: int, over: Callable[[], bool]) -> dict[int, int]:
-    """The ranks of a process once all are there and an epoch is done; fewer if all is over before."""
-    found: dict[int, int] = {}
-    while not over():
-        found = found if len(found) == RANKS else ranks_of(parent)
-        if len(found) == RANKS and epochs_done(out) >= epoch:
-            break
-        sleep(0.005)
-    return found
-
-
-@dataclass(frozen=True)
-class Pace:
-    """How long ranks take to their first epoch, and for an epoch."""
-
-    start_s: float
-    epoch_s: float
-
-
-def undisturbed(case: Case, out: Path) -> Pace:
-    """Trains without a kill."""
-    over = Event()
-    reached: list[float] = []
-
-    def watch() -> None:
-        for epoch in (0, 1, case.epochs):
-            wait_for(os.getpid(), out, epoch, over.is_set)
-            reached.append(monotonic())
-
-    watcher = Thread(target=watch)
-    watcher.start()
-    case.train(out)
-    over.set()
-    watcher.join()
-    return Pace(reached[1] - reached[0], (reached[2] - reached[1]) / (case.epochs - 1))
-
-
-def kill_rank(case: Case, out: Path, kill: Kill) -> bool:
-    """Trains, and kills one of the ranks meanwhile; whether it was still there to be killed."""
-    over = Event()
-
-    def strike() -> None:
-        ranks = wait_for(os.getpid(), out, kill.epoch, over.is_set)
-        if not over.wait(kill.delay_s):
-            os.kill(ranks[kill.victim], signal.SIGKILL)
-
-    striker = Thread(target=strike)
-    striker.start()
-    try:
-        case.train(out)
-    except RankError:
-        return True
-    finally:
-        over.set()
-        striker.join()
-        kill.orphans = len(ranks_of(os.getpid()))
-    return False
-
-
-def kill_parent(case: Case, out: Path, kill: Kill) -> bool:
-    """The same with the process that started the ranks."""
-    child = case.child(out)
-    left = set(wait_for(child.pid, out, kill.epoch, lambda: child.poll() is not None).values())
-    sleep(kill.delay_s)
-    child.kill()
-    was_there = child.wait() == -signal.SIGKILL
-    until = monotonic() + GONE_S
-    while (left := {pid for pid in left if Path(f"/proc/{pid}").exists()}) and monotonic() < until:
-        sleep(0.01)
-    kill.orphans = len(left)
-    return was_there
-
-
-def killed(case: Case, out: Path, kills: list[Kill], wanted: tuple[str, bytes]) -> bool:
-    """A run that is killed and resumed, as often as it is said; whether all kills came before its end."""
-    for kill in kills:
-        if not (kill_parent if kill.victim == PARENT else kill_rank)(case, out, kill):
-            return False
-        kill.epochs_done = epochs_done(out)
-        if has_checkpoint(out):
-            kill.went_on_from = max(int(found.name[6:]) for found in (out / LAST).glob("epoch-*"))
-        print(f"killed {kill.name} after {kill.epochs_done} epochs", flush=True)
-    case.train(out)
-    for kill in kills:
-        kill.identical = case.bits(out) == wanted
-    return True
-
-
-def main() -> None:
-    """Kills and resumes, and prints the table."""
-    chosen = options(__doc__ or "")
-    if chosen.child:
-        graph, epochs, out = chosen.child
-        Case(Path(graph), int(epochs)).train(Path(out))
-        return
-    record, began = Record("kills", chosen.quick), perf_counter()
-    # Most of the time goes into starting ranks: the quick one kills a single run twice.
-    kills = _kill_all(1, 2, epochs=6) if chosen.quick else _kill_all(20, 1, epochs=40)
-    record.figures |= {
-        "kills": len(kills),
-        "resumed": len(kills),  # a run that cannot go on ends the benchmark
-        "identical": sum(kill.identical for kill in kills),
-        "orphans": sum(kill.orphans for kill in kills),
-        "with_checkpoint": sum(kill.went_on_from is not None for kill in kills),
-        "seconds": perf_counter() - began,
-    }
-    record.samples["kills"] = [asdict(kill) for kill in kills]
-    rows = [
-        [kill.name, kill.epochs_done, kill.went_on_from or "the beginning", kill.orphans, kill.identical]
-        for kill in kills
+def _of_ranks(
+    name: str, known: Undisturbed, found: dict[str, Undisturbed], number: int, drawn: random.Random
+) -> list[Case]:
+    """Half of them at moments, half before a call of rank 0, which writes what one rank alone would."""
+    victims = [PARENT, *range(RANKS)]
+    calls = found["train"].calls if "train" in found else known.calls
+    made = [
+        Case(work=name, kind="moment", after_s=drawn.uniform(0, known.seconds), victim=victims[k % len(victims)])
+        for k in range(-(-number // 2))
     ]
-    table(["killed", "epochs done", "went on from epoch", "orphans", "identical"], rows)
+    return made + [
+        Case(work=name, kind="call", inside=Disturbance(kill_at=drawn.randint(1, calls), rank=0))
+        for _ in range(number // 2)
+    ]
+
+
+def campaign(names: list[str], number: Number, *, seed: int, workers: int, until: float, folder: Path) -> list[Outcome]:
+    """Run cases in ``workers`` processes until all are done, or until the time is up."""
+    given, outcomes = folder / "given", []
+    check = until == float("inf")
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=load_modules) as pool:
+        pool.submit(_prepared, given).result()
+        first = {
+            name: pool.submit(undisturbed, WORKS[name], given, folder / "undisturbed" / name, check=check)
+            for name in sorted(names, key=lambda name: -WORKS[name].ranks)
+        }
+        found = {name: each.result() for name, each in first.items()}
+        waiting = [
+            pool.submit(run_case, case, found[case.work], given, folder / f"case-{k:04d}")
+            for k, case in enumerate(cases(found, number, random.Random(seed)))
+        ]
+        for done in as_completed(waiting):
+            if done.cancelled():
+                continue
+            outcomes.append(done.result())
+            _show(outcomes)
+            if monotonic() > until:
+                for each in waiting:
+                    each.cancel()  # those that run already are waited for
+    return outcomes
+
+
+def _prepared(given: Path) -> None:
+    log = given.with_name("prepared.log")
+    assert wait(forked(lambda: prepare(given), log), 120.0) == 0, log.read_text()
+
+
+def _show(outcomes: list[Outcome]) -> None:
+    bad = sum(not each.well for each in outcomes)
+    print(f"\r{len(outcomes)} cases, {bad} with trouble", end="", file=sys.stderr, flush=True)
+    if not outcomes[-1].well:
+        print(f"\n{outcomes[-1]}", file=sys.stderr)
+
+
+def descriptors(names: list[str], given: Path, folder: Path, workers: int) -> dict[str, int]:
+    """Descriptors that each work leaves open in its process; on ranks also where a rank is killed every time."""
+    wanted = {name: (name, Disturbance()) for name in names}
+    if "ranks" in names:
+        wanted["ranks, killed"] = ("ranks", Disturbance(kill_at=3, rank=1))
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=context) as pool:
+        found = {
+            label: pool.submit(leaked_descriptors, WORKS[name], given, folder / f"descriptors-{label}", how)
+            for label, (name, how) in wanted.items()
+        }
+        return {label: each.result() for label, each in found.items()}
+
+
+def shared_memory() -> set[str]:
+    """What is in the memory that processes share by name."""
+    return {path.name for path in Path("/dev/shm").iterdir()}
+
+
+def figures(outcomes: list[Outcome]) -> dict[str, float]:
+    """Kills are counted, not cases: some are killed twice."""
+    found: dict[str, float] = {
+        "kills": sum(each.kills for each in outcomes),
+        "resumed": sum(each.kills for each in outcomes if each.resumed),
+        "identical": sum(each.kills for each in outcomes if each.identical),
+        "blocked": sum(not each.resumed for each in outcomes),
+        "orphans": sum(each.orphans for each in outcomes),
+        "leaks": sum(each.leaks for each in outcomes),
+        "cases": len(outcomes),
+        "cases_with_trouble": sum(not each.well for each in outcomes),
+    }
+    for kind in ("clock", "memory"):
+        found[f"{kind}_cases"] = sum(each.case.kind == kind for each in outcomes)
+        found[f"{kind}_identical"] = sum(each.case.kind == kind and each.identical for each in outcomes)
+    return found
+
+
+def main() -> int:
+    """Run the campaign and write its record."""
+    parser = option_parser(__doc__)
+    parser.add_argument("--seconds", type=float, help="begin no case after this many seconds")
+    parser.add_argument("--seed", type=int, default=0, help="of the campaign")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="cases at a time")
+    parser.add_argument("--works", default=",".join(WORKS), help="which, with commas: " + ", ".join(WORKS))
+    chosen = parser.parse_args()
+    names, began, before = chosen.works.split(","), monotonic(), shared_memory()
+    until = began + (chosen.seconds or (_QUICK_S if chosen.quick else float("inf")))
+    number = QUICK if chosen.quick else Number()
+    with tempfile.TemporaryDirectory(prefix="strobe-kills-") as scratch:
+        folder = Path(scratch)
+        outcomes = campaign(names, number, seed=chosen.seed, workers=chosen.workers, until=until, folder=folder)
+        print(file=sys.stderr)
+        open_files = {} if chosen.quick else descriptors(names, folder / "given", folder, chosen.workers)
+    left = sorted(shared_memory() - before)
+    record = Record("kills", chosen.quick)
+    record.figures = figures(outcomes)
+    record.figures["leaks"] += len(left) + sum(open_files.values())
+    record.figures["seconds"] = monotonic() - began
+    counts = Counter((each.case.work, each.case.kind) for each in outcomes)
+    record.samples = {
+        "seed": chosen.seed,
+        "cases": [{"work": work, "kind": kind, "cases": count} for (work, kind), count in sorted(counts.items())],
+        "trouble": [asdict(each) for each in outcomes if not each.well],
+        "descriptors": open_files,
+        "shared_memory": left,
+    }
+    rows = []
+    for work in names:
+        mine = [each for each in outcomes if each.case.work == work]
+        told = figures(mine)
+        rows.append([work, *(f"{told[name]:.0f}" for name in _COLUMNS)])
+    table(["work", *_COLUMNS], rows)
     for figure, value in record.figures.items():
         print(f"{figure}: {value:.4g}")
     record.write(chosen.json)
+    return int(bool(record.figures["cases_with_trouble"] or record.figures["leaks"]))
 
 
-def _kill_all(num_runs: int, kills_each: int, epochs: int) -> list[Kill]:
-    drawn = random.Random(0)
-    done: list[Kill] = []
-    with tempfile.TemporaryDirectory(prefix="strobe-kills-") as folder:
-        case = Case(Path(folder) / "graph", epochs)
-        Social(nodes=300, snapshots=12, edges=900, labels=True, seed=0).write().save(case.graph)
-        pace = undisturbed(case, Path(folder) / "undisturbed")
-        wanted = case.bits(Path(folder) / "undisturbed")
-        while len(done) < num_runs * kills_each:
-            out = Path(folder) / f"run-{len(done)}"
-            kills = [_drawn(number, drawn, pace, epochs) for number in range(len(done), len(done) + kills_each)]
-            if killed(case, out, sorted(kills, key=lambda kill: kill.epoch), wanted):
-                done += kills
-            rmtree(out)
-    return done
-
-
-def _drawn(number: int, drawn: random.Random, pace: Pace, epochs: int) -> Kill:
-    victim = PARENT if number % 5 == 3 else drawn.randrange(RANKS)
-    epoch = 0 if number % 5 == 0 else drawn.randint(1, epochs)
-    return Kill(victim, epoch, drawn.uniform(0, pace.epoch_s if epoch else pace.start_s))
+_COLUMNS = ("cases", "kills", "resumed", "identical", "blocked", "orphans", "leaks")
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

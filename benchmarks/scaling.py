@@ -244,7 +244,7 @@ def _busy(runs: list[Run]) -> list[float]:
 
 def _share(rank: dict[str, Any], what: str) -> float:
     seconds = rank["seconds"]
-    return float(seconds.get(what, 0.0) / sum(seconds[phase] for phase in ("prepare", "forward", "backward", "sync")))
+    return float(seconds.get(what, 0.0) / sum(seconds[phase] for phase in ("examples", "forward", "backward", "sync")))
 
 
 def _load(run: Run) -> float:

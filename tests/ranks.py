@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 from functools import partial
 from importlib import import_module
@@ -114,6 +115,12 @@ class ThreadComm(Comm):
 
     def share(self, value: Any, *, kind: str) -> Any:
         return self.gather(value, kind=kind)[0]
+
+    @contextmanager
+    def rank_0_alone(self, phase: str) -> Iterator[None]:
+        with self.ledger.phase(phase):
+            yield
+            self._hub.gate.wait()
 
     def line(self) -> Line:
         self._lines += 1

@@ -48,7 +48,7 @@ DeadlineOption = Annotated[
     typer.Option(
         "--deadline",
         metavar="SECONDS",
-        help="A rank that does not hear from another for so long ends the run.",
+        help="A rank that waits for a message for so long ends the run; not while rank 0 works alone.",
         show_default="120",
         rich_help_panel=RANKS_PANEL,
     ),

@@ -9,6 +9,7 @@ from rich.table import Table
 from strobe.engine.summary import duration, folded
 from strobe.numbers import count, number_of, percent, times
 from strobe.planner.calibration import Calibration
+from strobe.planner.pass_times import FEWEST_PASSES
 from strobe.planner.simulate import Simulation
 from strobe.planner.simulator import Simulated
 
@@ -49,6 +50,7 @@ def simulate_lines(found: Simulation) -> list[str]:
     for name, rows in found.found.items():
         lines += [line for said in _gains(name, rows) for line in folded(said)]
     lines += [line for said in _fastest(found) for line in folded(said)]
+    lines += [line for said in _unknown_errors(found) for line in folded(said)]
     for name, reason in found.reasons.items():
         first, *rest = reason.splitlines()
         lines += [*folded(f"{name} does not fit: {first}"), *(f"  {line}" for line in rest)]
@@ -104,8 +106,19 @@ def _costs(calibration: Calibration) -> str:
     ]
     told = [f"{_small(seconds)}{what}" for seconds, what in parts if seconds > 0] or ["nothing"]
     cost = f"{', '.join(told[:-1])} and {told[-1]}" if len(told) > 1 else told[0]
-    error = f"; error {percent(calibration.error)}" if calibration.error else ""
-    return f"a pass costs {cost}, a step of the optimiser {_small(calibration.step_s)}{error}"
+    error = "not known" if calibration.error is None else percent(calibration.error)
+    return f"a pass costs {cost}, a step of the optimiser {_small(calibration.step_s)}; error {error}"
+
+
+def _unknown_errors(found: Simulation) -> Iterator[str]:
+    for calibration in dict.fromkeys(found.calibrations.values()):
+        if calibration.error is None:
+            names = ", ".join(name for name, each in found.calibrations.items() if each == calibration)
+            yield (
+                f"warning: how far {names} may be off is not known: that takes passes over {FEWEST_PASSES} parts of "
+                f"the training snapshots, and there are {calibration.passes}. Take a graph with more snapshots, or a "
+                "plan with more batches"
+            )
 
 
 def _gains(name: str, rows: Sequence[Simulated]) -> Iterator[str]:

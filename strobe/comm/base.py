@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -96,6 +97,15 @@ class Comm(ABC):
         """Rank 0's value."""
 
     @abstractmethod
+    def rank_0_alone(self, phase: str) -> AbstractContextManager[None]:
+        """Rank 0 does inside the block what only rank 0 does; the other ranks wait at its end, without a deadline.
+
+        They wait as long as rank 0's process lives and makes progress (``strobe.comm.rank_verdict``), at most
+        ``group.LONGEST_ALONE_S``. Every rank must enter the block. What rank 0 found is sent by another call, such as
+        ``share``.
+        """
+
+    @abstractmethod
     def line(self) -> Line:
         """A line from rank 0 to all others, independent of all other messages; all must ask."""
 
@@ -154,6 +164,9 @@ class Alone(Comm):
 
     def share(self, value: Any, *, kind: str) -> Any:
         return value
+
+    def rank_0_alone(self, phase: str) -> AbstractContextManager[None]:
+        return self.ledger.phase(phase)
 
     def line(self) -> Line:
         return Unheard()

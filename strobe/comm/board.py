@@ -11,19 +11,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from time import monotonic
 
-_ENTRY = struct.Struct("<qqd40s")  # epoch, step, when it was written, phase
+_ENTRY = struct.Struct("<qqd?39s")  # epoch, step, when it was written, alone, phase
 _ROOM = 192  # bytes of a rank: which of its two entries holds, and the entries, in cache lines of their own
 _FIRST = 64
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a rank is, and since when (on the clock that all processes of a machine share)."""
+    """Where a rank is, and since when (on the clock that all processes of a machine share).
+
+    ``alone``: all other ranks wait for this one, without a deadline.
+    """
 
     epoch: int = 0
     step: int = 0
     phase: str = "starting"
     since: float = 0.0
+    alone: bool = False
 
     def __str__(self) -> str:
         return f"epoch {self.epoch}, step {self.step}, {self.phase}"
@@ -48,18 +52,18 @@ class Board:
             finally:
                 board._memory.close()
 
-    def write(self, rank: int, epoch: int, step: int, phase: str) -> None:
+    def write(self, rank: int, epoch: int, step: int, phase: str, alone: bool = False) -> None:
         """A rank that is killed while it writes leaves the entry before: the new one counts once it is whole."""
         start = rank * _ROOM
         turn = 1 - self._memory[start]
-        _ENTRY.pack_into(self._memory, start + _at(turn), epoch, step, monotonic(), phase.encode()[:40])
+        _ENTRY.pack_into(self._memory, start + _at(turn), epoch, step, monotonic(), alone, phase.encode()[:39])
         self._memory[start] = turn
 
     def read(self, rank: int) -> Place:
         """Where the rank was last."""
         start = rank * _ROOM
-        epoch, step, since, phase = _ENTRY.unpack_from(self._memory, start + _at(self._memory[start]))
-        return Place(epoch, step, phase.rstrip(b"\0").decode(errors="ignore"), since) if phase[0] else Place()
+        epoch, step, since, alone, phase = _ENTRY.unpack_from(self._memory, start + _at(self._memory[start]))
+        return Place(epoch, step, phase.rstrip(b"\0").decode(errors="ignore"), since, alone) if phase[0] else Place()
 
 
 def _at(turn: int) -> int:
@@ -74,13 +78,13 @@ class Whereabouts:
         self._last = Place()
         self._raised = (0, self._last)  # an error's id, not itself: it would keep what its frames hold
 
-    def write(self, epoch: int, step: int, phase: str) -> None:
+    def write(self, epoch: int, step: int, phase: str, alone: bool = False) -> None:
         """For ``Ledger.watch``."""
         error = sys.exc_info()[1]
         if error is not None and not self._led_to(error):
             self._raised = (id(error), self._last)
         self._last = Place(epoch, step, phase)
-        self._board.write(self._rank, epoch, step, phase)
+        self._board.write(self._rank, epoch, step, phase, alone)
 
     def move(self, phase: str) -> None:
         """Into another phase of the same step."""

@@ -19,11 +19,14 @@ from torch.distributed.rendezvous import rendezvous
 
 from strobe.comm.base import Arrival, Comm, CommError, Line
 from strobe.comm.interface import choose_interface
+from strobe.comm.keepalive import keep_links_alive
 from strobe.comm.ledger import Ledger
 from strobe.comm.line import GroupLine
 from strobe.comm.round import fresh
 
 DEADLINE_S = 120.0
+LONGEST_ALONE_S = 6 * 3600.0
+"""How long ranks wait for rank 0 at most while it works alone: placing a large graph may take an hour."""
 
 
 class Group(Comm):
@@ -38,6 +41,9 @@ class Group(Comm):
         # Sums in the background have a group of their own: on one group all must come in the same order.
         with self.named("joining", "all ranks"):
             self._later = dist.new_group(timeout=self.deadline)
+            # Its deadline is not that of messages: ranks wait here while rank 0 works alone.
+            self._patient = dist.new_group(timeout=_longest(deadline_s))
+        keep_links_alive(deadline_s)
 
     def send(self, to: int, rows: Tensor, *, kind: str, tag: int = 0) -> None:
         rows = _on_host(rows.detach().contiguous())
@@ -123,6 +129,14 @@ class Group(Comm):
         self.finished(work, kind, "from rank 0", waiting=True)
         return value if self.rank == 0 else _read(told)
 
+    @contextmanager
+    def rank_0_alone(self, phase: str) -> Iterator[None]:
+        with self.ledger.phase(phase, alone=self.rank == 0):
+            yield
+            with self.named(phase, "from rank 0"):
+                work = dist.broadcast(torch.zeros(1), 0, group=self._patient, async_op=True)
+            self.finished(work, phase, "from rank 0", waiting=True, deadline=_longest(self.deadline.total_seconds()))
+
     def line(self) -> Line:
         made = GroupLine(self)
         self._lines.append(made)
@@ -134,12 +148,14 @@ class Group(Comm):
             line.close()
         dist.destroy_process_group()
 
-    def finished(self, work: Any, kind: str, whom: str, *, waiting: bool = False) -> None:
+    def finished(
+        self, work: Any, kind: str, whom: str, *, waiting: bool = False, deadline: timedelta | None = None
+    ) -> None:
         """Waits for an operation, up to the deadline; the time is counted."""
-        start = perf_counter()
+        start, deadline = perf_counter(), deadline or self.deadline
         with self.named(kind, whom):
-            if not work.wait(self.deadline):
-                raise RuntimeError(f"no answer for {self.deadline.total_seconds():g} s")
+            if not work.wait(deadline):
+                raise RuntimeError(f"no answer for {deadline.total_seconds():g} s")
         self.ledger.seconds["waiting" if waiting else "exposed"] += perf_counter() - start
 
     def _count_both(self, kind: str, values: Tensor) -> None:
@@ -176,6 +192,10 @@ class _Message(Arrival):
         self._group.finished(self._work, self._kind, self._whom)
         ledger.waited()
         return self._rows.to(self._to, non_blocking=True)  # locked memory is not used again before it was read
+
+
+def _longest(deadline_s: float) -> timedelta:
+    return timedelta(seconds=max(LONGEST_ALONE_S, deadline_s))
 
 
 def _on_host(values: Tensor) -> Tensor:

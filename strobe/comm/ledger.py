@@ -38,7 +38,8 @@ class Ledger:
         self.phase_now = "prepare"
         self.step_now = 0
         self.epoch_now = 0
-        self.watch: Callable[[int, int, str], None] | None = None
+        self.alone_now = False
+        self.watch: Callable[[int, int, str, bool], None] | None = None
         self.clear()
 
     def clear(self) -> None:
@@ -58,27 +59,29 @@ class Ledger:
         self._began, self._cpu_began = perf_counter(), process_time()
 
     def at(self, epoch: int, step: int) -> None:
-        """A step begins."""
-        self.epoch_now, self.step_now = epoch, step
+        """A training step begins. Between its phases this rank is in phase ``train``."""
+        self.epoch_now, self.step_now, self.phase_now = epoch, step, "train"
         self._tell()
 
     @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        """Everything inside is counted under this phase."""
-        before, self.phase_now = self.phase_now, name
+    def phase(self, name: str, *, alone: bool = False) -> Iterator[None]:
+        """Everything inside is counted under this phase. ``alone``: all other ranks wait for this one, without a
+        deadline."""
+        before = self.phase_now, self.alone_now
+        self.phase_now, self.alone_now = name, alone
         self._tell()
         start = perf_counter()
         try:
             yield
         finally:
             self.seconds[name] += perf_counter() - start
-            self.phase_now = before
+            self.phase_now, self.alone_now = before
             self._tell()
 
     def _tell(self) -> None:
         """Whoever watches this rank from outside learns where it is: it may not be able to say so later."""
         if self.watch is not None:
-            self.watch(self.epoch_now, self.step_now, self.phase_now)
+            self.watch(self.epoch_now, self.step_now, self.phase_now, self.alone_now)
 
     def count_sent(self, kind: str, num_bytes: int, rows: int) -> None:
         key = (self.phase_now, kind)

@@ -15,18 +15,22 @@ GRACE_S = 2.0
 START_S = 60.0
 """How long ranks may take to start after the first has: they import packages from disks that may be slow."""
 
+IDLE_DEADLINES = 10
+"""How many deadlines rank 0 may go without using the processor while it works alone and all others wait for it."""
+
 _WAITED_FOR = re.compile(r"\b(?:from|to|asking) rank (\d+)")
 
 
 @dataclass
 class Fate:
-    """What is known of a rank from outside."""
+    """What is known of a rank from outside. ``idle_since``: since when its process has used no processor time."""
 
     rank: int
     ready_since: float | None = None
     done: bool = False
     failure: Failure | None = None
     stopped_since: float | None = None
+    idle_since: float | None = None
 
     @property
     def silent(self) -> bool:
@@ -47,7 +51,7 @@ def verdict(fates: Sequence[Fate], place: Callable[[int], Place], *, now: float,
         return _stopped(stopped) or _unanswering(fates, failures, place, deadline_s) or failures[0]
     if any(now - (fate.stopped_since or now) > deadline_s for fate in stopped):
         return _stopped(stopped)
-    return _late(fates, now, max(START_S, deadline_s))
+    return _hangs_alone(fates, place, now, deadline_s) or _late(fates, now, max(START_S, deadline_s))
 
 
 def _stopped(stopped: list[Fate]) -> Failure | None:
@@ -60,16 +64,32 @@ def _stopped(stopped: list[Fate]) -> Failure | None:
 def _unanswering(
     fates: Sequence[Fate], failures: list[Failure], place: Callable[[int], Place], deadline_s: float
 ) -> Failure | None:
-    """A rank that still runs while others have waited too long for it. Of several, one that was waited for, else the
-    one that is furthest behind. Where links broke, ranks that know nothing of it yet are not to blame."""
-    silent = [fate for fate in fates if fate.silent]
-    if not silent or not any(failure.timed_out for failure in failures):
+    """A rank that let others wait too long: one that still runs, or one that came after they had given up and found
+    its links broken. Of several, one that was waited for, else the one that is furthest behind. Where links broke
+    before anyone had waited too long, ranks that know nothing of it yet are not to blame."""
+    gave_up = [failure for failure in failures if failure.timed_out]
+    if not gave_up:
         return None
-    waited_for = {int(rank) for failure in failures for rank in _WAITED_FOR.findall(failure.said)}
-    among = [fate for fate in silent if fate.rank in waited_for] or silent
-    behind = {fate.rank: place(fate.rank) for fate in among}
+    came_late = {each.rank: each for each in failures if not each.timed_out and each.when > gave_up[0].when}
+    slow = [fate.rank for fate in fates if fate.silent] or list(came_late)
+    if not slow:
+        return None
+    waited_for = {int(rank) for failure in gave_up for rank in _WAITED_FOR.findall(failure.said)}
+    among = [rank for rank in slow if rank in waited_for] or slow
+    behind = {rank: (rank in came_late and came_late[rank].place) or place(rank) for rank in among}
     rank = min(behind, key=lambda rank: (behind[rank].epoch, behind[rank].step, behind[rank].since))
-    return Failure(rank=rank, cause=f"did not answer for {deadline_s:g} s")
+    return Failure(rank=rank, cause=f"did not answer for {deadline_s:g} s", place=behind[rank])
+
+
+def _hangs_alone(fates: Sequence[Fate], place: Callable[[int], Place], now: float, deadline_s: float) -> Failure | None:
+    """A rank that all others wait for, without a deadline, and that has not used the processor for long."""
+    for fate in fates:
+        at = place(fate.rank)
+        if fate.silent and fate.idle_since is not None and at.alone:
+            idle_s = now - max(fate.idle_since, at.since)
+            if idle_s > IDLE_DEADLINES * deadline_s:
+                return Failure(rank=fate.rank, cause=f"did nothing for {idle_s:.3g} s while the others waited for it")
+    return None
 
 
 def _late(fates: Sequence[Fate], now: float, patience_s: float) -> Failure | None:

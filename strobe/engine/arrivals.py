@@ -52,7 +52,8 @@ class Arrivals:
         self.count += 1
         if self._comm.num_ranks == 1:
             return
-        mine = None if self._arriving is None else self._arriving.arrive(snapshot)
+        with self._comm.rank_0_alone("place"):
+            mine = None if self._arriving is None else self._arriving.arrive(snapshot)
         owners: IntArray = self._comm.share(mine, kind="placement")
         self._owners[snapshot.t] = owners
         self._owners.pop(snapshot.t - self._kept, None)

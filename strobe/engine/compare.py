@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from os import PathLike
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -26,6 +24,7 @@ from strobe.engine.settings import Settings
 from strobe.engine.source import GraphLike, open_source
 from strobe.engine.train import train
 from strobe.errors import OptionError, StrobeError
+from strobe.leftovers import TemporaryFolder
 from strobe.plan import Plan
 from strobe.presets import preset
 from strobe.tasks import Task
@@ -205,6 +204,6 @@ def _opened(
     if source.origin is not None and "path" in source.origin:
         yield source.origin["path"], chosen
         return
-    with tempfile.TemporaryDirectory(prefix="strobe-") as folder:
-        source.graph.save(Path(folder) / "graph")
-        yield str(Path(folder) / "graph"), chosen
+    with TemporaryFolder("graph") as folder:
+        source.graph.save(folder.path / "graph")
+        yield str(folder.path / "graph"), chosen

@@ -63,7 +63,8 @@ def score(
         said = list(answers(model, head, problem, windows, part))
         if job.sharing.is_shared:
             heard = job.comm.collect([_plain(*each) for each in said], kind="answers")
-            found = problem.metrics(*_together(heard)) if job.comm.rank == 0 else None
+            with job.comm.rank_0_alone("score"):
+                found = problem.metrics(*_together(heard)) if job.comm.rank == 0 else None
         else:  # this rank has said it all
             found = problem.metrics([answer for _, answer, _ in said], [asked.examples for _, _, asked in said])
         metrics: Metrics = job.comm.share(found, kind="answers")

@@ -92,7 +92,7 @@ class Job:
         together = [batch.times for batch in self.batches if batch.targets is None] or [split.train]
         others = [piece for part in (split.validation, split.test) for piece in pieces(part, self.plan.batching.window)]
         windows = [piece for window in (*together, *others) for piece in pieces(window, self.settings.recompute)]
-        work = self.work if self.comm.rank == 0 and self.plan.placement.wants_work else None
+        work = (lambda: self.work) if self.plan.placement.wants_work else None
         placed = place(graph, self.plan, self.comm, windows, split.train, self.settings.seed, work)
         sharing = Sharing(graph, self.plan, self.comm, placed, device=self.device, dtype=self.settings.row_dtype)
         sharing.streamed = Streamed(self.device) if self.streams else None

@@ -53,11 +53,12 @@ class Judging:
         if not self._beside:
             return
         state, found = self._state, None
-        if self._judge is not None:
-            found = self._noted(self._judge.done(wait=True))
-            if state.history and (found is None or found["judged"] != state.epoch):
-                self._judge.take(state.epoch, state.weights())
+        with self._job.comm.rank_0_alone("evaluate"):
+            if self._judge is not None:
                 found = self._noted(self._judge.done(wait=True))
+                if state.history and (found is None or found["judged"] != state.epoch):
+                    self._judge.take(state.epoch, state.weights())
+                    found = self._noted(self._judge.done(wait=True))
         found = self._told(found)
         if state.history:
             state.history[-1].update(found)

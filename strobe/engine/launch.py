@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -25,6 +24,7 @@ from strobe.engine.record import CONFIG, last_begun, read_config
 from strobe.engine.run import Run
 from strobe.engine.source import Saved
 from strobe.errors import OptionError
+from strobe.leftovers import TemporaryFolder
 from strobe.numbers import number_of
 
 _TELL_EVERY_S = 0.05
@@ -160,9 +160,9 @@ def found_by_all(job: Job, stack: ExitStack) -> Any:
     source = job.source
     if source.origin is not None and "path" in source.origin:
         return source.origin["path"]
-    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="strobe-"))
-    source.graph.save(Path(folder) / "graph")
-    return Saved(str(Path(folder) / "graph"), source.origin, source.name)
+    folder = stack.enter_context(TemporaryFolder("graph"))
+    source.graph.save(folder.path / "graph")
+    return Saved(str(folder.path / "graph"), source.origin, source.name)
 
 
 def _told(run: Run) -> dict[str, Any]:

@@ -201,7 +201,8 @@ class Online:
         assert self._state is not None
         part = range(t, t + 1)
         found: Metrics = score(self._state.model, self._state.head, self._job, self._job.evaluation_windows(part), part)
-        baselines = self._job.problem.baselines("validation") if self._comm.rank == 0 else {}
+        with self._comm.rank_0_alone("evaluate"):
+            baselines = self._job.problem.baselines("validation") if self._comm.rank == 0 else {}
         problem = self._job.problem
         told = {"metric": problem.metric, "higher_is_better": problem.higher_is_better}
         return {**told, "validation": found, "baselines": baselines}
@@ -232,9 +233,10 @@ class Online:
         assert self._state is not None
         with self._comm.ledger.phase("save"):
             self._state.random = self._comm.gather(random_state(), kind="setup")
-            self._state.arrived = self._arrivals.remembered() if self._comm.rank == 0 else None
-            self._record.save(self._state)
-            self._state.arrived = None
-            if self._comm.rank == 0:
-                self._record.draw({ONLINE: self._watched(self._job, self._state).picture()})
+            with self._comm.rank_0_alone("checkpoint"):
+                self._state.arrived = self._arrivals.remembered() if self._comm.rank == 0 else None
+                self._record.save(self._state)
+                self._state.arrived = None
+                if self._comm.rank == 0:
+                    self._record.draw({ONLINE: self._watched(self._job, self._state).picture()})
         self._unsaved = False

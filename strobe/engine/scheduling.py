@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -39,15 +40,17 @@ class Scheduling:
         self._agreed: list[float] = []
         self.costs: Costs | None = None
         self.steps = self._in_order(self._schedule.steps)
-        if not self.shared and job.comm.rank == 0:
-            from strobe.planner.batch_memory import check_memory  # planners know engines: not before it is needed
+        if not self.shared:
+            with job.comm.rank_0_alone("schedule"):
+                if job.comm.rank == 0:
+                    from strobe.planner.batch_memory import check_memory  # planners know engines: not before
 
-            check_memory(job)
+                    check_memory(job)
         if remembered is not None:
             with restoring("the checkpoint's schedule"):
                 self._recall(remembered)
         elif self._wants in ("counted", "predicted"):
-            self._decide(self._known() if job.comm.rank == 0 else None)
+            self._decide(self._known)
 
     @property
     def _wants(self) -> str | None:
@@ -72,7 +75,7 @@ class Scheduling:
         self._agreed.append(agreed)
         if len(self._epochs) < self._schedule.watches:
             return False
-        self._decide(robust(self._epochs, self._agreed) if self._job.comm.rank == 0 else None)
+        self._decide(partial(robust, self._epochs, self._agreed))
         return True
 
     def remembered(self) -> dict[str, Any] | None:
@@ -99,16 +102,18 @@ class Scheduling:
         if all(len(step) == self._job.comm.num_ranks for step in found["steps"][:1]):
             self.costs, self.steps = costs, found["steps"]
         else:
-            self._decide(costs)
+            self._decide(lambda: costs)
 
-    def _decide(self, costs: Costs | None) -> None:
+    def _decide(self, find: Callable[[], Costs]) -> None:
+        """Rank 0 finds the costs of batches and an order for them."""
         comm, job = self._job.comm, self._job
         told = None
-        if comm.rank == 0:
-            assert costs is not None
-            told = self._schedule.steps(len(job.batches), comm.num_ranks, shared=False, costs=costs), costs
-            if not self.counts:
-                job.watch.note(self._said(*told))
+        with comm.rank_0_alone("schedule"):
+            if comm.rank == 0:
+                costs = find()
+                told = self._schedule.steps(len(job.batches), comm.num_ranks, shared=False, costs=costs), costs
+                if not self.counts:
+                    job.watch.note(self._said(*told))
         self.steps, self.costs = comm.share(told, kind="setup")
 
     def _known(self) -> Costs:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -107,12 +107,13 @@ def place(
     windows: Sequence[range],
     train: range,
     seed: int,
-    work: Work | None = None,
+    work: Callable[[], Work] | None = None,
 ) -> Placed | None:
     """Compute the owner of every cell on rank 0 and broadcast it. One rank owns all, but may need chunks or loads.
 
     Where the steps of training depend on the placement (nodes are sampled by load, or left out chunk by chunk), it is
-    computed from the training snapshots alone: later snapshots must not change what is trained.
+    computed from the training snapshots alone: later snapshots must not change what is trained. ``work`` makes what a
+    placement needs to know of the model; only rank 0 calls it.
     """
     batching = plan.batching
     decays = batching.decay is not None and not batching.decay.whole
@@ -120,15 +121,15 @@ def place(
     if comm.num_ranks == 1 and batching.piece_bytes is None and not shapes_steps:
         return None
     mine = None
-    if comm.rank == 0:
-        known, together = graph, windows
-        if shapes_steps:
-            known, together = (
-                graph[train.start : train.stop],
-                [window for window in windows if window.stop <= train.stop],
-            )
-        mine = plan.placement.place(known, together, comm.num_ranks, seed=seed, work=work)
-        mine = (mine.extended_to(len(graph)) if shapes_steps else mine).with_sequences(graph)
+    with comm.rank_0_alone("place"):
+        if comm.rank == 0:
+            part, together = graph, windows
+            if shapes_steps:
+                part = graph[train.start : train.stop]
+                together = [window for window in windows if window.stop <= train.stop]
+            known = None if work is None else work()
+            mine = plan.placement.place(part, together, comm.num_ranks, seed=seed, work=known)
+            mine = (mine.extended_to(len(graph)) if shapes_steps else mine).with_sequences(graph)
     placed: Placed = comm.share(mine, kind="placement")
     return placed
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
 from os import PathLike
@@ -103,7 +104,10 @@ def train_here(given: Given, place: Place, watch: Progress, comm: Comm) -> Run:
     """Training as one rank. Rank 0 keeps the record; all ranks come to the same weights and scores."""
     began = perf_counter()
     mine = place if comm.rank == 0 else Place()
-    with second_interrupt_kills(), open_record(mine.out, resume=mine.resume, overwrite=mine.overwrite) as record:
+    with ExitStack() as stack:
+        stack.enter_context(second_interrupt_kills())
+        with comm.rank_0_alone("open"):
+            record = stack.enter_context(open_record(mine.out, resume=mine.resume, overwrite=mine.overwrite))
         earlier = comm.share(record.earlier, kind="setup")
         if place.path is not None and earlier is not None:
             refuse_other_kind(place.path, earlier, watches=False)
@@ -149,7 +153,8 @@ def start(
 ) -> None:
     """The record begins, in place of one that was there; or it goes on, and the state becomes what it was on every
     rank. ``config`` is what the record says of the job, where that is more than the job says itself."""
-    note = record.start(job.to_json() if config is None else config, state)
+    with job.comm.rank_0_alone("start"):
+        note = record.start(job.to_json() if config is None else config, state)
     if resumed and job.comm.num_ranks > 1:
         state.adopt(job.comm.share(state.captured() if job.comm.rank == 0 else None, kind="setup"), job.comm.rank)
     if note is not None:
@@ -281,7 +286,7 @@ def train_step(
     examples, their number, and the state for the next step. Where ranks agree, step and examples are all ranks'."""
     comm, ledger = job.comm, job.comm.ledger
     agree = comm.agree if job.plan.schedule.agrees else list
-    with ledger.phase("prepare"):
+    with ledger.phase("examples"):
         questions = _questions(job, mine, epoch)
         began = perf_counter()
         (number,) = agree([sum(count(each) for each in questions.values())])
@@ -362,7 +367,8 @@ def save(
             state.exchanged = remembered(job.comm, shares)
             if windows.made_later is not None:
                 state.drawn = job.comm.collect(windows.made_later.remembered(), kind="setup")
-            record.save(state)
+            with job.comm.rank_0_alone("checkpoint"):
+                record.save(state)
             state.exchanged = state.drawn = None  # the record has its copy
 
 

@@ -149,21 +149,22 @@ def watch_here(watching: Watching, given: Given, place: Place, progress: Progres
     mine = place if comm.rank == 0 else Place()
     with ExitStack() as stack:
         stack.enter_context(second_interrupt_kills())
-        record = stack.enter_context(open_record(mine.out, resume=mine.resume, overwrite=mine.overwrite))
+        with comm.rank_0_alone("open"):
+            record = stack.enter_context(open_record(mine.out, resume=mine.resume, overwrite=mine.overwrite))
         earlier = comm.share(record.earlier, kind="setup")
         if earlier is not None:
             refuse_other_kind(path, earlier, watches=True)
         plan, settings = _plan_and_settings(given, earlier)
         plan.check(comm.num_ranks)
         given = replace(_with_earlier(given, earlier), plan=plan, settings=settings, changes={})
-        if comm.rank == 0 and earlier is None:
-            if not mine.overwrite:
-                stack.enter_context(_gone_if_refused(path))
-            begin_anew(path, record, given, comm.num_ranks, follow=watching.follow, told=watching.told)
-        source = stack.enter_context(closing(watching.follow(path / GRAPH))) if comm.rank == 0 else None
-        if source is not None and (earlier is None or earlier["problem"] is None):
-            rehearse(given, Growing(path / GRAPH).open(0))
-        comm.share(None, kind="setup")  # the graph is there
+        with comm.rank_0_alone("start"):  # at its end the graph is there
+            if comm.rank == 0 and earlier is None:
+                if not mine.overwrite:
+                    stack.enter_context(_gone_if_refused(path))
+                begin_anew(path, record, given, comm.num_ranks, follow=watching.follow, told=watching.told)
+            source = stack.enter_context(closing(watching.follow(path / GRAPH))) if comm.rank == 0 else None
+            if source is not None and (earlier is None or earlier["problem"] is None):
+                rehearse(given, Growing(path / GRAPH).open(0))
         online = Online(
             given,
             earlier,
@@ -200,7 +201,8 @@ def _arriving(
     growing: Growing | None = None
     resumed, before = False, -1
     while True:
-        looked = None if source is None else (source.poll(ended=watching.once), source.ended)
+        with comm.rank_0_alone("read"):
+            looked = None if source is None else (source.poll(ended=watching.once), source.ended)
         if source is not None:
             _tell_left_out(known, source.counts, progress)
             known = source.counts

@@ -19,28 +19,38 @@ from strobe.engine.launch import found_by_all
 from strobe.engine.progress import Progress
 from strobe.planner.linear import Linear
 from strobe.planner.network import Network
-from strobe.planner.pass_times import MEASURE_S, PassTimes, apart, byte_seconds, measure, spread, step_seconds
+from strobe.planner.pass_times import (
+    FEWEST_PASSES,
+    MEASURE_S,
+    PassTimes,
+    apart,
+    byte_seconds,
+    measure,
+    measure_numbered,
+    spread,
+    step_seconds,
+)
 
 _FEW, _MANY, _COLUMNS = 1, 1 << 14, 32  # rows of messages that are timed: for the latency, and for the bandwidth
 _FEW_OFTEN, _MANY_OFTEN = 60, 12
-_FEWEST = 4  # as many passes as a line has numbers
 
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
     """Seconds of passes by cells and arcs, those of their time stages, and those of a step of the optimiser.
 
-    ``error`` is that of the line about passes it has not seen, 0 where there are too few to tell. ``weight_bytes`` is
-    what ranks agree on in a step. ``byte_s`` is what it takes to pick a byte of rows out for others, or to put one
-    that came where it belongs.
+    ``error`` is that of the line about passes it has not seen, None where fewer than ``FEWEST_PASSES`` were timed: it
+    is not known then. ``weight_bytes`` is what ranks agree on in a step. ``byte_s`` is what it takes to pick a byte of
+    rows out for others, or to put one that came where it belongs. ``passes`` are those that were timed.
     """
 
     line: Linear
     time_line: Linear
     step_s: float
-    error: float
+    error: float | None
     weight_bytes: int
     byte_s: float = 0.0
+    passes: int = 0
 
     @classmethod
     def of(cls, times: PassTimes, job: Job, step_s: float, byte_s: float) -> Calibration:
@@ -48,9 +58,10 @@ class Calibration:
             line=times.line(),
             time_line=times.time_line(),
             step_s=step_s,
-            error=times.error if len(times) > _FEWEST else 0.0,
+            error=times.error if len(times) >= FEWEST_PASSES else None,
             weight_bytes=_weight_bytes(job),
             byte_s=byte_s,
+            passes=len(times),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -61,6 +72,7 @@ class Calibration:
             "error": self.error,
             "weight_bytes": self.weight_bytes,
             "byte_s": self.byte_s,
+            "passes": self.passes,
         }
 
 
@@ -86,9 +98,8 @@ def calibrated_together(
 
         threads, device = job.settings.threads, job.device.type
         told = run_ranks(_timing(given, seconds), ranks, threads=threads, on_event=heard, device=device)
-    fewest = min(len(each["times"]) for each in told)
-    first = np.arange(fewest)
-    every = [each["times"].take(first) for each in told]
+    common = set.intersection(*(set(each["numbers"]) for each in told))  # parts that every rank had time for
+    every = [each["times"].take(np.isin(each["numbers"], sorted(common))) for each in told]
     middle = {name: np.median([getattr(each, name) for each in every], axis=0) for name in ("seconds", "in_time")}
     step_s, byte_s = (median(each[name] for each in told) for name in ("step_s", "byte_s"))
     found = Calibration.of(replace(every[0], **middle), job, step_s, byte_s)
@@ -99,8 +110,8 @@ def _timing(given: Given, seconds: float) -> Callable[[Comm, Callable[[Any], Non
     def work(comm: Comm, tell: Callable[[Any], None]) -> dict[str, Any]:
         job = choose(given, None, Progress())
         comm.agree([0.0])  # all begin together
-        times = measure(job, spread(job), seconds=seconds, usual=True, progress=_Telling(tell))
-        told = {"times": times, "step_s": step_seconds(job), "byte_s": byte_seconds(job)}
+        numbers, times = measure_numbered(job, spread(job), seconds=seconds, usual=True, progress=_Telling(tell))
+        told = {"numbers": numbers, "times": times, "step_s": step_seconds(job), "byte_s": byte_seconds(job)}
         comm.agree([0.0])
         return told | {"network": _network(comm, job.device)}
 

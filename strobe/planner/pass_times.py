@@ -44,6 +44,10 @@ MEASURE_S = 6.0
 SAMPLES = 16
 """Passes of different sizes that are enough for a line."""
 
+FEWEST_PASSES = 5
+"""Passes that are timed in any case, where there are as many parts. A line has 4 numbers: 1 more, and its error is
+known."""
+
 _AGREE = 0.05  # two runs that differ by less say the same
 _FEWEST_RUNS, _MOST_RUNS, _RUNNING_S = 3, 12, 0.2
 _FRACTIONS = (4, 16)  # of the nodes
@@ -138,30 +142,68 @@ def measure(
     usual: bool = False,
     progress: Progress | None = None,
 ) -> PassTimes:
-    """Times passes over parts of a job, in their order; those that there is no time for are left out, but for one.
+    """Times passes over parts of a job, given from small to large; those that there is no time for are left out, but
+    for the smallest ``FEWEST_PASSES``.
 
     Neither the job nor the random numbers of the caller notice. Without ``stages`` it does not look what time stages
     take, which needs as many passes again. ``usual`` tells what passes usually take, not at best.
     """
-    began = perf_counter()
-    found: list[tuple[Window, float, float]] = []
+    return measure_numbered(job, parts, seconds=seconds, stages=stages, usual=usual, progress=progress)[1]
+
+
+def measure_numbered(
+    job: Job,
+    parts: Sequence[Batch],
+    *,
+    seconds: float = MEASURE_S,
+    stages: bool = True,
+    usual: bool = False,
+    progress: Progress | None = None,
+) -> tuple[list[int], PassTimes]:
+    """The same, with the numbers of the parts that were timed."""
+    if not parts:
+        raise OptionError("no snapshot to train on has a node: there is nothing to time")
+    found: dict[int, tuple[Window, float, float]] = {}
+    sizes = np.array([part_sizes(job.problem.graph, part) for part in parts])
+    load = CELL_LOAD * sizes[:, 0] + sizes[:, 1]
     with apart(job) as (model, head), torch.enable_grad():
         run = partial(one_pass, job, model, head)
-        for part in parts:
+        run(window_over(job, replace(parts[0], carries=False)))  # what is compiled or allocated once counts nowhere
+        began = perf_counter()
+
+        def fits(number: int) -> bool:
+            nearest = max((k for k in found if k < number), default=None)
+            if nearest is None:
+                return not found
+            expected = found[nearest][1] * load[number] / load[nearest]
+            return bool(perf_counter() - began + 2 * _FEWEST_RUNS * expected < seconds)
+
+        def time_part(number: int) -> None:
             if progress is not None:
                 progress.stage("timing passes", len(found), len(parts))
-            if found and perf_counter() - began + 2 * _FEWEST_RUNS * found[-1][1] > seconds:
-                break
-            window = window_over(job, replace(part, carries=False))
+            window = window_over(job, replace(parts[number], carries=False))
             whole = steady(partial(run, window))
-            found.append((window, whole, _in_time(model, window, whole) if stages else 0.0))
-        if not found:
-            raise OptionError("no snapshot to train on has a node: there is nothing to time")
-        windows, fastest, in_time = (list(each) for each in zip(*found, strict=True))
+            found[number] = window, whole, _in_time(model, window, whole) if stages else 0.0
+
+        for number in _in_strides(len(parts)):
+            if fits(number):
+                time_part(number)
+        for number in range(len(parts)):
+            if len(found) < FEWEST_PASSES and number not in found:
+                time_part(number)
+        numbers = sorted(found)
+        windows, fastest, in_time = (list(each) for each in zip(*(found[k] for k in numbers), strict=True))
         took = _in_turns(run, windows, seconds / 2) if usual else fastest
-    sizes = np.array([part_sizes(job.problem.graph, part) for part in parts[: len(found)]]).T
+    cells, arcs, snapshots = sizes[numbers].T
     stage = np.array(in_time) * np.array(took) / np.array(fastest)
-    return PassTimes(cells=sizes[0], arcs=sizes[1], snapshots=sizes[2], seconds=np.array(took), in_time=stage)
+    return numbers, PassTimes(cells=cells, arcs=arcs, snapshots=snapshots, seconds=np.array(took), in_time=stage)
+
+
+def _in_strides(num_parts: int) -> list[int]:
+    """Numbers of parts: from the smallest to the largest in a few strides, then those between. A line through small
+    parts only says little of large ones."""
+    first = np.unique(np.linspace(0, num_parts - 1, FEWEST_PASSES).round().astype(np.int64)).tolist()
+    return [*first, *(number for number in range(num_parts) if number not in first)]
 
 
 def _in_turns(run: Callable[[Window], object], windows: Sequence[Window], seconds: float) -> list[float]:

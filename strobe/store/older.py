@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 import weakref
 from abc import ABC, abstractmethod
 from pathlib import Path
@@ -16,6 +14,7 @@ from strobe.errors import OptionError
 from strobe.graph import DynamicGraph, PerCell, Snapshot
 from strobe.graph.arrays import Array
 from strobe.graph.features import given
+from strobe.leftovers import TemporaryFolder
 from strobe.ops.csr import FloatArray, IntArray
 
 
@@ -81,12 +80,12 @@ class Folder(Older):
 
     def _made(self) -> Path:
         try:
-            path = Path(tempfile.mkdtemp(prefix="strobe-older-", dir=self._parent))
+            folder = TemporaryFolder("older", self._parent)
         except OSError as error:
             raise OptionError(f"older snapshots cannot be kept in a folder that is not there: {error}") from error
         # A process that was forked from this one knows the folder, too, but it is not its own to remove.
-        weakref.finalize(self, _remove, path, os.getpid())
-        return path
+        weakref.finalize(self, _remove, folder, os.getpid())
+        return folder.path
 
 
 class WhereTheyAre(Older):
@@ -115,6 +114,6 @@ def is_mapped(graph: DynamicGraph) -> bool:
     return graph.storage.mapped and (not isinstance(bottom, PerCell) or bottom.mapped)
 
 
-def _remove(path: Path, process: int) -> None:
+def _remove(folder: TemporaryFolder, process: int) -> None:
     if os.getpid() == process:
-        shutil.rmtree(path, ignore_errors=True)
+        folder.remove()

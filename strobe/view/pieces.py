@@ -62,7 +62,8 @@ class Fusing:
         """Found once for each stage."""
         key = getattr(stage, "__self__", stage)
         if key not in self._pieces:
-            self._pieces[key] = self._found(self._memory(stage, weights, rows) if self._budget else None)
+            fuses = self._budget and len(self._chunks) > 1
+            self._pieces[key] = self._found(self._memory(stage, weights, rows) if fuses else None)
         return self._pieces[key]
 
     def load(self, piece: Piece, rows: Tensor) -> Tensor:
@@ -76,7 +77,7 @@ class Fusing:
 
     def _found(self, memory: Memory | None) -> list[Piece]:
         alone = [Piece(self.cells, chunk) for chunk in self._chunks]
-        if memory is None or len(alone) < 2:
+        if memory is None:
             return alone
         loaded = [piece.read.astype(np.int64) for piece in alone]
         ptr = np.cumsum([0, *map(len, loaded)])

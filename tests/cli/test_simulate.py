@@ -211,9 +211,11 @@ def test_the_head_says_what_a_pass_costs_once_for_plans_that_were_timed_together
     )
     assert " ".join(" ".join(costs).split()) == told
     free = Linear(per_cell=0.0, per_arc=0.0, fixed=2.0)
-    other = Calibration(line=free, time_line=free, step_s=0.5e-3, error=0.0, weight_bytes=1)
-    both = simulate_head(simulation({"a": rows, "b": rows}, calibrations={"a": COSTS, "b": other}))
-    assert both[-1] == "timed here (b): a pass costs 2 s, a step of the optimiser 0.5 ms"
+    other = Calibration(line=free, time_line=free, step_s=0.5e-3, error=None, weight_bytes=1, passes=3)
+    found = simulation({"a": rows, "b": rows}, calibrations={"a": COSTS, "b": other})
+    told = "timed here (b): a pass costs 2 s, a step of the optimiser 0.5 ms; error not known"
+    assert told in " ".join(" ".join(simulate_head(found)).split())
+    assert "warning: how far b may be off is not known" in " ".join(" ".join(simulate_lines(found)).split())
 
 
 def test_ranks_on_one_host_are_not_said_to_use_its_link() -> None:

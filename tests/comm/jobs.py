@@ -227,3 +227,24 @@ def last_rank_does(what: Callable[[], object]) -> Callable[[Comm, Tell], None]:
             comm.receive(0 if comm.rank else last, torch.empty(0, 1), 1, kind="halo").wait()
 
     return work
+
+
+def rank_0_alone_does(what: Callable[[], object]) -> Callable[[Comm, Tell], str]:
+    """Rank 0 does something alone, in phase place, before it tells all others."""
+
+    def work(comm: Comm, tell: Tell) -> str:
+        tell(os.getpid())
+        with comm.rank_0_alone("place"):
+            if comm.rank == 0:
+                what()
+        told: str = comm.share("placed" if comm.rank == 0 else None, kind="placement")
+        return told
+
+    return work
+
+
+def compute(seconds: float) -> None:
+    """Uses the processor for so long."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        pass

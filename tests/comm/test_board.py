@@ -17,6 +17,8 @@ def test_a_board_tells_where_each_rank_is() -> None:
         assert str(board.read(2)) == "epoch 9, step 0, sync"
         assert str(board.read(0)) == "epoch 0, step 0, starting"
         assert board.read(1).since <= board.read(2).since
+        board.write(0, 0, 0, "place", alone=True)
+        assert [board.read(rank).alone for rank in range(3)] == [True, False, False]
 
 
 def test_another_process_sees_what_one_wrote_even_when_it_is_gone() -> None:
@@ -52,7 +54,7 @@ def test_an_error_is_placed_where_it_was_raised_not_where_it_was_caught() -> Non
 
         with pytest.raises(RuntimeError) as caught, ledger.phase("forward"):
             fail()
-        assert str(board.read(0)) == "epoch 1, step 2, prepare"
+        assert str(board.read(0)) == "epoch 1, step 2, train"
         assert str(where.of(caught.value)) == "epoch 1, step 2, sync"
 
 
@@ -67,7 +69,7 @@ def test_an_error_that_was_dealt_with_is_not_taken_for_another() -> None:
         except OSError as error:
             kept.append(error)  # alive, so that no other can have its id
         ledger.at(5, 6)
-        assert where.of(ValueError("boom")) == Place(5, 6, "prepare")
+        assert where.of(ValueError("boom")) == Place(5, 6, "train")
 
 
 def test_a_chain_of_errors_has_each_once_also_if_it_is_a_ring() -> None:

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import torch
 from strobe.comm.launch import RankError, run_ranks
 from strobe.errors import OptionError
 from tests.comm.conftest import Job
-from tests.comm.jobs import NUM_RANKS, cut_links, last_rank_does, sleep
+from tests.comm.jobs import NUM_RANKS, compute, cut_links, last_rank_does, rank_0_alone_does, sleep
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -86,6 +87,36 @@ def test_a_rank_that_hangs_is_named_once_another_has_waited_too_long(nothing_lef
     assert first == f"rank 1 did not answer for 3 s {PLACE}"
     assert second.startswith(f"rank 0 stopped {PLACE}: halo from rank 1 failed")
     assert any("test_launch.py" in line for line in rest)  # where it hangs
+
+
+def test_others_wait_for_rank_0_alone_beyond_the_deadline(nothing_left: list[int]) -> None:
+    deadline_s = 1.0
+
+    def slow() -> None:
+        compute(deadline_s)
+        time.sleep(2 * deadline_s)
+
+    works = rank_0_alone_does(slow)
+    found = run_ranks(works, 2, deadline_s=deadline_s, on_event=lambda rank, pid: nothing_left.append(pid))
+    assert found == ["placed", "placed"]
+
+
+def test_a_rank_0_that_hangs_alone_is_named_with_its_phase(nothing_left: list[int]) -> None:
+    works = rank_0_alone_does(partial(time.sleep, 1000))
+    with pytest.raises(RankError) as caught:
+        run_ranks(works, 2, deadline_s=0.5, on_event=lambda rank, pid: nothing_left.append(pid))
+    assert caught.value.rank == 0
+    assert caught.value.place is not None
+    assert caught.value.place.phase == "place"
+
+
+def test_a_rank_0_that_is_killed_alone_is_named_with_its_phase(nothing_left: list[int]) -> None:
+    works = rank_0_alone_does(lambda: os.kill(os.getpid(), signal.SIGKILL))
+    with pytest.raises(RankError, match="signal 9") as caught:
+        run_ranks(works, 2, on_event=lambda rank, pid: nothing_left.append(pid))
+    assert caught.value.rank == 0
+    assert caught.value.place is not None
+    assert caught.value.place.phase == "place"
 
 
 def test_a_killed_rank_is_named(nothing_left: list[int]) -> None:

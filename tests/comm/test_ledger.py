@@ -55,11 +55,11 @@ def test_an_error_ends_its_phase() -> None:
 
 def test_who_watches_hears_of_every_step_and_phase() -> None:
     ledger, heard = Ledger(), []
-    ledger.watch = lambda epoch, step, phase: heard.append((epoch, step, phase))
+    ledger.watch = lambda epoch, step, phase, alone: heard.append((epoch, step, phase, alone))
     ledger.at(2, 7)
     with ledger.phase("forward"):
         pass
-    assert heard == [(2, 7, "prepare"), (2, 7, "forward"), (2, 7, "prepare")]
+    assert heard == [(2, 7, "train", False), (2, 7, "forward", False), (2, 7, "train", False)]
 
 
 def test_ledgers_of_epochs_add_up() -> None:

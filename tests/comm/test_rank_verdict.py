@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from strobe.comm.board import Place
 from strobe.comm.rank_failure import Failure
-from strobe.comm.rank_verdict import GRACE_S, START_S, Fate, verdict
+from strobe.comm.rank_verdict import GRACE_S, IDLE_DEADLINES, START_S, Fate, verdict
 
 PLACES = {0: Place(1, 5, "sync", 9.0), 1: Place(1, 5, "forward", 8.0), 2: Place(1, 5, "sync", 9.5)}
 
@@ -73,6 +73,33 @@ def test_a_broken_link_is_not_blamed_on_a_rank_that_merely_computes() -> None:
     first = _left_alone(1, 10.0, "halo from rank 0 failed: Connection reset by peer", timed_out=False)
     fates = _fates(_left_alone(0, 10.1, timed_out=False), first, None)
     assert _verdict(fates, 10.0 + GRACE_S + 0.1) is first
+
+
+def test_a_rank_that_came_after_others_had_given_up_is_named_not_those_who_waited() -> None:
+    late = Failure(rank=0, cause="stopped", by_others=True, place=Place(0, 0, "place"), when=11.0)
+    found = _verdict(_fates(late, _left_alone(1, 10.0), _left_alone(2, 10.1)), 11.1)
+    assert found is not None
+    assert (found.rank, found.cause, found.place) == (0, "did not answer for 3 s", late.place)
+
+
+def test_a_rank_that_works_alone_may_take_longer_than_the_deadline() -> None:
+    fates = _fates(None, None)
+    fates[0].idle_since = 99.0
+
+    def alone(rank: int) -> Place:
+        return Place(0, 0, "place", 1.0, alone=rank == 0)
+
+    assert verdict(fates, alone, now=100.0, deadline_s=3) is None
+    assert verdict(fates, alone, now=99.0 + 3 * IDLE_DEADLINES - 1, deadline_s=3) is None
+    found = verdict(fates, alone, now=99.0 + 3 * IDLE_DEADLINES + 1, deadline_s=3)
+    assert found is not None
+    assert found.rank == 0
+
+
+def test_ranks_that_wait_for_another_use_no_processor_and_are_not_blamed() -> None:
+    fates = _fates(None, None)
+    fates[1].idle_since = 1.0
+    assert verdict(fates, lambda rank: Place(0, 0, "place", 1.0, alone=rank == 0), now=1e6, deadline_s=3) is None
 
 
 def test_a_rank_that_is_done_is_not_blamed() -> None:

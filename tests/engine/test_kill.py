@@ -7,22 +7,64 @@ import random
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
 import pytest
-from torch import nn
+from torch import Tensor, nn
 
 import strobe
-from benchmarks.kills import GONE_S, ranks_of
+from benchmarks.killing.processes import GONE_S, ranks_of
 from strobe.comm.launch import RankError
 from strobe.engine import Progress, checkpoint
 from strobe.engine.checkpoint import BEST, LAST, has_checkpoint, read
 from strobe.engine.record import read_lines
+from strobe.placement import Placed, TimeBlocks
+from strobe.plan import Plan
+from strobe.view import View
 from tests.engine.runs import Noisy, same_tensors, small_graph
 
 EPOCHS = 40
+
+
+class Patient(TimeBlocks):
+    """A placement that takes longer than ranks wait for messages."""
+
+    def place(self, *args: Any, **options: Any) -> Placed:
+        sleep(3.0)
+        return super().place(*args, **options)
+
+
+class Failing(Noisy):
+    """A model that fails on rank 1 in the second step."""
+
+    passes = 0
+
+    def forward(self, view: View) -> Tensor:
+        self.passes += 1
+        if os.environ.get("RANK") == "1" and self.passes == 2:
+            raise ValueError("no such row")
+        return super().forward(view)
+
+
+def test_a_placement_may_outlast_the_deadline_and_a_failing_step_is_placed() -> None:
+    with pytest.raises(RankError, match="no such row") as caught:
+        strobe.train(
+            small_graph(),
+            Failing,
+            "regression",
+            plan=replace(Plan(), placement=Patient()),
+            ranks=2,
+            deadline_s=2.0,
+            threads=1,
+            window=2,
+            epochs=2,
+        )
+    assert caught.value.rank == 1
+    assert caught.value.place is not None
+    assert (caught.value.place.epoch, caught.value.place.step, caught.value.place.phase) == (1, 2, "forward")
 
 
 def eager(inputs: int) -> nn.Module:

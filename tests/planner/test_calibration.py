@@ -84,7 +84,9 @@ def test_nobody_draws_other_random_numbers_afterwards() -> None:
 
 
 def test_an_error_needs_more_passes_than_a_line_has_numbers() -> None:
-    assert Calibration.of(invented(4), job_of(), 1.0, 0.0).error == 0
+    few = Calibration.of(invented(4), job_of(), 1.0, 0.0)
+    assert few.error is None
+    assert (few.to_json()["error"], few.to_json()["passes"]) == (None, 4)
     off = invented(6)
     off.seconds[3] *= 2
     assert Calibration.of(off, job_of(), 1.0, 0.0).error == pytest.approx(off.error)

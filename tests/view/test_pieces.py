@@ -77,6 +77,14 @@ def test_pieces_of_awkward_graphs(graph: DynamicGraph) -> None:
     torch.testing.assert_close(passed(model, cells_of(graph, num_chunks=3)), whole, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("budget", [0.0, 1e12])
+def test_a_window_without_cells_has_no_rows(budget: float) -> None:
+    model, cells = model_of("dysat"), cells_of(AWKWARD_GRAPHS["only empty snapshots"], num_chunks=3, budget=budget)
+    rows, gradients = passed(model, cells)
+    assert rows.shape == (0, 4)
+    assert all(not gradient.any() for gradient in gradients)
+
+
 @pytest.mark.parametrize("convolution", [GATConv(INPUTS, 4, dropout=0.5), SAGEConv(INPUTS, 4)], ids=["gat", "sage"])
 def test_convolutions_of_others_run_in_pieces_and_draw_the_same_again_on_the_way_back(convolution: nn.Module) -> None:
     graph = with_inputs(CHANGING.build())

@@ -1,0 +1,91 @@
+"""What killed processes leave behind is removed by the next one that writes to the same place."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+
+class TemporaryFolder:
+    """A folder for temporary files that is removed at the end, or later, if its process is killed.
+
+    It is locked, and the kernel releases the lock when the process ends, however it ends. Whoever makes a folder for
+    the same purpose in the same place removes those that no process has locked.
+    """
+
+    def __init__(self, purpose: str, parent: str | os.PathLike[str] | None = None) -> None:
+        parent = Path(tempfile.gettempdir() if parent is None else parent)
+        prefix = f"strobe-{purpose}-"
+        for other in parent.glob(f"{prefix}*"):
+            _remove_if_abandoned(other)
+        while not self._make(prefix, parent):
+            pass
+
+    def _make(self, prefix: str, parent: Path) -> bool:
+        """Whether a folder is made and locked: another process may have removed it before it was."""
+        self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+        self._handle: int | None = None
+        try:
+            self._handle = _lock(self.path)
+        except FileNotFoundError:
+            return False
+        except BlockingIOError:  # whoever has locked it is about to remove it
+            return False
+        except OSError:  # a file system without locks: nothing is ever removed there
+            return True
+        return self.path.exists()
+
+    def remove(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self.remove()
+
+
+def _lock(folder: Path) -> int:
+    """A locked handle of a folder. Raises OSError where another process has locked it, or locks are unknown."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        raise
+    return handle
+
+
+def _remove_if_abandoned(folder: Path) -> None:
+    try:
+        handle = _lock(folder)
+    except OSError:  # in use, of another user, or gone
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    os.close(handle)
+
+
+def remove_unfinished(path: Path) -> None:
+    """Remove what killed processes have begun to write in the place of a file (``strobe.atomic.write_whole``)."""
+    for half in path.parent.glob(f".{path.name}.writing-*"):
+        pid = half.name.rpartition("-")[2]
+        if pid.isdigit() and not _lives(int(pid)):
+            half.unlink(missing_ok=True)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
