@@ -104,3 +104,8 @@ def test_peak_memory_grows_with_what_is_held() -> None:
     held = torch.ones(before // 4 + 8_000_000)
     assert machine.peak_bytes(torch.device("cpu"))["memory_bytes"] > before
     assert held.numel() > 0
+
+
+def test_more_threads_than_can_be_started_are_refused() -> None:
+    with pytest.raises(OptionError, match="threads must be at most"):
+        machine.choose_threads(10**6)

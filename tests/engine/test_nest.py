@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strobe.engine.nest import copied, put_together, taken_apart
+from strobe.engine.nest import copied, is_like, put_together, taken_apart
 from strobe.errors import FormatError, OptionError
 from tests.engine.runs import same_tensors
 
@@ -90,3 +90,21 @@ def test_a_copy_shares_nothing() -> None:
     nest["list"].clear()  # type: ignore[attr-defined]
     assert same_tensors(copy, {"list": [torch.zeros(2)], "tuple": (torch.zeros(2), {"inner": torch.zeros(2)})})
     assert not copy["list"][0].requires_grad
+
+
+@pytest.mark.parametrize(
+    ("found", "fits"),
+    [
+        ({"a": [1, 2], "b": torch.ones(2), "c": 3}, True),
+        ({"a": [], "b": None, "c": 0.5}, True),
+        ({"a": [1], "b": torch.ones(3), "c": 3}, False),
+        ({"a": [1], "b": torch.ones(2).double(), "c": 3}, False),
+        ({"a": ["x"], "b": torch.ones(2), "c": 3}, False),
+        ({"a": (1,), "b": torch.ones(2), "c": 3}, False),
+        ({"a": [1], "b": torch.ones(2), "c": True}, False),
+        ({"a": [1], "b": torch.ones(2)}, False),
+        ([], False),
+    ],
+)
+def test_a_nest_is_like_another_by_names_types_and_shapes(found: Any, fits: bool) -> None:
+    assert is_like(found, {"a": [7], "b": torch.zeros(2), "c": 1.0}) == fits

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import GATConv, GCNConv, SAGEConv
 
 from strobe.errors import OptionError
-from strobe.models import Block, Model, Stack
+from strobe.models import Block, Model, Stack, make_model
 from strobe.models.base import check_sizes
 from strobe.models.structure import GCN
 from strobe.view import Cells, View
@@ -110,3 +110,9 @@ def test_sizes_are_checked_one_by_one_or_in_a_list() -> None:
         check_sizes(inputs=1, hidden=0)
     with pytest.raises(OptionError, match="widths must be at least 1, not -2"):
         check_sizes(widths=[3, -2])
+
+
+@pytest.mark.parametrize("options", [{"layers": 10**9}, {"hidden": 10**12}, {"hidden": 10**7}])
+def test_a_model_that_cannot_be_made_is_refused(options: dict[str, int]) -> None:
+    with pytest.raises(OptionError, match=next(iter(options))):
+        make_model("tgcn", 3, **options)
