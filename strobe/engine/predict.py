@@ -20,7 +20,6 @@ from strobe.engine.table_file import opener
 from strobe.errors import OptionError, UnknownNameError
 from strobe.graph import DynamicGraph
 from strobe.graph.progress import OnProgress
-from strobe.leftovers import remove_unfinished
 from strobe.ops.narrow import is_narrow
 from strobe.tasks import Examples
 from strobe.tasks.base import Problem
@@ -71,7 +70,6 @@ def write_predictions(
                 rows += table.num_rows
         written = Written(rows, first)
 
-    remove_unfinished(Path(path))
     write_whole(Path(path), write)
     assert written is not None
     return written

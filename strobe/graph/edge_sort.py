@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from strobe.graph.arrays import Array
 from strobe.ops.csr import FloatArray, IntArray, Parallel, merge_parallel, sort_edges
+from strobe.temporary import TemporaryFolder
 
 RUN_ARCS = 1 << 24
 """Arcs sorted at once: 128 MiB of keys. More than that goes to disk in sorted runs."""
@@ -47,7 +47,7 @@ class EdgeSorter:
         self._pending = 0
         self.num_arcs = 0
         self._runs: list[tuple[IntArray, FloatArray | None]] = []
-        self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        self._scratch: TemporaryFolder | None = None
 
     def add(self, src: IntArray, dst: IntArray, weight: FloatArray | None) -> None:
         """Adds edges by position in the snapshot (not by global id)."""
@@ -84,7 +84,7 @@ class EdgeSorter:
         """Removes the runs from disk."""
         self._runs.clear()
         if self._scratch is not None:
-            self._scratch.cleanup()
+            self._scratch.remove()
             self._scratch = None
 
     def _append(self, src: IntArray, dst: IntArray, weight: FloatArray | None) -> None:
@@ -106,8 +106,8 @@ class EdgeSorter:
 
     def _spill(self) -> None:
         if self._scratch is None:
-            self._scratch = tempfile.TemporaryDirectory(prefix="strobe-sort-", dir=self._scratch_dir)
-        stem = Path(self._scratch.name) / str(len(self._runs))
+            self._scratch = TemporaryFolder("sort", self._scratch_dir)
+        stem = self._scratch.path / str(len(self._runs))
         key, weight = self._sorted_pending()
         self._runs.append(
             (

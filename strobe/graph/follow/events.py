@@ -8,7 +8,6 @@ are gone on with.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from functools import partial
@@ -32,6 +31,7 @@ from strobe.graph.ingest.columns import TimeUnit
 from strobe.graph.ingest.options import Options
 from strobe.graph.ingest.reading import database, stage_events
 from strobe.graph.ingest.rejects import Rejects, rejects_path
+from strobe.temporary import TemporaryFolder
 
 if TYPE_CHECKING:
     import duckdb
@@ -91,10 +91,10 @@ class FollowingEvents(Following):
         entry, given = self._entry, self._options
         options = replace(given, ids=entry.ids or given.ids, time_unit=entry.time_unit or given.time_unit)
         with (
-            tempfile.TemporaryDirectory(prefix="strobe-follow-") as scratch,
-            database(Path(scratch), self._memory) as con,
+            TemporaryFolder("follow") as scratch,
+            database(scratch.path, self._memory) as con,
         ):
-            bad = self._rejects(Path(scratch))
+            bad = self._rejects(scratch.path)
             ids, unit = stage_events(con, arrival.tables(con), options, bad, lambda done, total: None)
             if not self._skip_bad_rows:
                 bad.refuse()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -32,6 +31,7 @@ from strobe.graph.ingest.tables import tables
 from strobe.graph.ingest.text_table import TextOptions
 from strobe.graph.progress import OnStage
 from strobe.ops.csr import Parallel
+from strobe.temporary import TemporaryFolder
 
 if TYPE_CHECKING:
     import duckdb
@@ -133,7 +133,7 @@ def ingest(
         sink = None if out is None else stack.enter_context(DiskSink(out, overwrite=overwrite))
         scratch = None if sink is None else sink.scratch_dir
         if scratch is None:
-            scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="strobe-ingest-")))
+            scratch = stack.enter_context(TemporaryFolder("ingest")).path
         con = stack.enter_context(database(scratch, memory))
         bad = Rejects(bad_path, scratch)
         job = _Job(con, options, bad, scratch, on_stage or (lambda stage, done, total: None))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import resource
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,11 +30,15 @@ from strobe.graph.ingest.rejects import Rejects
 from strobe.graph.ingest.stage import stage
 from strobe.graph.ingest.table import Table
 from strobe.graph.progress import OnProgress
+from strobe.numbers import file_size
 
 if TYPE_CHECKING:
     import duckdb
 
     Connection = duckdb.DuckDBPyConnection
+
+MIN_ADDRESS_SPACE = 1 << 30
+"""Bytes that a process must still be allowed to map: with half of that, DuckDB was seen to end the process."""
 
 
 @contextlib.contextmanager
@@ -59,6 +64,7 @@ def _connect(scratch: Path, memory: str) -> Connection:
         import duckdb
     except ImportError as error:
         raise MissingPackageError("duckdb", "reading tables") from error
+    _refuse_little_address_space()
     try:
         # A database in memory moves what exceeds its limit to this directory, and writes nothing else.
         con = duckdb.connect(":memory:", config={"memory_limit": memory, "temp_directory": str(scratch)})
@@ -76,6 +82,23 @@ def _connect(scratch: Path, memory: str) -> Connection:
     ):
         con.execute(statement)
     return con
+
+
+def _refuse_little_address_space() -> None:
+    """Refuse a process limit (``ulimit -v``) under which DuckDB would end the process instead of raising.
+
+    Raises:
+        StrobeError: less than 1 GiB of address space is left.
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        return
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    if limit - used < MIN_ADDRESS_SPACE:
+        raise StrobeError(
+            f"this process may map {file_size(max(limit - used, 0))} more, and reading tables needs "
+            f"{file_size(MIN_ADDRESS_SPACE)}: raise the limit (ulimit -v)"
+        )
 
 
 def stage_events(

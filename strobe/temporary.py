@@ -1,4 +1,4 @@
-"""What killed processes leave behind is removed by the next one that writes to the same place."""
+"""Temporary folders that do not outlive their process for long: the next one removes those of killed processes."""
 
 from __future__ import annotations
 
@@ -71,21 +71,3 @@ def _remove_if_abandoned(folder: Path) -> None:
         return
     shutil.rmtree(folder, ignore_errors=True)
     os.close(handle)
-
-
-def remove_unfinished(path: Path) -> None:
-    """Remove what killed processes have begun to write in the place of a file (``strobe.atomic.write_whole``)."""
-    for half in path.parent.glob(f".{path.name}.writing-*"):
-        pid = half.name.rpartition("-")[2]
-        if pid.isdigit() and not _lives(int(pid)):
-            half.unlink(missing_ok=True)
-
-
-def _lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

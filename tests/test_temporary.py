@@ -3,7 +3,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from strobe.leftovers import TemporaryFolder, remove_unfinished
+from strobe.temporary import TemporaryFolder
 from tests.killed import forked
 
 
@@ -25,16 +25,3 @@ def test_folders_of_killed_processes_are_removed_by_the_next_and_those_in_use_ar
     assert len([*tmp_path.iterdir()]) == 2
     with TemporaryFolder("sort", tmp_path) as first, TemporaryFolder("sort", tmp_path) as second:
         assert {*tmp_path.iterdir()} == {first.path, second.path}
-
-
-def test_what_a_killed_writer_left_is_removed_and_what_others_write_stays(tmp_path: Path) -> None:
-    child = forked(lambda: None)
-    os.waitpid(child, 0)
-    left, ours, other = (
-        tmp_path / name
-        for name in (f".next.csv.writing-{child}", f".next.csv.writing-{os.getpid()}", f".last.csv.writing-{child}")
-    )
-    for path in (left, ours, other):
-        path.write_text("half")
-    remove_unfinished(tmp_path / "next.csv")
-    assert {*tmp_path.iterdir()} == {ours, other}
