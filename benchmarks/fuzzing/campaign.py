@@ -162,7 +162,7 @@ def _receive(worker: _Worker, name: str, found: Outcome, progress: Callable[[Out
         return False
     if verdict in ("ready", "begin"):
         worker.current = detail
-        worker.deadline = monotonic() + HANG_S
+        worker.deadline = monotonic() + (HANG_S if verdict == "begin" else _SETUP_S)
         return True
     found.inputs += 1
     found.outcomes[verdict] += 1
@@ -171,5 +171,6 @@ def _receive(worker: _Worker, name: str, found: Outcome, progress: Callable[[Out
         found.findings.append(Finding(name, worker.current, verdict, detail))
     worker.done += 1
     worker.current = ""
+    worker.deadline = monotonic() + _SETUP_S  # between inputs, and while the process ends, no input can hang
     progress(found)
     return True
