@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import random
 import resource
 import shutil
@@ -63,8 +64,9 @@ def run_input(target: FuzzTarget, seed: str, folder: Path) -> tuple[str, str]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _work(make: Callable[[], FuzzTarget], seeds: list[str], scratch: Path, pipe: Connection) -> None:
-    """A worker process: announce each seed, run it, report."""
+def _work(make: Callable[[], FuzzTarget], seeds: list[str], scratch: Path, core: int, pipe: Connection) -> None:
+    """A worker process, on one core: announce each seed, run it, report."""
+    os.sched_setaffinity(0, {core})
     with suppress(ValueError):
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, resource.getrlimit(resource.RLIMIT_AS)[1]))
     target, cache = make(), scratch / "cache"
@@ -81,11 +83,11 @@ def _work(make: Callable[[], FuzzTarget], seeds: list[str], scratch: Path, pipe:
 class _Worker:
     """One worker process and the input it is running."""
 
-    def __init__(self, make: Callable[[], FuzzTarget], seeds: list[str], scratch: Path) -> None:
-        self.seeds, self.done, self.current = seeds, 0, ""
+    def __init__(self, make: Callable[[], FuzzTarget], seeds: list[str], scratch: Path, core: int) -> None:
+        self.seeds, self.core, self.done, self.current = seeds, core, 0, ""
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe(duplex=False)
-        self.process = context.Process(target=_work, args=(make, seeds, scratch, theirs), daemon=True)
+        self.process = context.Process(target=_work, args=(make, seeds, scratch, core, theirs), daemon=True)
         self.process.start()
         theirs.close()
         self.deadline = monotonic() + _SETUP_S
@@ -119,11 +121,12 @@ def run_campaign(
     chunk = max(1, min(_INPUTS_PER_WORKER, -(-inputs // workers)))
     waiting = [[f"{seed}.{k}" for k in range(at, min(at + chunk, inputs))] for at in range(0, inputs, chunk)][::-1]
     with tempfile.TemporaryDirectory(prefix="strobe-fuzz-") as scratch:
-        number, running = 0, list[_Worker]()
+        number, running, cores = 0, list[_Worker](), sorted(os.sched_getaffinity(0))
         while (waiting or running) and (running or monotonic() < until):
             while waiting and len(running) < workers and monotonic() < until:
                 number += 1
-                running.append(_Worker(make, waiting.pop(), Path(scratch) / str(number)))
+                core = min(cores, key=[worker.core for worker in running].count)
+                running.append(_Worker(make, waiting.pop(), Path(scratch) / str(number), core))
             nearest = min([*(worker.deadline for worker in running), until]) - monotonic()
             ready = wait([worker.pipe for worker in running], timeout=min(max(nearest, 0.01), 1.0))
             for worker in list(running):
