@@ -33,7 +33,7 @@ class Texts(FuzzTarget):
     """Text tables of events, read by ``ingest`` and by the slow reader: rows, bad rows, comments, rejects file."""
 
     name: ClassVar[str] = "texts"
-    inputs: ClassVar[int] = 155_000
+    inputs: ClassVar[int] = 160_000
 
     def setup(self, cache: Path) -> None:
         SharedDatabase().install()

@@ -15,6 +15,9 @@ MAY_CHANGE = ("epochs", "patience", "recompute", "keep", "device", "threads", "d
 """Settings that a resumed run may change. With another device or number of threads, or with other segments of a model
 that drops numbers at random, it goes on to weights that are as good but not the same bits."""
 
+MAX_FACTOR = 1e30
+"""The largest number that gradients and weights are multiplied by: float32 holds its products with them."""
+
 Optimiser = Literal["adam", "sgd"]
 Precision = Literal["float32", "tf32", "bf16", "float64"]
 Keep = Literal["auto", "device", "host"]
@@ -74,6 +77,9 @@ class Settings:
                 raise OptionError(f"{name} must be 0 or more, not {getattr(self, name)}")
         if not self.lr > 0:
             raise OptionError(f"the learning rate must be positive, not {self.lr}")
+        for name in ("lr", "weight_decay", "clip"):
+            if not getattr(self, name) <= MAX_FACTOR:
+                raise OptionError(f"{name} must be at most {MAX_FACTOR:g}, not {getattr(self, name)}")
 
     @property
     def dtype(self) -> torch.dtype:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from strobe.errors import InputError, OptionError
+from strobe.numbers import number_of
 
 PARTS = ("train", "validation", "test")
 
@@ -34,7 +35,7 @@ class Split:
         check_shares(train, validation)
         with_examples = samples - 2 * gap
         if with_examples < len(PARTS):
-            apart = f", {gap} snapshots apart" if gap else ""
+            apart = f", {number_of(gap, 'snapshot')} apart" if gap else ""
             raise InputError(
                 f"{max(samples, 0)} snapshots can be asked about, at least {len(PARTS) + 2 * gap} are needed: one each "
                 f"to train, to validate and to test{apart}. Cut the data into shorter snapshots, or look less far "

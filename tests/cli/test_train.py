@@ -92,7 +92,7 @@ def test_a_resumed_run_needs_nothing_but_its_place() -> None:
 
 def test_options_reach_the_settings_the_model_and_the_task() -> None:
     chosen = ["--lr", 0.02, "--window", 3, "--clip", 1, "--patience", 5, "--seed", 7, "--threads", 1]
-    chosen += ["--fit", 6]
+    chosen += ["--fit", 7, "--eval-history", 3]
     chosen += ["--optimiser", "sgd", "--precision", "float64"]
     chosen += ["--model-option", "layers=2", "--task-option", "ahead=2", "--task-option", "from-last=no"]
     run("friends", *QUICK, *chosen, "-o", "run", "-q")
@@ -100,7 +100,7 @@ def test_options_reach_the_settings_the_model_and_the_task() -> None:
     assert found["model"]["options"] == {"hidden": 4, "layers": 2}
     assert (found["task"]["ahead"], found["task"]["from_last"]) == (2, False)
     wanted: dict[str, Any] = {"lr": 0.02, "window": 3, "clip": 1.0, "patience": 5, "seed": 7, "threads": 1}
-    wanted |= {"optimiser": "sgd", "precision": "float64", "fit": 6}
+    wanted |= {"optimiser": "sgd", "precision": "float64", "fit": 7, "eval_history": 3}
     assert wanted.items() <= found["settings"].items()
 
 
@@ -186,7 +186,7 @@ def test_options_are_typed_by_what_they_are_for() -> None:
             read_options([wrong], hints, "nothing")
     assert in_words(int | None) == "a whole number or none"
     assert read_options(["target=labels"], task_hints("regression"), "it") == {"target": "labels"}
-    with pytest.raises(OptionError, match="degrees or labels, not 'lables'"):
+    with pytest.raises(OptionError, match="degrees or features or labels, not 'lables'"):
         read_options(["target=lables"], task_hints("regression"), "it")
     assert "inputs" not in model_hints("tgcn")
 

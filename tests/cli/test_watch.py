@@ -67,7 +67,7 @@ def test_rows_that_are_left_out_are_told(payments: Path) -> None:
     assert "left out 1 bad row: see graph.rejects.csv in the run" in gone_on.output
     assert "2024-01-10  nothing was asked" in gone_on.output
     result = json.loads(Path("run/result.json").read_text())
-    assert result["source"] == {"rows": 9 * 12 + 2, "late_rows": 1, "bad_rows": 1}
+    assert result["source"] == {"rows": 9 * 12 + 2, "late_rows": 1, "bad_rows": 1, "comment_lines": 0}
     assert Path("run/graph.rejects.csv").exists()
     assert len(open_graph("run/graph")) == 11
     assert Path("run/online.svg").read_text().startswith("<svg")

@@ -40,3 +40,10 @@ def test_changes_are_checked_like_new_settings() -> None:
 def test_what_is_no_plan_is_refused_in_words() -> None:
     with pytest.raises(OptionError, match="a plan is a Plan or the name of a preset, not 7"):
         strobe.train(small_graph(), "tgcn", plan=7)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["lr", "weight_decay", "clip"])
+@pytest.mark.parametrize("value", [1e39, float("inf"), float("nan")])
+def test_a_factor_that_overflows_float32_is_refused(name: str, value: float) -> None:
+    with pytest.raises(OptionError, match=name if name != "lr" else "lr|learning rate"):
+        Settings(**{name: value})

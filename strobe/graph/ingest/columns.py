@@ -181,7 +181,8 @@ def guess_ids(samples: list[str]) -> Ids:
 
 def guess_time(samples: list[str]) -> TimeUnit:
     """Dates, unix milliseconds, unix seconds (both from the year 1973 on), or plain numbers, as most samples are."""
-    numbers = [abs(float(sample)) for sample in samples if re.fullmatch(_NUMBER, sample.strip())]
+    bare = (sample.strip(" \t") for sample in samples)
+    numbers = [abs(float(sample)) for sample in bare if re.fullmatch(_NUMBER, sample)]
     numbers = [number for number in numbers if math.isfinite(number)]
     dated = sum(len(sample) >= 6 and "-" in sample[1:] for sample in samples)
     if len(numbers) < dated:
