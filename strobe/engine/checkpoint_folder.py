@@ -26,7 +26,7 @@ from strobe.errors import FormatError
 from strobe.sealed import read_json
 
 METADATA, TENSORS, VALUES, SUMS = ".metadata", "__0_0.distcp", "values.json", "SHA256SUMS"
-_LINE = re.compile(r"([0-9a-f]{64})  ([^/]+)")
+_LINE = re.compile(r"([0-9a-f]{64})  ([^/\n]+)\n")
 
 Places = dict[str, tuple[int, int]]
 """Where tensors are in torch's file, by name: offset and number of bytes."""
@@ -56,7 +56,7 @@ def read_folder(folder: Path) -> Any:
 def check_folder(folder: Path) -> None:
     """Refuses a folder with a file that is missing or not as it was written."""
     with _blaming(folder / SUMS):
-        lines = [_LINE.fullmatch(line) for line in (folder / SUMS).read_text().splitlines()]
+        lines = [_LINE.fullmatch(line) for line in (folder / SUMS).read_text().splitlines(keepends=True)]
         sums = {line[2]: line[1] for line in lines if line is not None}
         if None in lines or not {METADATA, VALUES} <= sums.keys() <= {METADATA, VALUES, TENSORS}:
             raise FormatError("it does not name all files of a checkpoint and nothing else")

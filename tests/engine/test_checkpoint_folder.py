@@ -128,3 +128,11 @@ def test_a_folder_is_checked_without_being_read(folder: Path) -> None:
         file.write(b"!")
     with pytest.raises(FormatError, match=r"__0_0\.distcp is damaged: it is not as it was written"):
         check_folder(folder)
+
+
+def test_sums_that_were_cut_are_refused_whatever_is_missing(folder: Path) -> None:
+    sums = (folder / "SHA256SUMS").read_text()
+    for length in (len(sums) - 1, len(sums) - 70, 0):
+        (folder / "SHA256SUMS").write_text(sums[:length])
+        with pytest.raises(FormatError, match="SHA256SUMS is damaged"):
+            check_folder(folder)

@@ -48,8 +48,6 @@ class Block:
         """Raise ``ArrowInvalid`` unless Arrow, if it accepts the block line for line, reads it by our rules."""
         if len(layout.columns) == 1:
             raise pa.ArrowInvalid("a blank line would be a row")
-        if self.data.startswith(_BOM):
-            raise pa.ArrowInvalid("Arrow takes a byte order mark out of every block")
         if self._has_bare_carriage_return():
             raise pa.ArrowInvalid("Arrow takes a carriage return for a line end")
         if not self.data.isascii():
@@ -66,7 +64,9 @@ class Block:
             raise pa.ArrowInvalid("Arrow takes 0x10 for a number")
 
     def is_tidy(self, layout: Layout) -> bool:
-        """Whether single blanks delimit fields, where blanks do."""
+        """Whether Arrow takes nothing out: no byte order mark, of every block, and single blanks where they delimit."""
+        if self.data.startswith(_BOM):
+            return False
         return layout.delimiter != records.WHITESPACE or _IRREGULAR_BLANKS.search(self.data) is None
 
     def tidied(self, layout: Layout) -> Block:

@@ -124,7 +124,7 @@ class TextFile(Table):
     def _parsed(self, block: Block, schema: pa.Schema) -> pa.Table:
         """The rows of a block, one per line."""
         if not block.is_tidy(self.layout):
-            raise pa.ArrowInvalid("runs of blanks")
+            raise pa.ArrowInvalid("runs of blanks, or a byte order mark")
         if not block.num_lines:
             return schema.empty_table()
         quotes = self.layout.delimiter != WHITESPACE

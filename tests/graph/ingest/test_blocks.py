@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from strobe.graph.ingest import Every, ingest
 from strobe.graph.ingest.blocks import Block, blocks
 from strobe.graph.ingest.text import Layout
 
@@ -49,3 +50,19 @@ def test_blocks_begin_after_the_header(tmp_path: Path) -> None:
 )
 def test_tidied_blocks_hold_rows_only(block: bytes, delimiter: str, tidy: bytes) -> None:
     assert Block(block).tidied(Layout(delimiter, ["x", "y"], 0)).data == tidy
+
+
+def test_arrow_gets_no_block_that_begins_with_a_byte_order_mark() -> None:
+    """Not even one that begins with it only because a comment was taken out: Arrow would take out the mark, too."""
+    layout = Layout(",", ["x", "y"], 0)
+    block = Block(b"# note\n\xef\xbb\xbf1,2\n")
+    assert block.is_tidy(layout)
+    assert not block.tidied(layout).is_tidy(layout)
+
+
+def test_a_byte_order_mark_within_a_file_is_a_part_of_its_field(tmp_path: Path) -> None:
+    path = tmp_path / "f.csv"
+    path.write_bytes(b"1,2,3\n# note\n\xef\xbb\xbf5,1,4\n")
+    graph = ingest(path, src=0, dst=1, time=2, clock=Every(1), ids="string")
+    assert graph.names is not None
+    assert "\ufeff5" in [graph.names[node] for node in range(graph.num_nodes)]
