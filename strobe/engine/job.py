@@ -36,6 +36,7 @@ from strobe.engine.trace import reading, sparse_products
 from strobe.engine.windows import Window, cut, stream, window_of
 from strobe.engine.work import work_of
 from strobe.errors import OptionError
+from strobe.limits import check_address_space
 from strobe.ops import native, triton
 from strobe.placement import Placed, Work
 from strobe.placement.work import Loads, counted
@@ -45,6 +46,9 @@ from strobe.schedule import Steps
 from strobe.tasks import Problem, Task, make_task
 from strobe.view import Cache
 from strobe.view.streamed import Streamed
+
+MIN_ADDRESS_SPACE = 256 << 20
+"""Bytes that a run must be allowed to map: with 16 MiB, torch was seen to hang or to end the process."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,6 +232,7 @@ def choose(
 
     ``num_ranks`` checks the plan for so many where they are yet to be started.
     """
+    check_address_space(MIN_ADDRESS_SPACE, "a run")
     settings = _settings(given, earlier)
     comm = Alone() if comm is None else comm
     plan = _plan(given, earlier, settings)

@@ -104,6 +104,8 @@ class Growing:
         """Makes this process the one that appends, until ``close``; another one is refused."""
         if self._lock is None:
             self._lock = _locked(self.path)
+            for left in self.path.glob(".*.lock"):  # a killed process locked a snapshot; no other one writes now
+                left.unlink(missing_ok=True)
             self._find_new()
 
     def close(self) -> None:

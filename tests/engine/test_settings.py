@@ -46,4 +46,4 @@ def test_what_is_no_plan_is_refused_in_words() -> None:
 @pytest.mark.parametrize("value", [1e39, float("inf"), float("nan")])
 def test_a_factor_that_overflows_float32_is_refused(name: str, value: float) -> None:
     with pytest.raises(OptionError, match=name if name != "lr" else "lr|learning rate"):
-        Settings(**{name: value})
+        Settings().changed({name: value})

@@ -273,3 +273,13 @@ def test_a_writer_killed_at_any_moment_leaves_the_snapshots_it_had(tmp_path: Pat
     assert lengths == {None, 0, 1, 2, 3}
     assert open_graph(place) == expected
     assert sorted(path.name for path in place.iterdir()) == [*(f"{t:08}" for t in range(3)), "graph.json"]
+
+
+def test_the_lock_of_a_killed_writer_is_gone_when_the_next_one_appends(tmp_path: Path) -> None:
+    with Growing.create(tmp_path / "graph", directed=True) as graph:
+        graph.append(Edges(np.array([0]), np.array([1])), num_nodes=2)
+    left = tmp_path / "graph" / ".00000000.lock"  # it was killed after the snapshot was in its place
+    left.touch()
+    with Growing(tmp_path / "graph") as graph:
+        graph.claim()
+        assert not left.exists()

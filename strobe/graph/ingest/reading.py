@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import resource
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,7 +29,7 @@ from strobe.graph.ingest.rejects import Rejects
 from strobe.graph.ingest.stage import stage
 from strobe.graph.ingest.table import Table
 from strobe.graph.progress import OnProgress
-from strobe.numbers import file_size
+from strobe.limits import check_address_space
 
 if TYPE_CHECKING:
     import duckdb
@@ -60,11 +59,11 @@ def database(scratch: Path, memory: str) -> Iterator[Connection]:
 
 
 def _connect(scratch: Path, memory: str) -> Connection:
+    check_address_space(MIN_ADDRESS_SPACE, "reading tables")
     try:
         import duckdb
     except ImportError as error:
         raise MissingPackageError("duckdb", "reading tables") from error
-    _refuse_little_address_space()
     try:
         # A database in memory moves what exceeds its limit to this directory, and writes nothing else.
         con = duckdb.connect(":memory:", config={"memory_limit": memory, "temp_directory": str(scratch)})
@@ -84,23 +83,6 @@ def _connect(scratch: Path, memory: str) -> Connection:
     ):
         con.execute(statement)
     return con
-
-
-def _refuse_little_address_space() -> None:
-    """Refuse a process limit (``ulimit -v``) under which DuckDB would end the process instead of raising.
-
-    Raises:
-        StrobeError: less than 1 GiB of address space is left.
-    """
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if limit == resource.RLIM_INFINITY:
-        return
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    if limit - used < MIN_ADDRESS_SPACE:
-        raise StrobeError(
-            f"this process may map {file_size(max(limit - used, 0))} more, and reading tables needs "
-            f"{file_size(MIN_ADDRESS_SPACE)}: raise the limit (ulimit -v)"
-        )
 
 
 def stage_events(

@@ -1,0 +1,46 @@
+"""Each in a process of its own: whatever it loads under a limit stays half loaded."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Callable
+from pathlib import Path
+
+import strobe
+from strobe.errors import StrobeError
+from strobe.graph.ingest import Every, ingest
+from strobe.limits import check_address_space
+from tests.engine.runs import small_graph
+from tests.killed import forked
+
+
+def refused_with(mebibytes: int, work: Callable[[], object]) -> bool:
+    """Whether work is refused in a process that may map so much more memory."""
+
+    def limited() -> None:
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + (mebibytes << 20), resource.RLIM_INFINITY))
+        try:
+            work()
+        except StrobeError as error:
+            os._exit(3 if "ulimit -v" in str(error) else 4)
+        os._exit(0)
+
+    _, status = os.waitpid(forked(limited), 0)
+    return os.waitstatus_to_exitcode(status) == 3
+
+
+def test_without_a_limit_all_may_begin() -> None:
+    check_address_space(1 << 50, "a test")
+
+
+def test_tables_are_not_read_where_little_may_be_mapped(tmp_path: Path) -> None:
+    table = tmp_path / "events.csv"
+    table.write_text("a,b,1\n")
+    assert refused_with(512, lambda: ingest(table, src=0, dst=1, time=2, clock=Every(1)))
+
+
+def test_no_run_begins_where_little_may_be_mapped() -> None:
+    graph, train = small_graph(), strobe.train
+    assert refused_with(64, lambda: train(graph, "tgcn", epochs=1))
