@@ -22,6 +22,7 @@ from benchmarks import (
     flare,
     flare_tables,
     gpu_tables,
+    reliability_tables,
     tables,
 )
 from benchmarks.record import RESULTS
@@ -31,7 +32,18 @@ DOCUMENTS = (
     "README.md",
     *(
         f"docs/{name}.md"
-        for name in ("data", "tasks", "training", "online", "measuring", "results", "clusters", "architecture", "gpu")
+        for name in (
+            "data",
+            "tasks",
+            "training",
+            "online",
+            "measuring",
+            "results",
+            "clusters",
+            "architecture",
+            "gpu",
+            "reliability",
+        )
     ),
     *(f"docs/axes/{axis}.md" for axis in ("store", "placement", "batching", "exchange", "schedule", "sync")),
     "docs/presets/dgc.md",
@@ -95,6 +107,10 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "distdy_epochs": lambda: distdy_tables.epochs(_record("distdy")),
     "online": lambda: distdy_tables.online(_record("distdy")),
     "online_kills": lambda: distdy_tables.kills(_record("distdy")),
+    "causality": lambda: reliability_tables.causality(_record("causality")),
+    "fuzz": lambda: reliability_tables.fuzz(_record("fuzz")),
+    "kills": lambda: reliability_tables.kills(_record("kills")),
+    "awkward": lambda: reliability_tables.awkward(_record("awkward")),
     "ingest": lambda: tables.ingest(_record("ingest")),
     "datasets": tables.datasets,
 }

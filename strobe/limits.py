@@ -25,6 +25,6 @@ def check_address_space(least: int, purpose: str) -> None:
     left = limit - int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     if left < least:
         raise StrobeError(
-            f"this process may map {file_size(max(left, 0))} more, and {purpose} needs {file_size(least)}: raise the "
-            "limit (ulimit -v)"
+            f"out of memory: this process may map {file_size(max(left, 0))} more, and {purpose} needs "
+            f"{file_size(least)}. Raise the limit (ulimit -v)"
         )
