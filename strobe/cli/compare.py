@@ -77,7 +77,7 @@ def compare(
         **{name: value for name, value in settings.items() if value is not None},
     )
     if as_json:
-        from strobe.atomic import without_nan
+        from strobe.io.atomic import without_nan
 
         told = {"graph": graph, "model": model, "ranks": ranks, "epochs": epochs}
         told["plans"] = [each.to_json() for each in results]

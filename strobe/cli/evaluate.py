@@ -27,10 +27,10 @@ def evaluate(
 
     `strobe evaluate runs/social-tgcn --graph friends --part all`
     """
-    from strobe.atomic import without_nan
     from strobe.engine import evaluate as evaluate_run
     from strobe.engine import open_run
     from strobe.engine.summary import score_table, verdict
+    from strobe.io.atomic import without_nan
 
     opened = open_run(run, graph=graph, device=device)
     found = evaluate_run(opened, part)

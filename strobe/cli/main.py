@@ -11,7 +11,6 @@ import typer
 from rich.text import Text
 
 import strobe
-from strobe.atomic import disk_is_full
 from strobe.cli import (
     compare,
     data,
@@ -28,6 +27,7 @@ from strobe.cli import (
 )
 from strobe.cli.console import err, is_first_rank, out
 from strobe.errors import StrobeError
+from strobe.io.atomic import disk_is_full
 
 app = typer.Typer(
     help="Train neural networks on graphs that change over time, from one core to a cluster.",

@@ -8,9 +8,9 @@ from typing import Any
 import typer
 from rich.text import Text
 
-from strobe.atomic import write_whole
 from strobe.cli.console import err
 from strobe.errors import OptionError
+from strobe.io.atomic import write_whole
 
 
 def picture_option(usual: Path) -> Any:

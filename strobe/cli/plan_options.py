@@ -214,8 +214,8 @@ def _parted(text: str) -> tuple[str, list[str]]:
 
 
 def _plan_of_file(path: Path) -> Plan:
+    from strobe.io.sealed import read_json
     from strobe.plan import Plan
-    from strobe.sealed import read_json
 
     try:
         return Plan.from_json(read_json(path))

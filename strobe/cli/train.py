@@ -99,7 +99,7 @@ def train(
     if not is_first_rank():
         return
     if as_json:
-        from strobe.atomic import without_nan
+        from strobe.io.atomic import without_nan
 
         typer.echo(json.dumps(without_nan(run.to_json()), allow_nan=False))
     else:

@@ -87,7 +87,7 @@ def watch(
         _watching(source, events, watching, earlier, data_dir), place, quiet, where.resume, where.overwrite, chosen
     )
     if as_json:
-        from strobe.atomic import without_nan
+        from strobe.io.atomic import without_nan
 
         typer.echo(json.dumps(without_nan(watched.to_json()), allow_nan=False))
     else:

@@ -25,12 +25,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from strobe.atomic import UNFINISHED, sync_folder, unfinished_name
 from strobe.engine.machine import restore_random_state
 from strobe.engine.nest import copied
 from strobe.engine.optimiser import restore_optimiser
 from strobe.engine.weights_file import read_weights, write_weights
 from strobe.errors import FormatError, OptionError, StrobeError
+from strobe.io.atomic import UNFINISHED, sync_folder, unfinished_name
 
 LAST, BEST = "checkpoints", "best.pt"
 KEPT = 2

@@ -20,10 +20,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from strobe.atomic import write_whole
 from strobe.engine.nest import put_together, taken_apart
 from strobe.errors import FormatError
-from strobe.sealed import read_json
+from strobe.io.atomic import write_whole
+from strobe.io.sealed import read_json
 
 METADATA, TENSORS, VALUES, SUMS = ".metadata", "__0_0.distcp", "values.json", "SHA256SUMS"
 _LINE = re.compile(r"([0-9a-f]{64})  ([^/\n]+)\n")

@@ -24,10 +24,10 @@ from strobe.engine.settings import Settings
 from strobe.engine.source import GraphLike, open_source
 from strobe.engine.train import train
 from strobe.errors import OptionError, StrobeError
+from strobe.io.temporary import TemporaryFolder
 from strobe.plan import Plan
 from strobe.presets import preset
 from strobe.tasks import Task
-from strobe.temporary import TemporaryFolder
 
 EPOCHS = 5
 OnPlan = Callable[[str, int, int], None]

@@ -36,7 +36,7 @@ from strobe.engine.trace import reading, sparse_products
 from strobe.engine.windows import Window, cut, stream, window_of
 from strobe.engine.work import work_of
 from strobe.errors import OptionError
-from strobe.limits import check_address_space
+from strobe.io.limits import check_address_space
 from strobe.ops import native, triton
 from strobe.placement import Placed, Work
 from strobe.placement.work import Loads, counted

@@ -24,8 +24,8 @@ from strobe.engine.record import CONFIG, last_begun, read_config
 from strobe.engine.run import Run
 from strobe.engine.source import Saved
 from strobe.errors import OptionError
+from strobe.io.temporary import TemporaryFolder
 from strobe.numbers import number_of
-from strobe.temporary import TemporaryFolder
 
 _TELL_EVERY_S = 0.05
 _START_S = 120.0

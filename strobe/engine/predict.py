@@ -13,13 +13,13 @@ import numpy as np
 import pyarrow as pa
 from torch import Tensor
 
-from strobe.atomic import write_whole
 from strobe.engine.passes import answer, embeddings
 from strobe.engine.run import Run
 from strobe.engine.table_file import opener
 from strobe.errors import OptionError, UnknownNameError
 from strobe.graph import DynamicGraph
 from strobe.graph.progress import OnProgress
+from strobe.io.atomic import write_whole
 from strobe.ops.narrow import is_narrow
 from strobe.tasks import Examples
 from strobe.tasks.base import Problem

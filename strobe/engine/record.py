@@ -19,13 +19,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Self
 
-from strobe.atomic import UNFINISHED, disk_is_full, finished_name, write_whole
 from strobe.engine.checkpoint import BEST, LAST, Checkpoints, State, has_checkpoint
 from strobe.engine.record_types import check_config, check_line, check_result
 from strobe.engine.tensorboard import EVENTS, Events
 from strobe.errors import FormatError, OptionError, StrobeError
 from strobe.graph.lock import WriteLock
-from strobe.sealed import changed, parsed, read_json, read_sealed, sealed, unsealed, write_sealed
+from strobe.io.atomic import UNFINISHED, disk_is_full, finished_name, write_whole
+from strobe.io.sealed import changed, parsed, read_json, read_sealed, sealed, unsealed, write_sealed
 
 FORMAT, VERSION = "strobe-run", 3
 CONFIG, LINES, RESULT, CURVE = "config.json", "record.jsonl", "result.json", "learning_curve.svg"

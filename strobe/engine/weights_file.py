@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from strobe.atomic import write_whole
 from strobe.errors import FormatError
+from strobe.io.atomic import write_whole
 
 _MARK = b"sha256:"
 _COMMENT_BYTES = len(_MARK) + 64

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from strobe.atomic import write_whole
+from strobe.io.atomic import write_whole
 
 _RULES = 1
 """Counted up when a check becomes stricter: graphs that were checked by older rules are checked again."""

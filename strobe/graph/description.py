@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 from strobe.errors import FormatError, InputError
 from strobe.graph.fields import FieldError, check_growing, check_saved
+from strobe.io.sealed import SUM, checksum_of
 
 META = "graph.json"
 SAVED, GROWING = "strobe-graph", "strobe-growing-graph"
@@ -27,7 +27,7 @@ def sealed(described: Mapping[str, Any], kind: str) -> dict[str, Any]:
         _check(meta, kind)
     except FieldError as error:
         raise InputError(f"the graph cannot be kept: {error}") from error
-    return {**meta, "crc32": _crc(meta)}
+    return {**meta, SUM: checksum_of(meta)}
 
 
 def read_description(folder: Path, kind: str = SAVED) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def read_description(folder: Path, kind: str = SAVED) -> dict[str, Any]:
         raise FormatError(f"{folder} holds a {meta['format']!r}, not a {kind!r}")
     if meta.get("version") != VERSION:
         raise FormatError(f"{folder} has format version {meta.get('version')}, this program reads version {VERSION}")
-    if meta.get("crc32") != _crc(meta):
+    if meta.get(SUM) != checksum_of(meta):
         raise FormatError(f"{folder / META} is damaged or was edited: its checksum does not match")
     with invalid(folder):
         _check(meta, kind)
@@ -88,8 +88,3 @@ def _read(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise FormatError(f"{path} cannot be read: {error.strerror or error}") from error
     return meta
-
-
-def _crc(meta: Mapping[str, Any]) -> str:
-    rest = {key: value for key, value in meta.items() if key != "crc32"}
-    return f"{zlib.crc32(json.dumps(rest, sort_keys=True).encode()):08x}"

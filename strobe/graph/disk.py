@@ -19,7 +19,6 @@ from typing import Any, Self
 
 import numpy as np
 
-from strobe.atomic import disk_is_full, sync_folder
 from strobe.errors import FormatError, InputError, OptionError, StrobeError
 from strobe.graph.arrays import Array
 from strobe.graph.build import Edges, GraphBuilder
@@ -35,6 +34,7 @@ from strobe.graph.names import NodeNames
 from strobe.graph.progress import OnProgress
 from strobe.graph.snapshot import Snapshot
 from strobe.graph.storage import ARRAYS, Storage
+from strobe.io.atomic import disk_is_full, sync_folder
 
 _SHOWN_FROM = 64 << 20  # bytes: less is checked before anybody could read how far it is
 _ATTEMPTS = 10

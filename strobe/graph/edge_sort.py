@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from strobe.graph.arrays import Array
+from strobe.io.temporary import TemporaryFolder
 from strobe.ops.csr import FloatArray, IntArray, Parallel, merge_parallel, sort_edges
-from strobe.temporary import TemporaryFolder
 
 RUN_ARCS = 1 << 24
 """Arcs sorted at once: 128 MiB of keys. More than that goes to disk in sorted runs."""

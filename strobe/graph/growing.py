@@ -16,7 +16,6 @@ from typing import Any, Self
 
 import numpy.typing as npt
 
-from strobe.atomic import sync_folder, write_whole
 from strobe.errors import FormatError, InputError, OptionError
 from strobe.graph.arrays import Array, as_features, as_labels
 from strobe.graph.build import Edges, GraphBuilder
@@ -31,6 +30,7 @@ from strobe.graph.names import NodeNames
 from strobe.graph.parts import NamesInParts, Part, Parts, RowType, carried, row_type, wider
 from strobe.graph.progress import OnProgress
 from strobe.graph.storage import Time
+from strobe.io.atomic import sync_folder, write_whole
 
 _PARTS_OPEN = 8192
 """Parts whose arrays stay mapped: a process may have some 65,000 mappings, and a part needs up to seven."""

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from strobe.atomic import write_whole
 from strobe.errors import FormatError, OptionError
+from strobe.io.atomic import write_whole
 from strobe.ops.csr import FloatArray, IntArray
 from strobe.placement.work import Sizes
 from strobe.planner.chunk_times import Times

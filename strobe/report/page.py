@@ -9,8 +9,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from strobe.atomic import write_whole
 from strobe.errors import MissingPackageError, OptionError
+from strobe.io.atomic import write_whole
 from strobe.palette import PALETTE
 
 """Told apart by most kinds of colour blindness, and readable on white and on near-black."""

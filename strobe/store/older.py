@@ -14,8 +14,8 @@ from strobe.errors import OptionError
 from strobe.graph import DynamicGraph, PerCell, Snapshot
 from strobe.graph.arrays import Array
 from strobe.graph.features import given
+from strobe.io.temporary import TemporaryFolder
 from strobe.ops.csr import FloatArray, IntArray
-from strobe.temporary import TemporaryFolder
 
 
 class Whole(NamedTuple):

@@ -12,10 +12,10 @@ from strobe.engine.settings import Settings
 from strobe.engine.summary import choice_in_short, choices
 from strobe.errors import OptionError, StrobeError, UnknownNameError
 from strobe.exchange import Halo, Relay
+from strobe.io.sealed import write_sealed
 from strobe.placement import BySnapshot, Metis
 from strobe.plan import Plan
 from strobe.presets import PRESETS, preset
-from strobe.sealed import write_sealed
 from strobe.store import Delta
 from strobe.sync import Average
 

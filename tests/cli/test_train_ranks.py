@@ -16,7 +16,6 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import strobe.engine
-from strobe.atomic import write_json
 from strobe.cli import main
 from strobe.cli.train import RunFailedError
 from strobe.comm.base import CommError
@@ -24,6 +23,7 @@ from strobe.comm.launch import RankError
 from strobe.engine.checkpoint import LAST
 from strobe.engine.record import CONFIG, read_lines
 from strobe.graph.synthetic import Social
+from strobe.io.atomic import write_json
 from strobe.plan import Plan, PlanError
 from strobe.presets import preset
 

@@ -21,8 +21,8 @@ from strobe.engine.checkpoint import LAST, State, best_weights, read
 from strobe.engine.record import RunDirectory, read_config, read_lines
 from strobe.engine.settings import Settings
 from strobe.errors import FormatError, OptionError, StrobeError
+from strobe.io.sealed import write_sealed
 from strobe.plan import Plan
-from strobe.sealed import write_sealed
 from tests.engine.runs import CtrlC, small_graph
 from tests.killed import killed_before_step
 

@@ -31,7 +31,7 @@ from strobe.graph.ingest.columns import TimeUnit
 from strobe.graph.ingest.options import Options
 from strobe.graph.ingest.reading import database, stage_events
 from strobe.graph.ingest.rejects import Rejects, rejects_path
-from strobe.temporary import TemporaryFolder
+from strobe.io.temporary import TemporaryFolder
 
 if TYPE_CHECKING:
     import duckdb

@@ -12,7 +12,7 @@ from strobe.graph.follow.base import Counts
 from strobe.graph.follow.feed import Position
 from strobe.graph.follow.waiting import Segment
 from strobe.graph.ingest.columns import Ids, TimeUnit
-from strobe.sealed import read_sealed, write_sealed
+from strobe.io.sealed import read_sealed, write_sealed
 
 _VERSION = 2
 

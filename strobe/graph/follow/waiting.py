@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset
 
-from strobe.atomic import sync_folder
 from strobe.graph.ingest.tables import this_path
+from strobe.io.atomic import sync_folder
 
 if TYPE_CHECKING:
     import duckdb

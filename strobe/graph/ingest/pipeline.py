@@ -30,8 +30,8 @@ from strobe.graph.ingest.stage import stage
 from strobe.graph.ingest.tables import tables
 from strobe.graph.ingest.text_table import TextOptions
 from strobe.graph.progress import OnStage
+from strobe.io.temporary import TemporaryFolder
 from strobe.ops.csr import Parallel
-from strobe.temporary import TemporaryFolder
 
 if TYPE_CHECKING:
     import duckdb

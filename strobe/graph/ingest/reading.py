@@ -29,7 +29,7 @@ from strobe.graph.ingest.rejects import Rejects
 from strobe.graph.ingest.stage import stage
 from strobe.graph.ingest.table import Table
 from strobe.graph.progress import OnProgress
-from strobe.limits import check_address_space
+from strobe.io.limits import check_address_space
 
 if TYPE_CHECKING:
     import duckdb

@@ -12,8 +12,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from strobe.atomic import disk_is_full, write_whole
 from strobe.errors import BadRowsError, OptionError
+from strobe.io.atomic import disk_is_full, write_whole
 
 _SHOWN = 10
 _HEADER = ["source", "place", "column", "value", "reason"]

@@ -10,7 +10,7 @@ from pathlib import Path
 import strobe
 from strobe.errors import StrobeError
 from strobe.graph.ingest import Every, ingest
-from strobe.limits import check_address_space
+from strobe.io.limits import check_address_space
 from tests.engine.runs import small_graph
 from tests.killed import forked
 

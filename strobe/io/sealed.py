@@ -9,8 +9,8 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from strobe.atomic import without_nan, write_json
 from strobe.errors import FormatError
+from strobe.io.atomic import without_nan, write_json
 
 SUM = "crc32"
 MOST_BYTES = 256 << 20
@@ -20,12 +20,12 @@ MOST_BYTES = 256 << 20
 def sealed(values: Mapping[str, Any]) -> dict[str, Any]:
     """The values as JSON will have them, with their checksum as the last one."""
     plain: dict[str, Any] = json.loads(json.dumps(without_nan(dict(values)), allow_nan=False))
-    return {**plain, SUM: _checksum(plain)}
+    return {**plain, SUM: checksum_of(plain)}
 
 
 def unsealed(values: Any) -> dict[str, Any] | None:
     """The values without their checksum; None where they are not what it was computed from."""
-    if not isinstance(values, dict) or values.get(SUM) != _checksum(values):
+    if not isinstance(values, dict) or values.get(SUM) != checksum_of(values):
         return None
     return {name: value for name, value in values.items() if name != SUM}
 
@@ -96,6 +96,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _checksum(values: Mapping[str, Any]) -> str:
+def checksum_of(values: Mapping[str, Any]) -> str:
+    """The checksum of values as JSON has them, but for one that stands among them."""
     rest = {name: value for name, value in values.items() if name != SUM}
     return f"{zlib.crc32(json.dumps(rest, sort_keys=True).encode()):08x}"

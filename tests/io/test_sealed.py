@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strobe.errors import FormatError
-from strobe.sealed import parsed, read_json, read_sealed, sealed, unsealed, write_sealed
+from strobe.io.sealed import parsed, read_json, read_sealed, sealed, unsealed, write_sealed
 
 plain = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
 values = st.dictionaries(st.text(max_size=5), plain | st.lists(plain, max_size=3), max_size=4)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from strobe.temporary import TemporaryFolder
+from strobe.io.temporary import TemporaryFolder
 from tests.killed import forked
 
 

@@ -87,7 +87,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def write_json(path: Path, value: dict[str, Any]) -> None:
-    """Writes a value as JSON that people can read, too; ``strobe.sealed`` adds a checksum for files read back."""
+    """Writes a value as JSON that people can read, too; ``strobe.io.sealed`` adds a checksum for files read back."""
     text = json.dumps(without_nan(value), indent=1, allow_nan=False) + "\n"
     write_whole(path, lambda file: file.write(text.encode()))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from strobe.atomic import finished_name, unfinished_name, write_json, write_whole
+from strobe.io.atomic import finished_name, unfinished_name, write_json, write_whole
 
 
 @pytest.fixture(scope="module")
