@@ -67,7 +67,7 @@ def pairwise_cases(seed: int) -> list[Case]:
 
 def run_case(case: Case, seed: int) -> Verdict:
     """Train and score one case in this process."""
-    from strobe.engine import train
+    from strobe.api import train
 
     rng = np.random.default_rng([seed, *case.graph.encode()])
     options = {"hidden": 4} | ({"heads": 2} if case.model in ("dysat", "gat-lstm") else {})

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from strobe.graph import Degrees, DynamicGraph, Edges, Growing, PerCell, from_edges, open_graph
+from strobe.graph import Degrees, DynamicGraph, Edges, GrowingGraph, PerCell, from_edges, open_graph
 
 Make = Callable[[np.random.Generator], DynamicGraph]
 Rows = npt.NDArray[Any]
@@ -129,7 +129,7 @@ def _grown(rng: np.random.Generator) -> DynamicGraph:
     """Read back from disk, where every snapshot brought a node; labels are numbers, some of them missing."""
     with tempfile.TemporaryDirectory(prefix="strobe-awkward-") as folder:
         labels = PerCell(np.empty(0, np.float32))
-        with Growing.create(Path(folder) / "graph", features=Degrees(log=True), labels=labels) as growing:
+        with GrowingGraph.create(Path(folder) / "graph", features=Degrees(log=True), labels=labels) as growing:
             for t in range(SNAPSHOTS):
                 y = np.where(rng.random(t + 2) < 0.3, np.nan, rng.normal(size=t + 2))
                 growing.append(Edges(*rng.integers(0, t + 2, (2, 6))), num_nodes=t + 2, y=y.astype(np.float32))

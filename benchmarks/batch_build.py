@@ -23,25 +23,25 @@ class Window:
     """A power-law graph as both sides have it."""
 
     def __init__(self, nodes: int, edges: int, snapshots: int) -> None:
-        from strobe.graph.storage import Storage
+        from strobe.graph.storage import ArrayStorage
         from strobe.graph.synthetic import Social  # before torch: Strobe tells OpenMP how to wait
-        from strobe.ops.surroundings import Blocks, Rows
+        from strobe.ops.sparse.khop import ArcRows, SnapshotCsr
 
         import torch  # isort: skip
 
         torch.set_num_threads(1)
         self.graph = Social(nodes=nodes, snapshots=snapshots, edges=edges, start=1.0).write()
         stored = self.graph.storage
-        assert isinstance(stored, Storage)
-        rows = Rows(stored.arc_ptr, stored.row_ptr, stored.col, stored.weight)
-        self.blocks = Blocks(stored.num_nodes, stored.cell_ptr, rows, stored.node)
+        assert isinstance(stored, ArrayStorage)
+        rows = ArcRows(stored.arc_ptr, stored.row_ptr, stored.col, stored.weight)
+        self.blocks = SnapshotCsr(stored.num_nodes, stored.cell_ptr, rows, stored.node)
         arcs = [snapshot.arcs() for snapshot in self.graph]
         self.edge_index = [torch.stack([torch.from_numpy(end.astype("int64")) for end in pair]) for pair in arcs]
 
     def ours(self, targets: Any, hops: int) -> Any:
-        from strobe.ops.surroundings import surroundings
+        from strobe.ops.sparse.khop import khop_subgraph
 
-        return surroundings(self.blocks, range(len(self.graph)), targets, hops)
+        return khop_subgraph(self.blocks, range(len(self.graph)), targets, hops)
 
     def positions(self, targets: Any) -> list[Any]:
         """The targets that are present in each snapshot, as the peer wants them."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 import strobe
+from strobe.api import open_run, train_online
 from strobe.batching import Hybrid, Vertices
 from strobe.engine import Run
-from strobe.engine.evaluate import evaluate
-from strobe.engine.passes import answer, embeddings
-from strobe.engine.run import open_run
-from strobe.engine.watch import Watching, watch
+from strobe.engine.forward import embeddings, predict_examples
+from strobe.engine.online.loop import OnlineConfig, SnapshotSource
+from strobe.engine.run import evaluate
 from strobe.errors import OptionError
 from strobe.graph import DynamicGraph
 from strobe.graph.follow import follow
@@ -46,8 +47,8 @@ TASKS: dict[str, Task] = {
 }
 PLANS: dict[str, dict[str, Any]] = {
     "distdy": {"window": 3, "size": 100, "fanouts": 2},
-    "dynahb": {"sizes": "random", "beside": False},  # as it comes, what it trains depends on the clock
-    "flare": {"decayed": 3, "keep": 0.3, "chunks": 4},
+    "dynahb": {"size_policy": "random", "async_evaluation": False},  # as it comes, what it trains depends on the clock
+    "flare": {"decayed": 3, "min_keep": 0.3, "chunks": 4},
     "psg": {"size": 4},
     "dygnex": {"size": 4, "times": "counted"},  # as it comes, the order of steps depends on the clock
 }
@@ -117,7 +118,7 @@ def make_plan(name: str) -> Plan:
     """A preset with options that suit the graph."""
     plan = preset(name, **PLANS.get(name, {}))
     if isinstance(plan.batching, Hybrid):
-        plan = replace(plan, batching=replace(plan.batching, vertices=(0.2, 0.5), least=1))
+        plan = replace(plan, batching=replace(plan.batching, vertices=(0.2, 0.5), min_nodes=1))
     if isinstance(plan.batching, Vertices):
         plan = replace(plan, batching=replace(plan.batching, size=8))
     if isinstance(plan.placement, Chunks):  # as it comes, it first measures passes for 20 seconds
@@ -141,7 +142,7 @@ def train(graph: DynamicGraph, case: Case) -> Run:
 def last_known(run: Run) -> int:
     """The last snapshot that training and validation may know: targets of validation are known when it is read."""
     split = run.problem.split
-    return max(split.with_examples("validation")) + max(run.problem.reach, 0)
+    return max(split.with_examples("validation")) + max(run.problem.target_delay, 0)
 
 
 def same(what: str, first: Any, second: Any, exact: bool) -> None:
@@ -184,7 +185,7 @@ def fitted_of(run: Run) -> dict[str, Any]:
 
 def predictions_of(run: Run, up_to: int, part: str) -> dict[str, Any]:
     """What ``Run.predict`` gives for the snapshots of a part whose targets are known when ``up_to`` has been read."""
-    known = [t for t in run.problem.split.with_examples(part) if t + run.problem.reach <= up_to]
+    known = [t for t in run.problem.split.with_examples(part) if t + run.problem.target_delay <= up_to]
     if not any(run.problem.examples(t) is not None for t in run.problem.split.with_examples(part)):
         return {}
     rows = run.predict(part).to_pandas()
@@ -210,9 +211,9 @@ def by_cell(run: Run, part: str, up_to: int) -> dict[str, Any]:
         for t, z, _ in embeddings(run.model, run.job.evaluation_windows(times)):
             if t in times and t <= up_to:
                 found[f"embedding {t}"] = z.numpy()
-                questions = run.problem.questions(t)
+                questions = run.problem.unlabeled_examples(t)
                 if questions is not None:
-                    rows = run.head(z, *(questions.rows or ()))
+                    rows = run.head(z, *(questions.cell_index or ()))
                     found |= {f"{name} {t}": values for name, values in _numbers(run.problem.table(rows, questions, t))}
     return found
 
@@ -223,7 +224,7 @@ def _numbers(columns: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def parts_known(run: Run, up_to: int) -> list[str]:
     """Parts whose targets are all known when a snapshot has been read."""
-    split, reach = run.problem.split, run.problem.reach
+    split, reach = run.problem.split, run.problem.target_delay
     return [part for part in PARTS if max(split.with_examples(part)) + reach <= up_to]
 
 
@@ -281,11 +282,15 @@ def _newest(run: Run, t: int) -> dict[str, Any]:
     """What is predicted at snapshot t for everything that could be asked there, in a graph that goes on."""
     run.model.eval()
     for at, z, _ in embeddings(run.model, run.job.evaluation_windows(range(t, t + 1))):
-        questions = run.problem.questions(t) if at == t else None
+        questions = run.problem.unlabeled_examples(t) if at == t else None
         if questions is not None:
-            columns = _numbers(run.problem.table(answer(run.head, z, questions), questions, t))
+            columns = _numbers(run.problem.table(predict_examples(run.head, z, questions), questions, t))
             return {name: values for name, values in columns if not name.startswith("actual")}
     return {}
+
+
+def _follow(graph: DynamicGraph, into: Path) -> SnapshotSource:
+    return follow(graph, into=into)
 
 
 def check_watch(case: Case) -> None:
@@ -295,11 +300,11 @@ def check_watch(case: Case) -> None:
     for graph in (make_graph(task, case.seed), _changed(case, up_to)):
         with tempfile.TemporaryDirectory(prefix="strobe-causality-") as folder:
             out = Path(folder) / "run"
-            source = Watching(follow=lambda into, graph=graph: follow(graph, into=into), poll_s=0.01, once=True)  # type: ignore[misc]
-            settings: dict[str, Any] = {"fit": 10, "precision": "float64", "threads": 1}
+            source = OnlineConfig(open_source=partial(_follow, graph), poll_s=0.01, once=True)
+            settings: dict[str, Any] = {"fit_snapshots": 10, "precision": "float64", "threads": 1}
             settings |= {"plan": make_plan(case.plan), "model_options": {"hidden": 4}}
             try:
-                found = watch(source, case.model, task, out=out, **settings)
+                found = train_online(source, case.model, task, out=out, **settings)
             except OptionError as error:
                 raise RefusedError(str(error).splitlines()[0]) from error
             lines.append([line for line in found.history if line["arrived"] <= up_to + 1])

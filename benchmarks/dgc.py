@@ -33,20 +33,20 @@ from benchmarks.real_graphs import real_graphs
 from benchmarks.record import Record, child, options, table, tell
 from strobe.batching import Fused
 from strobe.engine import Run
-from strobe.engine.choice import ModelChoice, choose_model
-from strobe.engine.work import work_of
+from strobe.engine.inputs.model_choice import ModelChoice, choose_model
+from strobe.engine.model_costs import measure_model_costs
 from strobe.exchange import Exchange, Halo, Relay, Stale
-from strobe.exchange.stale import Form
+from strobe.exchange.stale import Adapt
 from strobe.graph import DynamicGraph
 from strobe.graph.features import Degrees
 from strobe.graph.synthetic import Uneven
-from strobe.ops.lanes import Lanes
-from strobe.ops.sequences import Sequences
-from strobe.placement import Chunks, Hash, Placed, TimeBlocks, Work
-from strobe.placement.chunk_costs import sizes_of_chunks
-from strobe.placement.work import counted
+from strobe.ops.time.packing import PackedSequences
+from strobe.ops.time.sequences import Sequences
+from strobe.placement import Chunks, Hash, ModelCosts, Partition, TimeBlocks
+from strobe.placement.algorithms.chunk_graph import sizes_of_chunks
+from strobe.placement.model_costs import count_load
 from strobe.plan import Plan
-from strobe.planner import learned_loads
+from strobe.planner import get_predicted_loads
 from strobe.presets import preset
 from tests.hosts import NoHostsError, two_hosts
 
@@ -124,41 +124,41 @@ def _bytes_by_plan(graph: DynamicGraph, choice: ModelChoice, ranks: int, quick: 
     """Megabytes of an epoch by plan; the largest load of chunks for 1 of the smallest."""
     work = _work(graph, choice, quick)
     whole = [range(len(graph))]
-    chunks = Chunks(loads="predicted").place(graph, whole, ranks, work=work).with_sequences(graph)
+    chunks = Chunks(loads="predicted").place(graph, whole, ranks, costs=work).with_sequence_owner(graph)
     snapshots = preset("pss").placement.place(graph, whole, ranks)
     placed = {
         "chunks": chunks,
-        "pss": snapshots.with_sequences(graph),
+        "pss": snapshots.with_sequence_owner(graph),
         "pts": Hash().place(graph, whole, ranks),
         "pss-ts": preset("pss-ts").placement.place(graph, whole, ranks),
-        "time blocks": TimeBlocks().place(graph, whole, ranks).with_sequences(graph),
+        "time blocks": TimeBlocks().place(graph, whole, ranks).with_sequence_owner(graph),
     }
     in_time = {"pss-ts": _shuffled(graph, choice)}
     sent = {name: 2 * forward_bytes(graph, each, in_time.get(name, work)) for name, each in placed.items()}
     if work.cell_bytes:  # attention fetches every cell that a later one elsewhere looks back at; results stay
         sent["pss"] = 2 * work.cell_bytes / 2 * _looked_back_at(graph, snapshots, ranks)
-    assert chunks.of_cell is not None
-    seconds = work.loads(sizes_of_chunks(graph, chunks.of_cell, ranks))
+    assert chunks.cell_owner is not None
+    seconds = work.load_model(sizes_of_chunks(graph, chunks.cell_owner, ranks))
     return sent, float(seconds.max() / seconds.min())
 
 
-def _work(graph: DynamicGraph, choice: ModelChoice, quick: bool) -> Work:
+def _work(graph: DynamicGraph, choice: ModelChoice, quick: bool) -> ModelCosts:
     """What a model sends along edges and, relayed or shuffled as it can be, in time; seconds as learned."""
     graph = graph.with_features(Degrees(log=True))
-    loads = counted if quick else learned_loads(choice, graph)
-    return work_of(choice, graph, Exchange(structure=Halo(), time=Relay()), torch.float32, loads)
+    loads = count_load if quick else get_predicted_loads(choice, graph)
+    return measure_model_costs(choice, graph, Exchange(structure=Halo(), time=Relay()), torch.float32, loads)
 
 
-def _shuffled(graph: DynamicGraph, choice: ModelChoice) -> Work:
+def _shuffled(graph: DynamicGraph, choice: ModelChoice) -> ModelCosts:
     """The same where everything in time is shuffled."""
-    return work_of(choice, graph.with_features(Degrees(log=True)), preset("pss-ts").exchange, torch.float32)
+    return measure_model_costs(choice, graph.with_features(Degrees(log=True)), preset("pss-ts").exchange, torch.float32)
 
 
-def forward_bytes(graph: DynamicGraph, placed: Placed, work: Work) -> float:
+def forward_bytes(graph: DynamicGraph, placed: Partition, work: ModelCosts) -> float:
     """What all ranks send in a pass forward over a graph, counted from who owns what."""
     halo = cuts = away = 0
     home = np.full(graph.num_nodes, -1, np.int64)
-    assert placed.of_sequence is not None
+    assert placed.sequence_owner is not None
     for snapshot in graph:
         owner = placed.owners(graph, snapshot.t).astype(np.int64)
         read, reader = snapshot.arcs()
@@ -166,12 +166,12 @@ def forward_bytes(graph: DynamicGraph, placed: Placed, work: Work) -> float:
         halo += len(np.unique(read[cut].astype(np.int64) * placed.num_ranks + owner[reader[cut]]))
         was = home[snapshot.nodes]
         cuts += int(((was >= 0) & (was != owner)).sum())
-        away += int((placed.of_sequence[snapshot.nodes] != owner).sum())
+        away += int((placed.sequence_owner[snapshot.nodes] != owner).sum())
         home[snapshot.nodes] = owner
     return work.arc_bytes * halo + work.state_bytes * cuts + work.cell_bytes * away
 
 
-def _looked_back_at(graph: DynamicGraph, placed: Placed, ranks: int) -> int:
+def _looked_back_at(graph: DynamicGraph, placed: Partition, ranks: int) -> int:
     """Pairs of a cell and another rank that has a later cell of its node."""
     later = np.zeros((graph.num_nodes, ranks), bool)
     pairs = 0
@@ -188,10 +188,12 @@ def _confirm() -> None:
     plan = Plan(placement=Chunks(), exchange=Exchange(structure=Halo(), time=Relay()))
     run = trained(made, "tgcn", 1, plan=plan, ranks=2)
     graph, split = run.job.problem.graph, run.job.problem.split
-    work = work_of(run.job.choice, graph, plan.exchange, torch.float32)
-    placed = plan.placement.place(graph, [split.train, split.validation, split.test], 2, work=work)
-    assert placed.of_cell is not None
-    part = replace(placed.with_sequences(graph), of_cell=placed.of_cell[: int(graph.cell_ptr[split.train.stop])])
+    work = measure_model_costs(run.job.choice, graph, plan.exchange, torch.float32)
+    placed = plan.placement.place(graph, [split.train, split.validation, split.test], 2, costs=work)
+    assert placed.cell_owner is not None
+    part = replace(
+        placed.with_sequence_owner(graph), cell_owner=placed.cell_owner[: int(graph.cell_ptr[split.train.stop])]
+    )
     counted = 2 * forward_bytes(graph[: split.train.stop], part, work)
     sent = sum(
         number
@@ -216,11 +218,11 @@ def ways(record: Record, quick: bool) -> None:
         part = _training(graph)
         for way, chunks in choices.items():
             began = perf_counter()
-            placed = chunks.place(part, [range(len(part))], 4, work=Work()).with_sequences(part)
+            placed = chunks.place(part, [range(len(part))], 4, costs=ModelCosts()).with_sequence_owner(part)
             seconds = perf_counter() - began
-            assert placed.of_cell is not None
-            loads = Work().loads(sizes_of_chunks(part, placed.of_cell, 4))
-            found = [2 * forward_bytes(part, placed, Work()), float(loads.max() / loads.min()), seconds]
+            assert placed.cell_owner is not None
+            loads = ModelCosts().load_model(sizes_of_chunks(part, placed.cell_owner, 4))
+            found = [2 * forward_bytes(part, placed, ModelCosts()), float(loads.max() / loads.min()), seconds]
             record.samples.setdefault("ways", {}).setdefault(way, {})[name] = found
             lines.append([name, way, f"{found[0] / 1e6:.2f}", f"{found[1]:.2f}", f"{seconds:.1f}"])
     table(["graph", "way", "MB", "load", "s"], lines)
@@ -228,12 +230,12 @@ def ways(record: Record, quick: bool) -> None:
 
 def prediction(record: Record, quick: bool) -> None:
     """The error of what was learned about each model on chunks that were held out."""
-    from strobe.planner import predictor
+    from strobe.planner import get_predictor
 
     with tempfile.TemporaryDirectory() as folder:
         seconds = 4.0 if quick else 25.0
         errors = {
-            model: predictor(
+            model: get_predictor(
                 choose_model(model, given), 2, directed=False, threads=1, seconds=seconds, folder=Path(folder)
             ).error
             for model, given in list(MODELS.items())[: 1 if quick else None]
@@ -271,9 +273,9 @@ def padding(record: Record, quick: bool) -> None:
         owners = [placed.owners(graph, t) for t in range(len(graph))]
         for rank in range(4):
             mine = [graph[t].nodes[owner == rank] for t, owner in enumerate(owners)]
-            lanes = Lanes.of(Sequences.of(mine, graph.num_nodes))
+            lanes = PackedSequences.of(Sequences.of(mine, graph.num_nodes))
             left.append(lanes.padding)
-            lines.append([name, rank, f"{lanes.padding_apart:.1%}", f"{lanes.padding:.2%}"])
+            lines.append([name, rank, f"{lanes.padding_unpacked:.1%}", f"{lanes.padding:.2%}"])
     record.figures["padding_left"] = max(left)
     record.samples["padding"] = left
     table(["graph", "rank", "a lane each", "in lanes"], lines)
@@ -285,15 +287,15 @@ def staleness(record: Record, quick: bool) -> None:
     Nodes are placed by hash, so that there are rows to save: chunks leave hardly any to recurrent models.
     """
     lines: list[list[object]] = []
-    forms: tuple[Form, ...] = ("described",) if quick else ("described", "printed")
-    saved: dict[Form, list[float]] = {form: [] for form in forms}
-    lost: dict[Form, list[float]] = {form: [] for form in forms}
+    forms: dict[str, Adapt] = {"described": "grow"} if quick else {"described": "grow", "printed": "shrink"}
+    saved: dict[str, list[float]] = {form: [] for form in forms}
+    lost: dict[str, list[float]] = {form: [] for form in forms}
     epochs, base = 2 if quick else 80, preset("hash")
     for name, graph in real_graphs(("mathoverflow_monthly",)):
         for model in list(MODELS)[: 1 if quick else None]:
             fresh = trained(graph, model, epochs, plan=base, ranks=2)
-            for form in forms:
-                stale = replace(base, exchange=replace(base.exchange, structure=Stale(form=form)))
+            for form, adapt in forms.items():
+                stale = replace(base, exchange=replace(base.exchange, structure=Stale(adapt=adapt)))
                 run = trained(graph, model, epochs, plan=stale, ranks=2)
                 less = 1 - _moved_bytes(run) / _moved_bytes(fresh)
                 worse = run.test[run.job.problem.metric] / fresh.test[fresh.job.problem.metric] - 1
@@ -314,7 +316,7 @@ def staleness(record: Record, quick: bool) -> None:
 
 def _moved_bytes(run: Run) -> int:
     """Bytes of rows of other ranks' cells, marks included, both ways."""
-    kinds = ("halo", "shuffle", "marks")
+    kinds = ("halo", "shuffle", "masks")
     return sum(
         number
         for rank in run.ranks
@@ -334,7 +336,7 @@ def overhead(record: Record, quick: bool) -> None:
         split = run.job.problem.split
         work = _work(part, run.job.choice, quick)
         began = perf_counter()
-        plan.placement.place(part, [split.train, split.validation, split.test], 2, work=work)
+        plan.placement.place(part, [split.train, split.validation, split.test], 2, costs=work)
         seconds = perf_counter() - began
         shares.append(seconds / (100 * epoch + seconds))
         print(f"{name}: placed in {seconds:.2f} s, an epoch takes {epoch:.2f} s: {shares[-1]:.1%} of 100 epochs")
@@ -361,13 +363,12 @@ def labels(record: Record, quick: bool) -> None:
 
 def label_rate(scale: float) -> None:
     """Child: one level of label propagation, all its rounds; edges are spatial and temporal, once per round."""
-    from strobe.ops.labels import Links, propagate
-    from strobe.placement.cell_links import cell_links
-    from strobe.placement.chunk_costs import counted_cells
+    from strobe.ops.graph.label_propagation import Links, propagate
+    from strobe.placement.algorithms.chunk_graph import count_cell_loads, link_cells
 
     cells, edges = int(50e6 * scale), int(100e6 * scale)
     graph = Uneven(cells=cells, edges=edges, snapshots=100, edge_spread=edges / 400).write()
-    links, size = cell_links(graph, 128, 128), counted_cells(graph)
+    links, size = link_cells(graph, 128, 128), count_cell_loads(graph)
     one = Links(
         np.zeros(2, np.int64), links.col[:0], links.weight, links.before[:1] * 0 - 1, links.after[:1] * 0 - 1, 128
     )

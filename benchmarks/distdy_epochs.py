@@ -115,11 +115,11 @@ def measured(lines: list[dict[str, Any]]) -> dict[str, Any]:
             for kind, number in ledger["sent"].items():
                 kinds[kind] = kinds.get(kind, 0) + number
         sent.append(kinds)
-    waited = [statistics.mean(ledger["seconds"].get("exposed", 0.0) for ledger in line["ranks"]) for line in lines[1:]]
+    seconds = [[ledger["seconds"].get("exposed_comm_s", 0.0) for ledger in line["ranks"]] for line in lines[1:]]
     return {
         "losses": [line["loss"] for line in lines],
         "seconds": [line["train_s"] for line in lines[1:]],
-        "exposed": waited,
+        "exposed": [statistics.mean(each) for each in seconds],
         "sent": sent,
     }
 
@@ -128,7 +128,7 @@ def _run(hosts: Hosts, graph: Path, name: str, size: Size, logs: Path) -> list[d
     command = ["-m", MODULE, "--child", "epochs", graph, name, size.epochs, size.rounds]
     job = start_ranks(hosts, command, logs)
     if any(job.wait(_LIMIT_S)):
-        raise RanksFailedError(job.said())
+        raise RanksFailedError(job.output())
     return [json.loads(line) for line in job.logs[0].read_text().splitlines() if line.startswith("{")]
 
 

@@ -27,15 +27,16 @@ from typing import Any
 from benchmarks.killing.processes import GONE_S, PARENT, ranks_of
 from benchmarks.killing.works import RANKS, Dropping, epochs_done
 from benchmarks.record import Record, table
-from strobe.engine.checkpoint import LAST
-from strobe.engine.online import GRAPH
-from strobe.engine.record import CONFIG, read_lines
-from strobe.engine.source import fingerprint
-from strobe.engine.watch import Watching, watch
+from strobe.api import train_online
+from strobe.engine.checkpoint.store import LAST
+from strobe.engine.inputs.graph_source import fingerprint
+from strobe.engine.online.loop import OnlineConfig
+from strobe.engine.online.trainer import GRAPH
+from strobe.engine.records.run_directory import CONFIG, read_lines
 from strobe.graph import open_graph
 from strobe.graph.follow import follow
 from strobe.graph.ingest import Calendar
-from strobe.graph.ingest.options import Options
+from strobe.graph.ingest.options import IngestOptions
 
 FIT, PASSES, SIZE = 12, 2, 4096
 MAX_PAIRS = 5000
@@ -50,19 +51,19 @@ def online(record: Record, quick: bool) -> None:
     from strobe.tasks import LinkPrediction
 
     with tempfile.TemporaryDirectory(prefix="strobe-online-") as place:
-        watching = Watching(
-            follow=lambda into: follow("rust_git", into=into),
-            told={"name": "rust_git"},
+        watching = OnlineConfig(
+            open_source=lambda into: follow("rust_git", into=into),
+            source_config={"name": "rust_git"},
             snapshots=20 if quick else None,
         )
         began = perf_counter()
-        watched = watch(
+        watched = train_online(
             watching,
             "sage",
             LinkPrediction(max_pairs=MAX_PAIRS),
             out=Path(place) / "run",
             plan=preset("distdy", size=SIZE, passes=PASSES),
-            fit=FIT,
+            fit_snapshots=FIT,
         )
         seconds = perf_counter() - began
     record.figures["online_ap"] = watched.metrics["ap"]
@@ -72,10 +73,10 @@ def online(record: Record, quick: bool) -> None:
         "learnt": len(watched.history),
         "metrics": watched.metrics,
         "baselines": watched.baselines,
-        "times": [str(line["snapshot"]) for line in watched.judged],
+        "times": [str(line["snapshot"]) for line in watched.evaluated],
         "ap": {
-            watched.model: [line["validation"]["ap"] for line in watched.judged],
-            **{name: [line["baselines"][name]["ap"] for line in watched.judged] for name in watched.baselines},
+            watched.model: [line["validation"]["ap"] for line in watched.evaluated],
+            **{name: [line["baselines"][name]["ap"] for line in watched.evaluated] for name in watched.baselines},
         },
     }
     print(watched.summary(), flush=True)
@@ -125,13 +126,13 @@ def kills(record: Record, quick: bool) -> None:
 
 def as_watcher(events: str, out: str) -> None:
     """Watches the file to its end, or goes on with it; a run that saves after every snapshot."""
-    options = Options(src="who", dst="whom", time="at", clock=Calendar("day"))
+    options = IngestOptions(src="who", dst="whom", time="at", clock=Calendar("day"))
     told = {"name": "events"}
-    watching = Watching(
-        follow=lambda into: follow(events, options, into=into), told=told, poll_s=0.05, snapshots=DAYS - 2
+    watching = OnlineConfig(
+        open_source=lambda into: follow(events, options, into=into), source_config=told, poll_s=0.05, snapshots=DAYS - 2
     )
     resume = (Path(out) / CONFIG).exists()
-    watch(watching, Dropping, "link-prediction", out=out, resume=resume, ranks=RANKS, threads=1, fit=4)
+    train_online(watching, Dropping, "link-prediction", out=out, resume=resume, ranks=RANKS, threads=1, fit_snapshots=4)
 
 
 def _child(events: Path, out: Path) -> subprocess.Popen[bytes]:

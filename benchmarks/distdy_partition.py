@@ -24,13 +24,13 @@ import numpy as np
 from benchmarks.record import Record, child, memory, table
 from strobe.graph import DiskSink, DynamicGraph, Snapshot, open_graph
 from strobe.graph.synthetic import Changing
-from strobe.ops.csr import IntArray
+from strobe.ops.sparse.csr import IntArray
 from strobe.placement import Greedy, Hash, Metis, MetisPerSnapshot, MetisSoFar, Online, Placement
-from strobe.placement.arriving import AsTheyArrive
-from strobe.placement.edge_weights import weighed
+from strobe.placement.algorithms.pricing import weigh_links
 from strobe.placement.loads import loads_of_cells
-from strobe.store.arcs import Arcs, Keyed, keyed
-from strobe.store.segments import Segments
+from strobe.placement.streaming import StreamingPlacement
+from strobe.store.delta.edges import ArcWindow, KeyedArcs, key_arcs
+from strobe.store.delta.features import FeatureWindow
 
 MODULE = "benchmarks.distdy"
 GRAPHS = ("uni500k", "ex500k")
@@ -58,10 +58,10 @@ class Store:
     """What one rank keeps of the last snapshots."""
 
     def __init__(self, num_nodes: int) -> None:
-        self._rows, self._arcs = Segments(SEGMENTS), Arcs(num_nodes)
-        self._last: tuple[int, Keyed] | None = None
+        self._rows, self._arcs = FeatureWindow(SEGMENTS), ArcWindow(num_nodes)
+        self._last: tuple[int, KeyedArcs] | None = None
 
-    def add(self, snapshot: Snapshot, arcs: Keyed, mine: IntArray) -> None:
+    def add(self, snapshot: Snapshot, arcs: KeyedArcs, mine: IntArray) -> None:
         """Takes the cells that are marked in ``mine``, and the arcs that end there."""
         cells = np.flatnonzero(mine)
         if len(self._rows.times) == WINDOW:
@@ -69,7 +69,7 @@ class Store:
             self._arcs.drop()
         assert snapshot.x is not None
         self._rows.add(snapshot.t, snapshot.nodes[cells], snapshot.x[cells])
-        own = Keyed(arcs.keys[np.repeat(mine, np.diff(snapshot.row_ptr))], None)
+        own = KeyedArcs(arcs.keys[np.repeat(mine, np.diff(snapshot.row_ptr))], None)
         self._arcs.add(snapshot.t, own, self._last)
         self._last = snapshot.t, own
 
@@ -94,7 +94,7 @@ class Tally:
         """Counts, outside of what is timed."""
         source, destination = snapshot.arcs()
         self.cut.append(float(np.mean(owner[source] != owner[destination])))
-        links = weighed(snapshot)
+        links = weigh_links(snapshot)
         self.fetched.append(1 - links.utility(owner) / links.total)
         loads = np.bincount(owner, loads_of_cells(snapshot), RANKS)
         self.balance.append(float(loads.max() / loads.mean()))
@@ -139,7 +139,7 @@ def _go(graph: DynamicGraph, placement: Placement) -> Tally:
         began = perf_counter()
         owner = owners_of(snapshot)
         placed = perf_counter()
-        arcs = keyed(snapshot.nodes, (snapshot.row_ptr, snapshot.col, None), graph.num_nodes, directed=True)
+        arcs = key_arcs(snapshot.nodes, (snapshot.row_ptr, snapshot.col, None), graph.num_nodes, directed=True)
         for rank, store in enumerate(stores):
             store.add(snapshot, arcs, owner == rank)
         stored = perf_counter()
@@ -153,8 +153,8 @@ def _go(graph: DynamicGraph, placement: Placement) -> Tally:
 
 def _owners_of(graph: DynamicGraph, placement: Placement) -> Callable[[Snapshot], IntArray]:
     """Who owns the cells of a snapshot: asked when it arrives, or known beforehand."""
-    if isinstance(placement, AsTheyArrive):
-        return placement.start(RANKS).arrive
+    if isinstance(placement, StreamingPlacement):
+        return placement.start(RANKS).place_next
     placed = placement.place(graph, [range(len(graph))], RANKS)
     return lambda snapshot: placed.owners(graph, snapshot.t)
 
@@ -204,10 +204,10 @@ def partition(record: Record, quick: bool, scale: float) -> None:
 
 def written(name: str, scale: float, path: Path) -> dict[str, int]:
     """A published graph at a scale, on disk; how large it is."""
-    whole = Changing.named(name)
+    whole = Changing.from_size(name)
     sizes = {"nodes": max(RANKS, round(scale * whole.nodes)), "edges": round(scale * whole.edges)}
     with DiskSink(path) as sink:
-        graph = Changing.named(name, **sizes).write(sink)
+        graph = Changing.from_size(name, **sizes).write(sink)
     return {**sizes, "snapshots": len(graph), "features": whole.features}
 
 

@@ -20,8 +20,8 @@ import numpy as np
 from benchmarks.distdy_storage import scaled
 from benchmarks.record import Record, table
 from strobe.graph import DynamicGraph
-from strobe.store.older import Folder, whole
-from strobe.store.window import Window
+from strobe.store.delta.spill import DiskSpill, to_arrays
+from strobe.store.delta.window import SnapshotWindow
 
 SIZE, WINDOWS, ROUNDS = "100k-m", (4, 16), 7
 KINDS = ("rebuilt", "warm", "cold")
@@ -33,9 +33,9 @@ def rebuild(record: Record, quick: bool, scale: float) -> None:
     graph = scaled(SIZE, scale, snapshots=max(WINDOWS))
     samples: dict[str, dict[str, list[float]]] = {}
     with tempfile.TemporaryDirectory() as name:
-        files = Folder(name)
+        files = DiskSpill(name)
         for snapshot in graph:
-            files.write(snapshot.t, whole(snapshot))
+            files.write(snapshot.t, to_arrays(snapshot))
         snapshot_bytes = _bytes(files, graph)
         for size in WINDOWS:
             rng = np.random.default_rng(size)
@@ -55,16 +55,18 @@ def rebuild(record: Record, quick: bool, scale: float) -> None:
 def _rebuilt(graph: DynamicGraph, size: int, order: Sequence[int]) -> float:
     """Seconds to rebuild snapshots, each once, from a window that nobody has asked yet."""
     start = len(graph) - size
-    window = Window(num_nodes=graph.num_nodes, directed=graph.directed, size=size, older=Folder(), start=start)
+    window = SnapshotWindow(
+        num_nodes=graph.num_nodes, directed=graph.directed, size=size, spill=DiskSpill(), start=start
+    )
     for snapshot in graph[start:]:
-        window.add(whole(snapshot))
+        window.add(to_arrays(snapshot))
     began = perf_counter()
     for t in order:
         window.nodes(t), window.rows(t), window.x(t)
     return perf_counter() - began
 
 
-def _read(files: Folder, order: Sequence[int]) -> float:
+def _read(files: DiskSpill, order: Sequence[int]) -> float:
     """Seconds to read snapshots into memory."""
     began = perf_counter()
     for t in order:
@@ -74,7 +76,7 @@ def _read(files: Folder, order: Sequence[int]) -> float:
     return perf_counter() - began
 
 
-def _cold(files: Folder, order: Sequence[int]) -> float | None:
+def _cold(files: DiskSpill, order: Sequence[int]) -> float | None:
     """The same, with nothing in the page cache; None where the kernel would not let go of it."""
     assert files.path is not None
     paths = [path for path in files.path.iterdir() if int(path.name.partition(".")[0]) in order]
@@ -97,7 +99,7 @@ def _bytes_from_disk() -> int:
     return int(next(line for line in told.splitlines() if line.startswith("read_bytes")).split()[1])
 
 
-def _bytes(files: Folder, graph: DynamicGraph) -> int:
+def _bytes(files: DiskSpill, graph: DynamicGraph) -> int:
     """Bytes of a snapshot in files, the mean."""
     assert files.path is not None
     return sum(path.stat().st_size for path in files.path.iterdir()) // len(graph)

@@ -18,11 +18,11 @@ import numpy as np
 
 import strobe
 from benchmarks.record import Record, table
+from benchmarks.window_bytes import window_bytes
 from strobe.errors import StrobeError
-from strobe.graph import Carrier, Degrees, DynamicGraph, PerCell, Snapshot
+from strobe.graph import Degrees, DynamicGraph, FeatureProvider, PerCell, Snapshot
 from strobe.graph.arrays import Array
 from strobe.graph.synthetic import Changing
-from strobe.store.sizes import window_bytes
 
 WINDOW, SEGMENTS = 4, 4
 """The paper's."""
@@ -71,7 +71,7 @@ def degrees(graph: DynamicGraph) -> DynamicGraph:
 FEATURES: dict[str, Callable[[DynamicGraph], DynamicGraph]] = {ONE_HOT: one_hot, DEGREES: degrees}
 
 
-def _stored(graph: DynamicGraph, width: int, made: Callable[[Snapshot], Array]) -> Carrier:
+def _stored(graph: DynamicGraph, width: int, made: Callable[[Snapshot], Array]) -> FeatureProvider:
     return AsIfStored(np.empty((0, width), np.float32), made, graph.num_cells)
 
 
@@ -147,9 +147,9 @@ def _real(record: Record, quick: bool) -> dict[str, Any]:
 
 def scaled(size: str, scale: float, **changes: Any) -> DynamicGraph:
     """One of the published sizes at a scale."""
-    whole = Changing.named(size)
+    whole = Changing.from_size(size)
     sizes = {"nodes": max(2, round(scale * whole.nodes)), "edges": round(scale * whole.edges)}
-    return Changing.named(size, **sizes, **changes).write()
+    return Changing.from_size(size, **sizes, **changes).write()
 
 
 def _synthetic(scale: float) -> Iterator[tuple[str, Any]]:

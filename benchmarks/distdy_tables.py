@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.distdy_partition import PAPER as TABLE_3
 from benchmarks.distdy_storage import SAVED
-from strobe.engine.online_svg import online_svg
+from strobe.report.charts.online import online_svg
 
 FIGURES = {
     "storage_saved_uci": "bytes spared, UCI messages, one-hot rows (paper: the least of four sets)",
@@ -176,5 +176,5 @@ def picture(record: dict[str, Any]) -> str:
     """The picture of docs/online.md."""
     found = record["samples"]["online"]
     named = {"GraphSAGE" if name == "sage" else name: values for name, values in found["ap"].items()}
-    title = "rust_git: average precision of every month, before it was learnt from"
-    return online_svg(found["times"], named, title, "average precision (higher is better)") + "\n"
+    title = "rust_git: average precision of every month, before training on it"
+    return online_svg(found["times"], named, title, "average precision (higher is better)")

@@ -29,17 +29,19 @@ import strobe
 from benchmarks.parts import run_parts
 from benchmarks.real_graphs import real_graphs
 from benchmarks.record import Record, options, table
+from strobe.api import SERVICES
 from strobe.engine import Progress, Run
-from strobe.engine.job import Given, Job, choose
+from strobe.engine.inputs.resolve import TrainRequest, resolve
+from strobe.engine.job import Job
 from strobe.graph import DynamicGraph
 from strobe.graph.synthetic import Growth, Social
 from strobe.plan import Plan
-from strobe.planner.calibration import calibrated
-from strobe.planner.network import Network
-from strobe.planner.pass_times import PassTimes, apart, one_pass, part_sizes, window_over
+from strobe.planner.comm.network import Network
 from strobe.planner.simulate import simulate
+from strobe.planner.time.calibration import calibrate
+from strobe.planner.time.passes import PassTimes, isolated_model, make_window, part_sizes, run_pass
 from strobe.presets import preset
-from strobe.schedule import Costs, Greedy, InOrder, Optimal, Packing, Schedule
+from strobe.schedule import BinPacking, Costs, Greedy, InOrder, Optimal, Schedule
 from tests.gathered import Gathered
 
 GREEDY_SIZES = (10, 20, 50, 100, 300, 1_000, 3_000, 7_000, 10_000)
@@ -107,11 +109,11 @@ def solving(record: Record, quick: bool) -> None:
         for place, count in enumerate(OPTIMAL_SIZES):
             if quick and count not in (10, 50, 100):
                 continue
-            costs, schedule = growing(count), Optimal(gap=gap, seconds=30.0)
+            costs, schedule = growing(count), Optimal(gap=gap, time_limit_s=30.0)
             began = perf_counter()
             solved = schedule.solve(costs, 4)
             seconds = perf_counter() - began
-            optimal[f"{gap:g}/{count}"] = [seconds, solved.gap, solved.by, PAPER_OPTIMAL[gap][place]]
+            optimal[f"{gap:g}/{count}"] = [seconds, solved.gap, solved.method, PAPER_OPTIMAL[gap][place]]
     told = [[key, f"{s:.3f}", f"{gap:.2%}", by, f"{paper:.2f}"] for key, (s, gap, by, paper) in optimal.items()]
     table(["gap/groups", "optimal, s", "above the bound", "how", "paper, s"], told)
     record.samples |= {"greedy": greedy, "optimal": optimal}
@@ -130,24 +132,29 @@ def efficiency(record: Record, quick: bool) -> None:
     """10,000 groups of a growing graph on up to 1,024 ranks: sizes as generated, seconds by a line timed on some."""
     count, curve = (1_000, Growth(snapshots=1_003)) if quick else (10_000, Growth(snapshots=10_003))
     some = job_of(replace(curve, snapshots=24).write(), "tgcn", preset("psg"))
-    line = calibrated(some, seconds=2.0 if quick else 6.0).line
+    line = calibrate(some, seconds=2.0 if quick else 6.0).pass_cost
     cells, arcs = (np.convolve(each, np.ones(4), "valid")[:count] for each in _sizes(curve))
     seconds = line(cells, arcs, 4)
     networks = {
         "no network": None,
-        "25 Gb/s, tree": Network.read("25gbit:all_reduce=tree"),
-        "25 Gb/s, ring": Network.read("25gbit"),
+        "25 Gb/s, tree": Network.parse("25gbit:all_reduce=tree"),
+        "25 Gb/s, ring": Network.parse("25gbit"),
     }
     found: dict[str, dict[int, list[float]]] = {}
     for name, network in networks.items():
         for plan, schedule in (("in order", InOrder()), ("greedy", Greedy())):
             rows = found.setdefault(f"{plan}, {name}", {})
             for ranks in (4, 16, 64, 128, 256, 512, 1024):
-                agree_s = 0.0 if network is None else network.sum_s(40_000, ranks) + 2 * network.sum_s(8, ranks)
+                agree_s = (
+                    0.0 if network is None else network.all_reduce_s(40_000, ranks) + 2 * network.all_reduce_s(8, ranks)
+                )
                 costs = Costs(seconds, agree_s)
                 steps = schedule.steps(count, ranks, shared=False, costs=costs)
                 loads = np.array([costs.loads(step) for step in steps]).sum(axis=0)
-                rows[ranks] = [float(seconds.sum()) / ranks / costs.of(steps), float(loads.max() / loads.min())]
+                rows[ranks] = [
+                    float(seconds.sum()) / ranks / costs.epoch_seconds(steps),
+                    float(loads.max() / loads.min()),
+                ]
     ranks_of = list(next(iter(found.values())))
     told = [[name, *(f"{rows[r][0]:.1%}, {rows[r][1]:.2f}" for r in ranks_of)] for name, rows in found.items()]
     table(["efficiency, imbalance", *map(str, ranks_of)], told)
@@ -210,7 +217,7 @@ def _balanced(case: tuple[str, DynamicGraph, str]) -> dict[str, Any]:
     for way, schedule in SCHEDULES.items():
         steps = schedule.steps(len(costs), 4, shared=False, costs=costs)
         loads = np.array([judged.loads(step) for step in steps]).sum(axis=0)
-        length = judged.of(steps) / float(judged.seconds.sum()) * 4
+        length = judged.epoch_seconds(steps) / float(judged.seconds.sum()) * 4
         found[way] = [float(loads.max() / loads.min()), length, len(steps)]
     return found
 
@@ -219,11 +226,11 @@ def timed_twice(job: Job) -> list[PassTimes]:
     """Seconds of all groups, twice: of ten rounds over all of them the fastest of every other one, and of the rest.
     Rounds, because this machine is slow for a while now and then, which no group should bear alone."""
     graph = job.problem.graph
-    with apart(job) as (model, head):
-        windows = [window_over(job, batch) for batch in job.batches]
-        took = [[one_pass(job, model, head, window) for window in windows] for _ in range(11)][1:]
+    with isolated_model(job) as (model, head):
+        windows = [make_window(job, batch) for batch in job.batches]
+        took = [[run_pass(job, model, head, window) for window in windows] for _ in range(11)][1:]
     cells, arcs, snapshots = np.array([part_sizes(graph, batch) for batch in job.batches]).T
-    sizes = {"cells": cells, "arcs": arcs, "snapshots": snapshots, "in_time": np.zeros(len(windows))}
+    sizes = {"cells": cells, "arcs": arcs, "snapshots": snapshots, "time_stage_s": np.zeros(len(windows))}
     return [PassTimes(**sizes, seconds=np.array(took[side::2]).min(axis=0)) for side in range(2)]
 
 
@@ -243,7 +250,7 @@ def epochs(record: Record, quick: bool) -> None:
         for _ in range(rounds):
             for plan, chosen in plans.items():
                 run = trained(graph, "tgcn", length, chosen, ranks)
-                after = [line["train_s"] for line in run.history[1:] if "watched" not in line]
+                after = [line["train_s"] for line in run.history[1:] if "profiled" not in line]
                 seconds[plan] += after
                 if plan == "optimal":
                     added.append(_added(run, after))
@@ -265,7 +272,7 @@ def _ranks() -> int:
 def _added(run: Run, after: list[float]) -> float:
     """Seconds that a run would not have spent with a schedule known from the start: watched epochs are longer, and
     solving takes its time, measured here for as many groups that grow."""
-    watched = sum(line["train_s"] - statistics.median(after) for line in run.history if "watched" in line)
+    watched = sum(line["train_s"] - statistics.median(after) for line in run.history if "profiled" in line)
     schedule = run.job.plan.schedule
     costs = growing(len(run.job.batches))
     began = perf_counter()
@@ -285,11 +292,11 @@ def validation(record: Record, quick: bool) -> None:
     said: dict[str, list[float]] = {name: [] for name in plans}
     true: dict[str, list[float]] = {name: [] for name in plans}
     for _ in range(rounds):  # in turns: this machine is not equally fast all the time
-        found = simulate(graph, plans=plans, ranks=[ranks], seconds=2.0 if quick else 5.0, **how).found
+        found = simulate(graph, plans=plans, ranks=[ranks], seconds=2.0 if quick else 5.0, **how).results
         for name, plan in plans.items():
             said[name].append(found[name][0].epoch_s)
             run = trained(graph, "wd-gcn", 6, plan, ranks, layers=2)
-            true[name] += [line["train_s"] for line in run.history[1:] if "watched" not in line]
+            true[name] += [line["train_s"] for line in run.history[1:] if "profiled" not in line]
     errors = {name: statistics.median(said[name]) / statistics.median(true[name]) - 1 for name in plans}
     lines = [
         [name, f"{statistics.median(said[name]):.3f}", f"{statistics.median(true[name]):.3f}", f"{error:+.1%}"]
@@ -349,7 +356,9 @@ def metric(name: str, task: str, way: str, seed: int) -> float:
     from strobe.graph.datasets import load
 
     schedule = SCHEDULES[way]
-    known = replace(schedule, times="counted") if isinstance(schedule, Packing) else schedule  # the same in every run
+    known = (
+        replace(schedule, times="counted") if isinstance(schedule, BinPacking) else schedule
+    )  # the same in every run
     plan = replace(preset("psg"), schedule=Gathered(inner=known, num_ranks=4))
     settings: dict[str, Any] = {"epochs": 100, "patience": 0, "seed": seed, **ONE_CORE}
     run = strobe.train(load(name), "tgcn", task, plan=plan, **settings)
@@ -358,8 +367,8 @@ def metric(name: str, task: str, way: str, seed: int) -> float:
 
 def job_of(graph: DynamicGraph, model: str, plan: Plan) -> Job:
     """What one rank with one thread would train."""
-    given = Given(graph, model, "regression", None, None, ONE_CORE, None, plan)
-    return choose(given, None, Progress())
+    given = TrainRequest(graph, model, "regression", changes=ONE_CORE, plan=plan, services=SERVICES)
+    return resolve(given, None, Progress())
 
 
 def trained(graph: DynamicGraph, model: str, length: int, plan: Plan, ranks: int, **model_options: Any) -> Run:

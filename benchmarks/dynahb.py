@@ -96,9 +96,11 @@ class On(NamedTuple):
 def hybrid(on: On, **chosen: Any) -> Plan:
     """Hybrid batches with short epochs, and with scores for which training stops, as everyone's does: they cost nobody
     anything."""
-    plan = preset("dynahb", **({"hops": HOPS.get(on.model), "beside": False} | GRID.get(on.model, {}) | chosen))
+    plan = preset(
+        "dynahb", **({"hops": HOPS.get(on.model), "async_evaluation": False} | GRID.get(on.model, {}) | chosen)
+    )
     assert isinstance(plan.batching, Hybrid)
-    return replace(plan, batching=replace(plan.batching, steps=STEPS[on.model]))
+    return replace(plan, batching=replace(plan.batching, steps_per_epoch=STEPS[on.model]))
 
 
 def _fixed(share: float) -> Callable[[On], Plan]:
@@ -112,7 +114,7 @@ SYSTEMS: dict[str, Callable[[On], Plan]] = {
     "dbov": lambda on: preset("dbov", size=on.vertices),
     "bvr": lambda on: preset("bvr", size=max(1, on.vertices // 2), hops=HOPS.get(on.model)),
     **{f"{share:.0%}": _fixed(share) for share in (0.01, 0.05, 0.1, 0.2)},
-    RANDOM: lambda on: hybrid(on, sizes="random"),
+    RANDOM: lambda on: hybrid(on, size_policy="random"),
 }
 """Plans by name. Batches of vertices out of the reservoir are each rank's own: on two ranks half as many."""
 
@@ -282,7 +284,7 @@ def faster(ours: Course, other: Course) -> float:
 def exposed(course: Course) -> tuple[float, float]:
     """Seconds in which ranks waited for batches, and in which batches were made beside training."""
     ledgers = [rank["seconds"] for each in course.lines for rank in each.get("ranks", [])]
-    waited, beside = (sum(ledger.get(name, 0.0) for ledger in ledgers) for name in ("draw", "drawn beside"))
+    waited, beside = (sum(ledger.get(name, 0.0) for ledger in ledgers) for name in ("draw", "prefetch_overlapped_s"))
     return waited, beside
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import strobe
 from strobe.graph import DynamicGraph
-from strobe.graph.synthetic import Published
+from strobe.graph.synthetic import PublishedShape
 from strobe.tasks import Task, make_task
 
 TRAIN, JUDGED_BY = 0.4, 0.2
@@ -43,7 +43,7 @@ def _classes(train: float = TRAIN) -> Task:
 
 
 def _shape(shape: str, scale: float = SCALE) -> DynamicGraph:
-    return Published(shape=shape, scale=scale).write()[::2]
+    return PublishedShape(shape=shape, scale=scale).write()[::2]
 
 
 REGRESSION = (

@@ -19,9 +19,9 @@ from benchmarks.peer_graph import edges
 from benchmarks.record import Record, options, table
 from strobe.graph import Degrees, from_edges
 from strobe.models import make_model
-from strobe.ops.readout import readout
-from strobe.ops.threads import run_parts
-from strobe.view import Cells, View
+from strobe.ops.dense.readout import readout
+from strobe.ops.runtime.parallel import run_parts
+from strobe.view import View, WindowData
 
 HIDDEN = 32
 MODELS = ("tgcn", "mpnn-lstm")
@@ -86,8 +86,8 @@ def profile(
     """Seconds per stage of an epoch (by autograd function), of the whole epoch, and what there is to do."""
     nodes, snapshots, _ = sizes
     graph = from_edges(edges(*sizes), num_nodes=nodes, x=Degrees(log=True))
-    cells = Cells(graph[:snapshots])
-    y = Cells(graph[1:]).x
+    cells = WindowData(graph[:snapshots])
+    y = WindowData(graph[1:]).x
     torch.manual_seed(0)
     model: Any = make_model(model_name, 2, hidden=HIDDEN)
     head = nn.Linear(model.width, 2)

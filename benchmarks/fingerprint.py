@@ -21,12 +21,13 @@ from typing import Any
 import torch
 
 from benchmarks.record import Record, option_parser, table
-from strobe.comm import Alone, Comm
-from strobe.comm.launch import run_ranks
-from strobe.engine.job import Given
-from strobe.engine.launch import Place
+from strobe.comm import Comm, SingleRankComm
+from strobe.comm.launch.launcher import run_ranks
+from strobe.engine.inputs.resolve import TrainRequest
+from strobe.engine.launch.processes import OutputConfig
 from strobe.engine.progress import Progress
-from strobe.engine.train import train_here
+from strobe.engine.train import train_on_rank
+from strobe.errors import StrobeError
 from strobe.graph import DynamicGraph
 from strobe.graph.synthetic import Social
 from strobe.models import MODELS
@@ -43,8 +44,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "bvr": {"size": 12},
     "dbov": {"size": 12},
     "dygnex": {"times": "counted"},
-    "dynahb": {"sizes": "random", "beside": False, "vertices": (0.2, 0.4)},
-    "flare": {"chunks": 4, "full": 1, "decayed": 3, "keep": 0.3},
+    "dynahb": {"size_policy": "random", "async_evaluation": False, "vertices": (0.2, 0.4)},
+    "flare": {"chunks": 4, "full": 1, "decayed": 3, "min_keep": 0.3},
     "distdy": {"size": 16},
 }
 """Options of presets: batches small enough for a graph of 40 nodes, and nothing that reads a clock."""
@@ -75,7 +76,7 @@ def task_of(name: str, model: str) -> str:
     """Tasks take turns; batches of some nodes have no pairs."""
     plan = plan_of(name)
     turn = (list(PRESETS).index(name) + list(MODELS).index(model)) % len(TASKS)
-    single = plan.batching.wants_hops or "inputs at hand" in plan.exchange.gives
+    single = plan.batching.needs_hops or "local inputs" in plan.exchange.gives
     return TASKS[turn % 2] if single else TASKS[turn]
 
 
@@ -83,12 +84,12 @@ def fingerprint(graph: DynamicGraph, name: str, model: str, comm: Comm) -> dict[
     """Train one case on this rank; its losses and a digest of its weights, or why it was refused."""
     options = {"hidden": 8} | ({"heads": 2} if model in ("gat-lstm", "dysat") else {})
     settings = {"epochs": EPOCHS, "threads": 1, "precision": "float64", "seed": 3}
-    given = Given(graph, model, task_of(name, model), options, None, settings, None, plan_of(name))
+    given = TrainRequest(graph, model, task_of(name, model), options, None, settings, None, plan_of(name))
     try:
-        run = train_here(given, Place(), Progress(), comm)
-    except Exception as error:
+        run = train_on_rank(given, OutputConfig(), Progress(), comm)
+    except StrobeError as error:
         if comm.num_ranks > 1:
-            comm.settle()
+            comm.wait_sends()
         return {"refused": type(error).__name__}
     weights = hashlib.sha256()
     for value in (*run.model.state_dict().values(), *run.head.state_dict().values()):
@@ -106,7 +107,7 @@ def fingerprints(cases: Iterable[Case], ranks: Iterable[int] = RANKS) -> dict[st
 
     found: dict[str, dict[str, Any]] = {}
     for num_ranks in ranks:
-        found |= work(Alone(), None) if num_ranks == 1 else run_ranks(work, num_ranks, threads=1)[0]
+        found |= work(SingleRankComm(), None) if num_ranks == 1 else run_ranks(work, num_ranks, threads=1)[0]
     return found
 
 

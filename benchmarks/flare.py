@@ -48,10 +48,10 @@ from benchmarks.flare_runs import FULL, OURS, plan_of
 from benchmarks.flare_sets import CASES, QUICK, SHAPES, Case, named
 from benchmarks.parts import parts_parser, run_parts
 from benchmarks.record import Record, child, table, tell
-from strobe.batching.decay import survival
+from strobe.batching.trapezoid import sample_retention_order
 from strobe.comm import RankError
 from strobe.graph import DynamicGraph, open_graph
-from strobe.view.ordered import Order
+from strobe.view.data.permuted import NodeOrder
 
 _MODULE = "benchmarks.flare"
 EPOCHS = 30
@@ -213,11 +213,13 @@ def chunked(graph: DynamicGraph) -> tuple[float, float]:
     began = perf_counter()
     placed = plan.placement.place(graph, [range(len(graph))], RANKS)
     placing_s = perf_counter() - began
-    assert placed.chunk_of_node is not None
+    assert placed.node_chunk is not None
     seconds = []
     for epoch in range(3):
         began = perf_counter()
-        order = Order(0, placed.of_node, survival(placed.rank_of_chunk, (0, epoch))[placed.chunk_of_node])
+        order = NodeOrder(
+            0, placed.node_owner, sample_retention_order(placed.chunk_owner, (0, epoch))[placed.node_chunk]
+        )
         _ = order.nodes, order.slot
         seconds.append(perf_counter() - began)
     return placing_s, statistics.median(seconds)

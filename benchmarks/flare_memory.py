@@ -18,15 +18,16 @@ import numpy as np
 from benchmarks.flare_runs import WIDE, WINDOW
 from benchmarks.record import child, memory
 from benchmarks.time_to_loss import EnoughError
-from strobe.comm import Alone, Comm
+from strobe.api import SERVICES
+from strobe.comm import Comm, SingleRankComm
 from strobe.engine import Progress
-from strobe.engine.job import Given
-from strobe.engine.launch import Place
-from strobe.engine.train import train_here
+from strobe.engine.inputs.resolve import TrainRequest
+from strobe.engine.launch.processes import OutputConfig
+from strobe.engine.train import train_on_rank
 from strobe.graph import DynamicGraph, open_graph
 from strobe.graph.synthetic import Social
-from strobe.ops.allocation import Counting
-from strobe.ops.memory import POOL
+from strobe.ops.runtime.buffers import POOL
+from strobe.ops.runtime.memory_trace import AllocationTracker
 from strobe.plan import Plan
 from strobe.tasks import Task
 
@@ -61,7 +62,7 @@ class Tensors(Progress):
     """The most bytes that tensors of some steps have at a time."""
 
     def __init__(self, steps: int) -> None:
-        self.counting = Counting()
+        self.counting = AllocationTracker()
         self._left = steps
         self._while = ExitStack()
 
@@ -82,17 +83,18 @@ def weighed(
     """Bytes that training takes in this process: of the process, and of tensors."""
     wide = {"hidden": WIDE}
     how = {"epochs": 1, "evaluate_every": 2, "threads": 1, "patience": 0, **settings}
-    mine = Alone() if comm is None else comm
+    mine = SingleRankComm() if comm is None else comm
     tiny = Social(nodes=200, snapshots=12, edges=400).write()
-    train_here(Given(tiny, model, task, wide, None, how, None, plan), Place(), Progress(), mine)  # imports everything
+    warm_up = TrainRequest(tiny, model, task, wide, changes=how, plan=plan, services=SERVICES)
+    train_on_rank(warm_up, OutputConfig(), Progress(), mine)  # imports everything
     opened = open_graph(graph)
     read_all(opened)
-    given = Given(opened, model, task, wide, None, how, None, plan)
+    given = TrainRequest(opened, model, task, wide, changes=how, plan=plan, services=SERVICES)
     scales, tensors = Scales(STEPS), Tensors(STEPS)
     for watch in (scales, tensors) if count else (scales,):
         with suppress(EnoughError):
-            train_here(given, Place(), watch, mine)
-    return {"peak_bytes": scales.peak, "added_bytes": scales.added, "tensor_bytes": tensors.counting.most}
+            train_on_rank(given, OutputConfig(), watch, mine)
+    return {"peak_bytes": scales.peak, "added_bytes": scales.added, "tensor_bytes": tensors.counting.peak_bytes}
 
 
 def read_all(graph: DynamicGraph) -> None:

@@ -16,11 +16,12 @@ from benchmarks.flare_runs import FULL, OURS, WIDE, plan_of
 from benchmarks.flare_sets import QUICK, Case
 from benchmarks.record import Record, child, table
 from benchmarks.time_to_loss import EnoughError
-from strobe.comm import Alone
+from strobe.api import SERVICES
+from strobe.comm import SingleRankComm
 from strobe.engine import Progress
-from strobe.engine.job import Given
-from strobe.engine.launch import Place
-from strobe.engine.train import train_here
+from strobe.engine.inputs.resolve import TrainRequest
+from strobe.engine.launch.processes import OutputConfig
+from strobe.engine.train import train_on_rank
 from strobe.graph import open_graph
 from strobe.tasks import Task
 
@@ -44,10 +45,12 @@ class Passes(Progress):
 def timed(graph: str, task: Task, model: str, system: str) -> list[float]:
     """Seconds of the passes of a system, the first one among them."""
     how = {"epochs": MOST + 2, "evaluate_every": MOST + 2, "patience": 0, "threads": 1, "lr": LR}
-    given = Given(open_graph(graph), model, task, {"hidden": WIDE}, None, how, None, plan_of(system))
+    given = TrainRequest(
+        open_graph(graph), model, task, {"hidden": WIDE}, changes=how, plan=plan_of(system), services=SERVICES
+    )
     watch = Passes()
     with suppress(EnoughError):
-        train_here(given, Place(), watch, Alone())
+        train_on_rank(given, OutputConfig(), watch, SingleRankComm())
     return watch.seconds
 
 

@@ -21,57 +21,58 @@ from torch import Tensor
 
 import strobe
 from strobe.engine import Run
-from strobe.engine import sliding as engine_sliding
+from strobe.engine.sources import sliding as engine_sliding
 from strobe.graph import DynamicGraph
-from strobe.ops.corners import Corner
-from strobe.ops.normalise import Csr, Norm, normalise
-from strobe.ops.rows import reordered
-from strobe.ops.sparse import Sparse
+from strobe.ops.sparse.csr import Csr
+from strobe.ops.sparse.csr_kernels import reorder_rows
+from strobe.ops.sparse.leading_block import LeadingBlock
+from strobe.ops.sparse.normalize import Norm, normalize
+from strobe.ops.sparse.spmm import Sparse
 from strobe.plan import Plan
 from strobe.tasks import Task
-from strobe.view.ordered import Order, Ordered
-from strobe.view.shrunk import ShrunkCells
-from strobe.view.shrunk_share import Block
+from strobe.view.data.permuted import NodeOrder, PermutedSnapshot
+from strobe.view.data.truncated import TruncatedData
+from strobe.view.partition.truncated import WindowSlice
 
-_whole: WeakKeyDictionary[Ordered, dict[Norm, Csr]] = WeakKeyDictionary()
+_whole: WeakKeyDictionary[PermutedSnapshot, dict[Norm, Csr]] = WeakKeyDictionary()
 
 
-class RenumberedCells(ShrunkCells):
+class RenumberedCells(TruncatedData):
     """The cells of a window of blocks, each with a matrix and rows of its own."""
 
-    def _own_corners(self, norm: Norm) -> Iterator[Corner]:
-        for block in self.share.blocks:
-            made = _cut_out(block, norm, evened=self._evens(block, norm))
-            yield Corner(made, block.num_cells, block.num_cells)
+    def _own_blocks(self, norm: Norm) -> Iterator[LeadingBlock]:
+        for block in self.local_partition.slices:
+            made = _cut_out(block, norm, evened=self._renormalizes(block, norm))
+            yield LeadingBlock(made, block.num_cells, block.num_cells)
 
-    def _inputs_of(self, key: tuple[Norm, ...]) -> Tensor:
-        return torch.cat([_gathered(block, key) for block in self.share.blocks])
+    def _gather_inputs(self, key: tuple[Norm, ...]) -> Tensor:
+        return torch.cat([_gathered(block, key) for block in self.local_partition.slices])
 
 
-def _cut_out(block: Block, norm: Norm, *, evened: bool) -> Sparse:
-    ordered, snapshot = block.ordered, block.ordered.snapshot
+def _cut_out(block: WindowSlice, norm: Norm, *, evened: bool) -> Sparse:
+    ordered, snapshot = block.permuted, block.permuted.snapshot
     kept = ordered.own[: block.num_cells]
     columns = np.full(snapshot.num_nodes, -1, np.int32)
     columns[kept] = np.arange(len(kept))
     if evened:  # degrees are those of what is kept
-        made = normalise(norm, *reordered((snapshot.row_ptr, snapshot.col, snapshot.weight), kept, columns))
+        made = normalize(norm, *reorder_rows((snapshot.row_ptr, snapshot.col, snapshot.weight), kept, columns))
     else:
         whole = _whole.setdefault(ordered, {})
         if norm not in whole:
-            whole[norm] = normalise(norm, snapshot.row_ptr, snapshot.col, snapshot.weight)
-        made = reordered(whole[norm], kept, columns)
+            whole[norm] = normalize(norm, snapshot.row_ptr, snapshot.col, snapshot.weight)
+        made = reorder_rows(whole[norm], kept, columns)
     symmetric = not snapshot.directed and norm in ("gcn", "sum", "loops")
-    return Sparse.stacked([made], len(kept), dtype=ordered.dtype, device=ordered.device, symmetric=symmetric)
+    return Sparse.vstack([made], len(kept), dtype=ordered.dtype, device=ordered.device, symmetric=symmetric)
 
 
-def _gathered(block: Block, key: tuple[Norm, ...]) -> Tensor:
-    rows = block.ordered.inputs(block.ordered.t, key)  # of all own cells, by node: one rank has them all
-    return rows.index_select(0, torch.from_numpy(block.ordered.own[: block.num_cells]))
+def _gathered(block: WindowSlice, key: tuple[Norm, ...]) -> Tensor:
+    rows = block.permuted.inputs(block.permuted.t, key)  # of all own cells, by node: one rank has them all
+    return rows.index_select(0, torch.from_numpy(block.permuted.own[: block.num_cells]))
 
 
-def _bare(self: engine_sliding.Sliding, t: int, order: Order) -> Ordered:
+def _bare(self: engine_sliding.SlidingWindowSource, t: int, order: NodeOrder) -> PermutedSnapshot:
     job = self._job
-    return Ordered(job.problem.graph, t, order, self._inputs, job.settings.dtype, job.device)
+    return PermutedSnapshot(job.problem.graph, t, order, self._inputs, job.settings.dtype, job.device)
 
 
 @contextmanager
@@ -79,7 +80,7 @@ def renumbering() -> Iterator[None]:
     """Meanwhile steps renumber."""
     with (
         patch.object(engine_sliding, "ShrunkCells", RenumberedCells),
-        patch.object(engine_sliding.Sliding, "_ordered", _bare),
+        patch.object(engine_sliding.SlidingWindowSource, "_ordered", _bare),
     ):
         yield
 

@@ -11,13 +11,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from benchmarks.time_to_loss import DEADLINE_S, Course, Point
+from strobe.api import SERVICES
 from strobe.batching import Hybrid, Trapezoid
 from strobe.comm import Comm, RankError, run_ranks
 from strobe.comm.base import CommError
 from strobe.engine import Progress
-from strobe.engine.job import Given
-from strobe.engine.launch import Place
-from strobe.engine.train import train_here
+from strobe.engine.inputs.resolve import TrainRequest
+from strobe.engine.launch.processes import OutputConfig
+from strobe.engine.train import train_on_rank
 from strobe.errors import StrobeError
 from strobe.plan import Plan
 from strobe.presets import preset
@@ -45,13 +46,13 @@ def plan_of(system: str) -> Plan:
 
 def sliding(full: int, decayed: int, keep: float = 1.0) -> Plan:
     """Our preset with another window."""
-    return replace(preset("flare"), batching=Trapezoid(full=full, decayed=decayed, keep=keep))
+    return replace(preset("flare"), batching=Trapezoid(full=full, decayed=decayed, min_keep=keep))
 
 
 def _drawn() -> Plan:
-    plan = preset("dynahb", beside=False)
+    plan = preset("dynahb", async_evaluation=False)
     assert isinstance(plan.batching, Hybrid)
-    return replace(plan, batching=replace(plan.batching, steps=_DRAWN))
+    return replace(plan, batching=replace(plan.batching, steps_per_epoch=_DRAWN))
 
 
 PLANS: dict[str, Callable[[], Plan]] = {
@@ -143,22 +144,21 @@ class Contest:
     def _one(self, system: str, comm: Comm) -> Outcome:
         epochs = epochs_of(system, self.epochs, self.snapshots)
         how = {"epochs": epochs, "evaluate_every": max(1, epochs // _SCORES), "patience": 0, "threads": 1}
-        given = Given(
+        given = TrainRequest(
             self.graph,
             self.model,
             self.task,
             {"hidden": HIDDEN},
-            None,
-            {**self.settings, **how},
-            None,
-            plan_of(system),
-            self.problem,
+            changes={**self.settings, **how},
+            plan=plan_of(system),
+            problem=self.problem,
+            services=SERVICES,
         )
         comm.ledger.clear()
         counting = Counting(comm)
         try:
             with counting:
-                run = train_here(given, Place(), Progress(), comm)
+                run = train_on_rank(given, OutputConfig(), Progress(), comm)
         except CommError:
             raise
         except StrobeError as error:  # ranks raise it together

@@ -21,13 +21,15 @@ from benchmarks.flare_sets import JUDGED_BY, TRAIN
 from benchmarks.peer_graph import edges
 from benchmarks.record import memory
 from benchmarks.time_to_loss import DEADLINE_S, EnoughError
-from strobe.comm import Alone, Comm, run_ranks
+from strobe.api import SERVICES
+from strobe.comm import Comm, SingleRankComm, run_ranks
 from strobe.engine import Progress
-from strobe.engine.job import Given
-from strobe.engine.launch import Place
-from strobe.engine.train import train_here, train_step
+from strobe.engine.fit import train_step
+from strobe.engine.inputs.resolve import TrainRequest
+from strobe.engine.launch.processes import OutputConfig
+from strobe.engine.train import train_on_rank
 from strobe.graph import Degrees, DiskSink, from_edges, open_graph
-from strobe.graph.synthetic import Published
+from strobe.graph.synthetic import PublishedShape
 from strobe.presets import preset
 from strobe.tasks import make_task
 
@@ -71,7 +73,7 @@ def made(shape: str, scale: float, folder: Path) -> str:
     """A published shape on disk, written with little memory."""
     path = folder / f"{shape}-{scale:g}"
     with DiskSink(path) as sink:
-        Published(shape=shape, scale=scale).write(sink)
+        PublishedShape(shape=shape, scale=scale).write(sink)
     return str(path)
 
 
@@ -82,17 +84,25 @@ def big(graph: str, ranks: int = 2, passes: int = BIG_PASSES) -> dict[str, Any]:
     def work(comm: Comm, tell: Callable[[Any], None]) -> dict[str, Any]:
         laps, losses = Laps(passes * BIG_STRETCH), []
 
-        def watched(*given: Any) -> Any:
-            value, number, carry = train_step(*given)
-            losses.append(value / max(number, 1))
-            return value, number, carry
+        def observed(*given: Any) -> Any:
+            result, carry = train_step(*given)
+            losses.append(result.loss / max(result.num_examples, 1))
+            return result, carry
 
         task = make_task("regression", train=TRAIN, validation=JUDGED_BY, from_last=False)
         how = {"epochs": passes, "evaluate_every": passes + 1, "threads": 1, "patience": 0}
-        given = Given(open_graph(graph)[-snapshots:], BIG_MODEL, task, BIG_OPTIONS, None, how, None, preset("flare"))
+        given = TrainRequest(
+            open_graph(graph)[-snapshots:],
+            BIG_MODEL,
+            task,
+            BIG_OPTIONS,
+            changes=how,
+            plan=preset("flare"),
+            services=SERVICES,
+        )
         began = perf_counter()
-        with patch.object(sys.modules[train_here.__module__], "train_step", watched), suppress(EnoughError):
-            train_here(given, Place(), laps, comm)
+        with patch.object(sys.modules[train_step.__module__], "train_step", observed), suppress(EnoughError):
+            train_on_rank(given, OutputConfig(), laps, comm)
         return {
             "prepare_s": laps.ended[0] - began,
             "step_s": laps.seconds,
@@ -136,9 +146,11 @@ def beside_peer(hidden: int, epochs: int) -> dict[str, Any]:
     task = make_task("regression", train=0.75, validation=0.1, from_last=False)
     clock = Clock(epochs)
     how = {"epochs": epochs, "evaluate_every": epochs + 1, "threads": 1, "patience": 0}
-    given = Given(graph, "mpnn-lstm", task, {"hidden": hidden}, None, how, None, preset("flare"))
+    given = TrainRequest(
+        graph, "mpnn-lstm", task, {"hidden": hidden}, changes=how, plan=preset("flare"), services=SERVICES
+    )
     with suppress(EnoughError):
-        train_here(given, Place(), clock, Alone())
+        train_on_rank(given, OutputConfig(), clock, SingleRankComm())
     return {"cpu_s": clock.seconds[1:], "steps": clock.steps}
 
 

@@ -22,8 +22,8 @@ from benchmarks.peer_graph import edges
 from benchmarks.record import Record, options, table
 from strobe.graph import Degrees, DynamicGraph, from_edges
 from strobe.models import make_model
-from strobe.ops.sparse import Sparse, spmm
-from strobe.view import Cells, View
+from strobe.ops.sparse.spmm import Sparse, spmm
+from strobe.view import View, WindowData
 
 HIDDEN, SNAPSHOTS = 32, 8
 FULL, QUICK = (2_300_000, 3_750_000), (230_000, 375_000)
@@ -38,7 +38,7 @@ class Bench:
     """A window on the GPU, ready for both sides."""
 
     graph: DynamicGraph
-    cells: Cells
+    cells: WindowData
     y: Tensor  # [C, 2]
     edges: list[npt.NDArray[np.int64]]
 
@@ -47,7 +47,7 @@ class Bench:
         """The graph of benchmarks/peers.py, larger."""
         found = edges(nodes, SNAPSHOTS, arcs)
         graph = from_edges(found, num_nodes=nodes, x=Degrees(log=True))
-        cells = Cells(graph[:SNAPSHOTS], device="cuda", dtype=dtype)
+        cells = WindowData(graph[:SNAPSHOTS], device="cuda", dtype=dtype)
         y = torch.cat([torch.from_numpy(np.array(shot.x)) for shot in graph[1:]]).to("cuda", dtype)
         return cls(graph[:SNAPSHOTS], cells, y, found[:SNAPSHOTS])
 
@@ -56,12 +56,12 @@ class Bench:
         has them in no other form."""
         torch.manual_seed(0)
         model: Any = make_model(name, 2, hidden=HIDDEN)
-        cells = self.cells if dtype is None else Cells(self.graph, device="cuda", dtype=dtype)
+        cells = self.cells if dtype is None else WindowData(self.graph, device="cuda", dtype=dtype)
         both = nn.ModuleList([model, nn.Linear(model.width, 2)]).to("cuda", cells.sum_dtype)
         head: Any = both[1]
 
         def loss() -> Tensor:
-            with cells.arithmetic():
+            with cells.autocast():
                 said = model.answers(View(cells), head.weight, head.bias)
             return loss_of(said.to(self.y.dtype), self.y)
 
@@ -204,7 +204,7 @@ def _both(made: Sparse, theirs: Tensor, x: Tensor) -> tuple[Callable[[], None], 
 
 def aggregating(bench: Bench) -> float:
     """Milliseconds of the aggregate of the inputs, by a matrix that nobody needs afterwards."""
-    product = Cells(bench.graph, device="cuda").product("gcn")
+    product = WindowData(bench.graph, device="cuda").product("gcn")
     return statistics.median(milliseconds(lambda: spmm(product, bench.cells.x)))
 
 

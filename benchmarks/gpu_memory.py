@@ -23,14 +23,14 @@ import torch
 
 import strobe
 from benchmarks.record import Record, child, option_parser, table, tell
-from strobe.engine.job import Given, choose
+from strobe.engine.inputs.resolve import TrainRequest, resolve
 from strobe.engine.machine import free_bytes
 from strobe.engine.progress import Progress
-from strobe.engine.record import read_lines
+from strobe.engine.records.run_directory import read_lines
 from strobe.graph import Degrees, DynamicGraph
 from strobe.graph.build import Edges, GraphBuilder
-from strobe.graph.disk import DiskSink
-from strobe.planner.device_memory import foretold
+from strobe.graph.disk.directory import DiskSink
+from strobe.planner.memory import predict_peak_memory
 
 MODELS = ("tgcn", "mpnn-lstm", "gat-lstm", "evolvegcn-o", "dysat")
 QUICK_MODELS = ("tgcn", "evolvegcn-o")
@@ -90,15 +90,22 @@ def _drawn(nodes: int, arcs: int, draw: np.random.Generator) -> Edges:
     return Edges(often.astype(np.int32), draw.integers(0, nodes, arcs, np.int32))
 
 
+_OFFLOAD = {"auto": "auto", "device": "never", "host": "always"}
+"""Values of ``Settings.offload`` by where windows are between steps, as records name it."""
+
+
 def trained(folder: Path, model: str, keep: str, device: str, epochs: int) -> dict[str, Any]:
     """A run, what was foretold of it, what it came to, and where its seconds went."""
-    given: dict[str, Any] = {"window": WINDOW, "device": device, "precision": "tf32", "epochs": epochs, "keep": keep}
+    given: dict[str, Any] = {"window": WINDOW, "device": device, "precision": "tf32", "epochs": epochs}
+    given["offload"] = _OFFLOAD[keep]
     clock = Clock()
     graph = strobe.open(folder)
     said = None
     if keep != "auto":  # else the run asks itself
         clock.now("foretelling")
-        said = foretold(choose(Given(graph, model, "regression", None, None, given), None, Progress()))
+        said = predict_peak_memory(
+            resolve(TrainRequest(graph, model, "regression", None, None, given), None, Progress())
+        )
         clock.now("choosing")
     if device == "cuda":
         torch.cuda.empty_cache()
@@ -107,15 +114,15 @@ def trained(folder: Path, model: str, keep: str, device: str, epochs: int) -> di
         run = strobe.train(graph, model, "regression", out=out, overwrite=True, progress=clock, **given)
         prepared = next(line for line in read_lines(Path(out)) if line.get("event") == "prepared")
     clock.now("the end")
-    streamed = run.job.sharing.streamed
+    streamed = run.job.partitioned_graph.offloader
     if said is not None:
-        prepared["foretold_bytes"] = said.resident if streamed is None else said.streamed
+        prepared["predicted_device_bytes"] = said.resident if streamed is None else said.offloaded
     assert run.memory is not None
     return {
         "nodes": graph.num_nodes,
         "arcs": graph.num_arcs,
         "snapshots": len(graph),
-        "foretold_bytes": prepared["foretold_bytes"],
+        "foretold_bytes": prepared["predicted_device_bytes"],
         "device_bytes": run.memory.get("device_bytes", run.memory["memory_bytes"]),
         "host_bytes": 0 if streamed is None else streamed.host_bytes,
         "streamed": streamed is not None,
@@ -133,7 +140,7 @@ def room(folder: Path, device: str) -> dict[str, Any]:
     """How many nodes a graph of these proportions may have to fit."""
     graph = strobe.open(folder)
     given: dict[str, Any] = {"window": WINDOW, "device": device, "precision": "tf32"}
-    said = foretold(choose(Given(graph, "tgcn", "regression", None, None, given), None, Progress()))
+    said = predict_peak_memory(resolve(TrainRequest(graph, "tgcn", "regression", None, None, given), None, Progress()))
     return {"nodes": int(graph.num_nodes * _FILLED * free_bytes(torch.device(device)) / said.resident)}
 
 

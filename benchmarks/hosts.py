@@ -40,7 +40,7 @@ def train(graph: str, plan: str, epochs: int, watch: Progress | None = None) -> 
     import strobe
 
     # Two convolutions: what the first one reads has no weights before it and travels only once per run.
-    chosen: dict[str, Any] = {"model_options": {"layers": 2}, "optimiser": "sgd", "patience": 0, "threads": 1}
+    chosen: dict[str, Any] = {"model_options": {"layers": 2}, "optimizer": "sgd", "patience": 0, "threads": 1}
     run = strobe.train(graph, "tgcn", plan=plan, epochs=epochs, evaluate_every=epochs, progress=watch, **chosen)
     return run.history
 
@@ -76,7 +76,7 @@ class Meter(Progress):
 def measured(lines: list[dict[str, Any]], kernel: list[int]) -> dict[str, Any]:
     """One run: seconds per epoch, exposed share, bytes per epoch by ledger and by kernel."""
     ledgers = [ledger for line in lines for ledger in line["ranks"]]
-    exposed = sum(ledger["seconds"].get("exposed", 0.0) for ledger in ledgers)
+    exposed = sum(ledger["seconds"].get("exposed_comm_s", 0.0) for ledger in ledgers)
     return {
         "seconds": [line["train_s"] for line in lines[1:]],
         "losses": [line["loss"] for line in lines],
@@ -92,7 +92,7 @@ def measure(
     """Some plans on one link."""
     job = start_ranks(hosts, ["-m", _MODULE, "--child", "rank", graph, epochs, repeats, *plans], logs)
     if any(job.wait(_LIMIT_S)):
-        raise RuntimeError(job.said())
+        raise RuntimeError(job.output())
     return [json.loads(line) for line in job.logs[0].read_text().splitlines() if line.startswith("{")]
 
 

@@ -119,7 +119,7 @@ def run_child(part: str, *arguments: str) -> None:
         result = (with_strobe if part == "strobe" else with_pandas)(Path(arguments[0]), Path(arguments[1]))
         tell(seconds=perf_counter() - begin, result=result)
     elif part == "write":
-        from strobe.graph.disk import DiskSink
+        from strobe.graph.disk.directory import DiskSink
         from strobe.graph.synthetic import Social
 
         begin = perf_counter()

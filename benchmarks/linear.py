@@ -22,15 +22,15 @@ def epochs(model_name: str, nodes: int, count: int) -> None:
     """Child: trains on a graph of so many nodes and tells seconds per epoch, cells and arcs."""
     from strobe.graph.synthetic import Social  # before torch: Strobe tells OpenMP how to wait
     from strobe.models import make_model
-    from strobe.ops.readout import readout
-    from strobe.view import Cells, View
+    from strobe.ops.dense.readout import readout
+    from strobe.view import View, WindowData
 
     import torch  # isort: skip
     from torch import nn  # isort: skip
 
     torch.manual_seed(0)
     graph = Social(nodes=nodes, snapshots=SNAPSHOTS, edges=3 * nodes).write()
-    cells = Cells(graph)
+    cells = WindowData(graph)
     model: Any = make_model(model_name, cells.num_features)
     head = nn.Linear(model.width, 2)
     optimiser = torch.optim.Adam([*model.parameters(), *head.parameters()])

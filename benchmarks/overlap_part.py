@@ -86,8 +86,9 @@ def measured(lines: list[dict[str, Any]]) -> dict[str, Any]:
         "losses": [line["loss"] for line in lines],
         "seconds": [line["train_s"] for line in lines[1:]],
     }
-    for kind in ("exposed", "hidden", "waiting"):
-        of_ranks = ([ledger["seconds"].get(kind, 0.0) for ledger in line["ranks"]] for line in lines[1:-1])
+    keys = {"exposed": "exposed_comm_s", "hidden": "overlapped_comm_s", "waiting": "straggler_wait_s"}
+    for kind, key in keys.items():
+        of_ranks = ([ledger["seconds"].get(key, 0.0) for ledger in line["ranks"]] for line in lines[1:-1])
         found[kind] = [statistics.mean(each) for each in of_ranks]
     for what in ("sent", "messages"):
         of_first = [line["ranks"][0][what] for line in lines[1:-1]]
@@ -127,7 +128,7 @@ def summarised(runs: list[dict[str, Any]]) -> dict[str, float]:
 def _run(hosts: Hosts, graph: Path, size: Size, logs: Path) -> list[dict[str, Any]]:
     job = start_ranks(hosts, ["-m", _MODULE, "--child", "rank", graph, size.epochs, size.repeats], logs)
     if any(job.wait(_LIMIT_S)):
-        raise RuntimeError(job.said())
+        raise RuntimeError(job.output())
     return [json.loads(line) for line in job.logs[0].read_text().splitlines() if line.startswith("{")]
 
 

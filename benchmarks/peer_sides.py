@@ -74,12 +74,12 @@ def with_strobe(model: str, nodes: int, snapshots: int, per_snapshot: int) -> tu
     """Strobe: the same loss over the same cells, through a view."""
     from strobe.graph import Degrees, from_edges
     from strobe.models import make_model
-    from strobe.ops.readout import readout
-    from strobe.view import Cells, View
+    from strobe.ops.dense.readout import readout
+    from strobe.view import View, WindowData
 
     found = edges(nodes, snapshots, per_snapshot)
     graph = from_edges(found, num_nodes=nodes, x=Degrees(log=True))
-    cells = Cells(graph[:snapshots])
+    cells = WindowData(graph[:snapshots])
     y = torch.cat([torch.from_numpy(np.array(shot.x)) for shot in graph[1:]])
     names = {"tgcn": "tgcn", "evolvegcno": "evolvegcn-o", "evolvegcnh": "evolvegcn-h", "mpnnlstm": "mpnn-lstm"}
     made: Any = make_model(names[model], 2, hidden=HIDDEN)

@@ -159,11 +159,11 @@ def _figures(record: Record) -> None:
 def _absent(data_set: str) -> str | None:
     """Why a data set cannot be read here, if it cannot."""
     from strobe.graph.datasets import find
-    from strobe.graph.datasets.folder import VARIABLE, data_dir, status
+    from strobe.graph.datasets.folder import DATA_DIR_VARIABLE, data_dir, status
 
-    if VARIABLE not in os.environ:
-        return f"{VARIABLE} does not say where the data sets are"
-    return None if status(find(data_set), data_dir()) == "here" else f"not below {VARIABLE}"
+    if DATA_DIR_VARIABLE not in os.environ:
+        return f"{DATA_DIR_VARIABLE} does not say where the data sets are"
+    return None if status(find(data_set), data_dir()) == "local" else f"not below {DATA_DIR_VARIABLE}"
 
 
 if __name__ == "__main__":

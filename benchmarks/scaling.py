@@ -22,16 +22,17 @@ import strobe
 from benchmarks import hosts
 from benchmarks.real_graphs import real_graphs
 from benchmarks.record import Record, options, table
-from strobe.comm import Alone, Comm, run_ranks
+from strobe.api import SERVICES
+from strobe.comm import Comm, SingleRankComm, run_ranks
 from strobe.engine import Progress, Run
-from strobe.engine.job import Given, choose
-from strobe.engine.launch import Place
-from strobe.engine.predicted import Imagined, predicted
-from strobe.engine.sharing import Sharing
-from strobe.engine.trace import watch
-from strobe.engine.train import train_here
+from strobe.engine.inputs.resolve import TrainRequest, resolve
+from strobe.engine.launch.processes import OutputConfig
+from strobe.engine.partitioned_graph import PartitionedGraph
+from strobe.engine.trace import trace_view_calls
+from strobe.engine.train import train_on_rank
 from strobe.graph import DynamicGraph
 from strobe.graph.synthetic import Social
+from strobe.planner.comm.volume import FakeComm, comm_volume_of_rank
 from tests.hosts import NoHostsError, two_hosts
 
 CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
@@ -131,8 +132,8 @@ def ceiling(graph: str, alone: list[float], epochs: int) -> float:
     model, model_options, _ = CASES["halo"]
 
     def work(comm: Comm, tell: Any) -> list[float]:
-        given = Given(graph, model, "regression", model_options, None, settings(epochs))
-        return _epochs([train_here(given, Place(), Progress(), Alone())])
+        given = TrainRequest(graph, model, "regression", model_options, changes=settings(epochs), services=SERVICES)
+        return _epochs([train_on_rank(given, OutputConfig(), Progress(), SingleRankComm())])
 
     both = run_ranks(work, 2, threads=1)
     return statistics.median(alone) / statistics.median(second for seconds in both for second in seconds)
@@ -162,17 +163,19 @@ def rows(record: Record, quick: bool) -> None:
 
 def predicted_rows(graph: DynamicGraph, plan: str, ranks: int) -> int:
     """Rows that all ranks send in a forward pass over the training snapshots."""
-    given = Given(graph, "wd-gcn", "regression", {"layers": 2}, None, settings(1), None, _plan(plan))
-    job = choose(given, None, Progress(), num_ranks=ranks)
+    given = TrainRequest(graph, "wd-gcn", "regression", {"layers": 2}, None, settings(1), None, _plan(plan))
+    job = resolve(given, None, Progress(), num_ranks=ranks)
     whole, split = job.problem.graph, job.problem.split
     parts = [split.train, split.validation, split.test]
-    placed = job.plan.placement.place(whole, parts, ranks).with_sequences(whole)
-    calls = watch(job.make()[0], whole[:2])
+    placed = job.plan.placement.place(whole, parts, ranks).with_sequence_owner(whole)
+    calls = trace_view_calls(job.make_model()[0], whole[:2])
     total = 0
     for rank in range(ranks):
-        share = Sharing(whole, job.plan, Imagined(rank, ranks), placed).cells(split.train).share
+        share = (
+            PartitionedGraph(whole, job.plan, FakeComm(rank, ranks), placed).window_data(split.train).local_partition
+        )
         assert share is not None
-        total += sum(sent.rows for sent in predicted(share, calls).values())
+        total += sum(sent.rows for sent in comm_volume_of_rank(share, calls).values())
     return total
 
 
@@ -213,7 +216,7 @@ def _plan(name: str) -> Any:
     from strobe.placement import BySnapshot
     from strobe.presets import preset
 
-    return replace(preset("pss"), placement=BySnapshot(dealt=False))
+    return replace(preset("pss"), placement=BySnapshot(round_robin=False))
 
 
 def _epochs(runs: list[Run]) -> list[float]:
@@ -227,19 +230,15 @@ def _lines(runs: list[Run]) -> list[dict[str, Any]]:
 
 def _exposed(runs: list[Run]) -> list[float]:
     """The share of training that a rank spends waiting for rows, states or gradients, mean over ranks."""
-    return [
-        statistics.mean(_share(rank, "exposed") for rank in line["ranks"]) for run in runs for line in run.history[1:]
-    ]
+    return [statistics.mean(_share(rank, "exposed_comm_s") for rank in line["ranks"]) for line in _lines(runs)]
 
 
 def _waiting(runs: list[Run]) -> list[float]:
-    return [
-        statistics.mean(_share(rank, "waiting") for rank in line["ranks"]) for run in runs for line in run.history[1:]
-    ]
+    return [statistics.mean(_share(rank, "straggler_wait_s") for rank in line["ranks"]) for line in _lines(runs)]
 
 
 def _busy(runs: list[Run]) -> list[float]:
-    return [line.get("busy", 0.0) for line in _lines(runs)]
+    return [line.get("pipeline_busy", 0.0) for line in _lines(runs)]
 
 
 def _share(rank: dict[str, Any], what: str) -> float:

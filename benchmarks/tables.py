@@ -6,7 +6,7 @@ import statistics
 from typing import Any
 
 from benchmarks.quality import START, best_baseline, gain
-from strobe.graph.datasets import DATA_SETS
+from strobe.graph.datasets import DATASETS
 
 _PEER_NAMES = {"tgcn": "T-GCN", "evolvegcno": "EvolveGCN-O", "evolvegcnh": "EvolveGCN-H", "mpnnlstm": "MPNN-LSTM"}
 
@@ -184,7 +184,7 @@ def datasets() -> list[str]:
     rows = [
         f"| `{known.name}` | {known.title} | {known.nodes:,} | {known.edges:,} | {known.snapshots:,} "
         f"| {', '.join(known.tasks)} |"
-        for known in sorted(DATA_SETS.values(), key=lambda known: known.name)
+        for known in sorted(DATASETS.values(), key=lambda known: known.name)
     ]
     return ["| name | what | nodes | edges | snapshots | tasks |", "|---|---|---|---|---|---|", *rows]
 

@@ -15,15 +15,16 @@ from itertools import pairwise
 from time import perf_counter
 from typing import Any, NamedTuple
 
+from strobe.api import SERVICES
 from strobe.comm import Comm, run_ranks
 from strobe.comm.base import CommError
 from strobe.engine import Progress
-from strobe.engine.job import Given
-from strobe.engine.launch import Place
-from strobe.engine.train import train_here
+from strobe.engine.inputs.resolve import TrainRequest
+from strobe.engine.launch.processes import OutputConfig
+from strobe.engine.train import train_on_rank
 from strobe.errors import StrobeError
-from strobe.ops.allocation import Counting
-from strobe.ops.memory import POOL
+from strobe.ops.runtime.buffers import POOL
+from strobe.ops.runtime.memory_trace import AllocationTracker
 from strobe.plan import Plan
 from strobe.tasks import Task
 
@@ -138,11 +139,11 @@ class Watch(Progress):
         course = self.course
         course.lines.append(line)
         if "validation" in line:  # of this epoch's weights, or of an earlier one's, where they are judged beside
-            judged = line.get("judged", line["epoch"])
+            judged = line.get("evaluated_epoch", line["epoch"])
             before = [each for each in course.lines if each["epoch"] <= judged]
             seconds = sum(each["train_s"] for each in before)
             course.points.append(Point(seconds, before[-1]["step"], self._metric(line["validation"])))
-        if self._comm.share(course.seconds >= self._seconds or course.converged, kind="setup"):
+        if self._comm.broadcast_object(course.seconds >= self._seconds or course.converged, kind="setup"):
             raise EnoughError
 
 
@@ -153,7 +154,7 @@ class _Weighing(Progress):
     """
 
     def __init__(self) -> None:
-        self.counting = Counting()
+        self.counting = AllocationTracker()
         self._while = ExitStack()
 
     def begin(self, info: dict[str, Any]) -> None:
@@ -199,7 +200,7 @@ class Race:
             if way.weigh:
                 weighing = _Weighing()
                 self._train(way, comm, weighing, evaluate_every=_NEVER)
-                watch.course.step_bytes = weighing.counting.most
+                watch.course.step_bytes = weighing.counting.peak_bytes
             self._train(way, comm, watch, evaluate_every=way.every)
         except CommError:
             raise
@@ -210,12 +211,19 @@ class Race:
     def _train(self, way: Way, comm: Comm, watch: Progress, evaluate_every: int) -> None:
         changes: dict[str, Any] = {**self.settings, **way.settings, "threads": 1, "patience": 0}
         changes |= {"epochs": _NEVER, "evaluate_every": evaluate_every}
-        given = Given(
-            self.graph, self.model, self.task, self.model_options, None, changes, None, way.plan, self.problem
+        given = TrainRequest(
+            self.graph,
+            self.model,
+            self.task,
+            self.model_options,
+            changes=changes,
+            plan=way.plan,
+            problem=self.problem,
+            services=SERVICES,
         )
         comm.ledger.clear()
         with suppress(EnoughError):
-            train_here(given, Place(), watch, comm)
+            train_on_rank(given, OutputConfig(), watch, comm)
 
     def _loss(self, metrics: Mapping[str, float]) -> float:
         """The metric as something that falls."""

@@ -1,7 +1,7 @@
-"""A placement of your own, trained on two ranks: ``python examples/add_a_strategy.py``.
+"""A custom placement, trained on two ranks: ``python examples/add_a_strategy.py``.
 
-A choice on an axis is a frozen dataclass: its fields are its options, ``gives`` and ``needs`` say what it goes together
-with, and a plan takes it as it takes ours. The processes that train get it from here, with the plan.
+A strategy is a frozen dataclass: its fields are its options, ``gives`` and ``needs`` declare what it can be combined
+with, and a plan takes it like a built-in one. Training processes receive it with the plan.
 """
 
 from __future__ import annotations
@@ -16,41 +16,47 @@ import strobe
 from strobe.engine import Settings
 from strobe.graph import DynamicGraph
 from strobe.graph.synthetic import Social
-from strobe.placement import Placed, Placement, Work
+from strobe.placement import ModelCosts, Partition, Placement
 from strobe.placement.loads import loads_of_nodes
 from strobe.presets import preset
 from strobe.strategy import Fact
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dealt(Placement):
-    """Nodes from the busiest to the quietest, dealt to the ranks like cards, so that none has all the hubs.
+class SnakeOrder(Placement):
+    """Assigns nodes by descending load to ranks in turn, so that no rank has all hubs.
 
-    ``back``: every other round from the last rank to the first. Edges are cut as it comes.
+    ``back``: every other round from the last rank to the first. Ignores edges.
     """
 
-    name: ClassVar[str] = "dealt"
+    name: ClassVar[str] = "snake-order"
     back: bool = True
 
     @property
     def gives(self) -> tuple[Fact, ...]:
-        return ("whole sequences",)  # a node is on one rank for all time
+        return ("whole sequences",)  # each node stays on one rank
 
     def place(
-        self, graph: DynamicGraph, windows: Sequence[range], num_ranks: int, *, seed: int = 0, work: Work | None = None
-    ) -> Placed:
-        del work
-        busiest = np.argsort(-loads_of_nodes(graph), kind="stable")
-        turn, place = np.divmod(np.arange(graph.num_nodes), num_ranks)
-        of_node = np.empty(graph.num_nodes, np.int64)
-        of_node[busiest] = np.where(self.back & (turn % 2 == 1), num_ranks - 1 - place, place)
-        return Placed.by_node(num_ranks, of_node, len(graph))
+        self,
+        graph: DynamicGraph,
+        windows: Sequence[range],
+        num_ranks: int,
+        *,
+        seed: int = 0,
+        costs: ModelCosts | None = None,
+    ) -> Partition:
+        del costs
+        heaviest = np.argsort(-loads_of_nodes(graph), kind="stable")
+        turn, rank = np.divmod(np.arange(graph.num_nodes), num_ranks)
+        node_owner = np.empty(graph.num_nodes, np.int64)
+        node_owner[heaviest] = np.where(self.back & (turn % 2 == 1), num_ranks - 1 - rank, rank)
+        return Partition.by_node(num_ranks, node_owner, len(graph))
 
 
 def main(nodes: int = 300, epochs: int = 10) -> dict[int, float]:
-    """Trains on one rank, then on two; the last loss by number of ranks."""
+    """Train on one rank, then on two; returns the last loss by number of ranks."""
     graph = Social(nodes=nodes, snapshots=16, edges=5 * nodes).write()
-    plan = replace(preset("pts"), placement=Dealt())  # rows of neighbours travel; sequences are whole, states stay
+    plan = replace(preset("pts"), placement=SnakeOrder())  # halo exchange of neighbor rows; sequences stay whole
     settings = Settings(epochs=epochs, precision="float64")
     runs = {
         ranks: strobe.train(graph, "wd-gcn", model_options={"layers": 2}, plan=plan, ranks=ranks, settings=settings)

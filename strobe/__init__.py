@@ -6,8 +6,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if "torch" not in sys.modules:
-    # Torch's threads spin for a while after every operation, on cores that ours could use, unless OpenMP is told to let
-    # them sleep; it reads this once, when torch is loaded. Epochs of small graphs took a third less time.
+    # Torch's idle threads spin on cores that others could use unless OpenMP is configured to let them sleep.
+    # OpenMP reads this once, when torch is loaded. Epochs of small graphs take a third less time.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from strobe.errors import StrobeError
@@ -15,7 +15,7 @@ from strobe.graph import DynamicGraph, Snapshot, from_edges, from_pyg, from_scip
 from strobe.graph import open_graph as open
 
 if TYPE_CHECKING:
-    from strobe.engine.train import train
+    from strobe.api import train
     from strobe.graph.datasets import load
     from strobe.graph.ingest import ingest
 
@@ -35,7 +35,7 @@ __all__ = [
     "train",
 ]
 
-_LATER = {"ingest": "strobe.graph.ingest", "load": "strobe.graph.datasets", "train": "strobe.engine.train"}
+_LATER = {"ingest": "strobe.graph.ingest", "load": "strobe.graph.datasets", "train": "strobe.api"}
 
 
 def __dir__() -> list[str]:
@@ -43,7 +43,7 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    """What needs large packages (reading tables, training) is imported when it is first asked for."""
+    """Import functions that need large packages (reading tables, training) on first use."""
     if name not in _LATER:
         raise AttributeError(f"module 'strobe' has no attribute {name!r}")
     return getattr(import_module(_LATER[name]), name)

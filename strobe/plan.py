@@ -1,35 +1,32 @@
-"""A plan: six choices, one per axis. The engine runs any plan that passes its check."""
+"""A plan: one strategy for each of the six axes. The engine runs any plan that passes ``Plan.check``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, get_args
+from typing import Any
 
 from strobe.batching import Batching
 from strobe.batching import Full as FullBatch
 from strobe.errors import OptionError, StrobeError, UnknownNameError
 from strobe.exchange import Exchange, Halo, Relay
-from strobe.options import short
+from strobe.options import short_repr
 from strobe.placement import Placement, TimeBlocks
-from strobe.registry import make
+from strobe.registry import make_strategy
 from strobe.schedule import InOrder, Schedule
 from strobe.store import Full as FullStore
 from strobe.store import Store
-from strobe.strategy import Fact, Need
+from strobe.strategy import FACTS, Need
 from strobe.sync import AllReduce, Sync
-
-_ON_ONE_RANK: frozenset[Fact] = frozenset(get_args(Fact)) - {"chunks", "node chunks", "sliding windows"}
-"""It has everything, and nobody to wait for."""
 
 
 class PlanError(StrobeError):
-    """Choices of a plan that do not go together: all of them, each with what would mend it."""
+    """Strategies of a plan conflict; the message lists every conflict with a fix."""
 
 
 @dataclass(frozen=True)
 class Conflict:
-    """A choice that lacks what it needs."""
+    """A strategy whose need no strategy of the plan meets."""
 
     axis: str
     choice: str
@@ -41,7 +38,16 @@ class Conflict:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """How a graph is trained on: a value that survives JSON. Without choices: what one rank does."""
+    """How a graph is trained: one strategy per axis; survives JSON.
+
+    Args:
+        store: how snapshots are kept in memory.
+        placement: which rank owns each cell and each sequence.
+        batching: which cells each optimizer step trains.
+        exchange: how rows owned by other ranks arrive, in the structure and in the time stage.
+        schedule: in which order, and on which rank, batches run.
+        sync: how ranks combine gradients or weights.
+    """
 
     store: Store = field(default_factory=FullStore)
     placement: Placement = field(default_factory=TimeBlocks)
@@ -51,24 +57,24 @@ class Plan:
     sync: Sync = field(default_factory=AllReduce)
 
     def axes(self) -> Iterator[tuple[str, Any]]:
-        """(name of the axis, choice), in order."""
+        """Yield (axis, strategy) in the order of the fields."""
         return ((field.name, getattr(self, field.name)) for field in fields(self))
 
     @property
     def exact(self) -> bool:
-        """Whether it trains as one rank would with the same batches."""
+        """Whether training is equivalent to one rank with the same batches."""
         return all(choice.exact for _, choice in self.axes())
 
     @property
-    def own_batches(self) -> bool:
-        """Whether a batch is computed whole by one rank; else all ranks share every batch."""
+    def per_rank_batches(self) -> bool:
+        """Whether one rank computes a whole batch; otherwise all ranks share every batch."""
         return "batches per rank" in self.batching.gives
 
     def conflicts(self, num_ranks: int) -> list[Conflict]:
-        """What does not go together on so many ranks."""
-        facts: set[Fact] = {fact for _, choice in self.axes() for fact in choice.gives}
+        """Return the needs that no strategy meets on ``num_ranks`` ranks."""
+        facts = {fact for _, choice in self.axes() for fact in choice.gives}
         if num_ranks == 1:
-            facts |= _ON_ONE_RANK
+            facts |= {fact for fact, info in FACTS.items() if info.holds_on_one_rank}
         return [
             Conflict(axis, str(choice), need)
             for axis, choice in self.axes()
@@ -77,10 +83,14 @@ class Plan:
         ]
 
     def check(self, num_ranks: int) -> None:
-        """Raises PlanError with all conflicts at once."""
-        found = self.conflicts(num_ranks)
-        if found:
-            lines = "\n".join(f"- {conflict}" for conflict in found)
+        """Check that the strategies go together on ``num_ranks`` ranks.
+
+        Raises:
+            PlanError: they do not; the message lists all conflicts.
+        """
+        conflicts = self.conflicts(num_ranks)
+        if conflicts:
+            lines = "\n".join(f"- {conflict}" for conflict in conflicts)
             raise PlanError(f"the plan does not fit together on {num_ranks} ranks:\n{lines}")
 
     def to_json(self) -> dict[str, Any]:
@@ -88,21 +98,21 @@ class Plan:
 
     @classmethod
     def from_json(cls, values: Any) -> Plan:
-        """Make a plan from what ``to_json`` gives, or from what a file holds; axes that are absent have their defaults.
+        """Make a plan from the output of ``to_json``; absent axes have their defaults.
 
         Raises:
-            StrobeError: the values are not those of a plan; the message names the axis and the option.
+            StrobeError: ``values`` do not describe a plan; the message names the axis and the option.
         """
         axes = [axis.name for axis in fields(cls)]
         if not isinstance(values, Mapping):
-            raise OptionError(f"a plan is an object with the axes {', '.join(axes)}, not {short(values)}")
+            raise OptionError(f"a plan is an object with the axes {', '.join(axes)}, not {short_repr(values)}")
         for axis in values:
             if axis in ("structure", "time"):
                 raise OptionError(f'{axis} belongs to "exchange": {{"structure": …, "time": …}}')
             if axis not in axes:
                 raise UnknownNameError("axis of a plan", axis, axes)
         try:
-            return cls(**{axis: make(axis, value) for axis, value in values.items()})
+            return cls(**{axis: make_strategy(axis, value) for axis, value in values.items()})
         except RecursionError:
             raise OptionError("the choices of a plan are nested too deeply") from None
 

@@ -1,93 +1,71 @@
-"""Every choice of every axis by name: for the command line and for JSON, nothing else."""
+"""All strategies by axis and name. Naming a strategy imports its module, so a process loads only what its plan uses."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from strobe import batching, exchange, placement, schedule, store, sync
 from strobe.errors import OptionError, UnknownNameError
-from strobe.options import check_options, hints_of, short
-from strobe.strategy import Strategy
-
-AXES: dict[str, dict[str, type[Strategy]]] = {
-    axis: {choice.name: choice for choice in choices}
-    for axis, choices in {
-        "store": (store.Full, store.Delta),
-        "placement": (
-            placement.Hash,
-            placement.Metis,
-            placement.MetisPerSnapshot,
-            placement.MetisSoFar,
-            placement.Greedy,
-            placement.Online,
-            placement.BySnapshot,
-            placement.BySequence,
-            placement.SnapshotThenSequence,
-            placement.TimeBlocks,
-            placement.Chunks,
-            placement.LoadAware,
-            placement.Replicated,
-        ),
-        "batching": (
-            batching.Full,
-            batching.Fused,
-            batching.Windows,
-            batching.Vertices,
-            batching.Groups,
-            batching.Hybrid,
-            batching.Trapezoid,
-            batching.Sampled,
-        ),
-        "structure": (
-            exchange.Nothing,
-            exchange.Halo,
-            exchange.Stale,
-            exchange.Cached,
-            exchange.Overlapped,
-            exchange.Fetch,
-        ),
-        "time": (exchange.Stay, exchange.Relay, exchange.Shuffle, exchange.StaleTime),
-        "schedule": (
-            schedule.InOrder,
-            schedule.Greedy,
-            schedule.Optimal,
-            schedule.Balanced,
-            schedule.FreeRunning,
-            schedule.RandomSplit,
-        ),
-        "sync": (sync.AllReduce, sync.Average),
-    }.items()
-}
-"""By axis; exchange has two, one for each stage."""
+from strobe.options import check_options, option_types, short_repr
+from strobe.strategy import STRATEGIES, Strategy, load_strategy
 
 
-def make(axis: str, value: Any) -> Any:
-    """A choice from its name, or from its name and fields as ``to_json`` gives them.
+class _Choices(Mapping[str, type[Strategy]]):
+    """Strategy classes of one axis by name, imported when they are looked up."""
 
-    A field that is itself a choice is one of the same axis, and made alike.
+    def __init__(self, paths: Mapping[str, str]) -> None:
+        self._paths = paths
+
+    def __getitem__(self, name: str) -> type[Strategy]:
+        strategy: type[Strategy] = load_strategy(self._paths[name])
+        return strategy
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._paths)
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+
+AXES: Mapping[str, Mapping[str, type[Strategy]]] = {axis: _Choices(paths) for axis, paths in STRATEGIES.items()}
+
+
+def make_strategy(axis: str, value: Any) -> Any:
+    """Make a strategy from its name, or from its name and fields as ``Strategy.to_json`` returns them.
+
+    Args:
+        axis: an axis of ``Plan``, or a stage of the exchange, ``structure`` or ``time``.
+        value: a name or a mapping. A field that is itself a strategy belongs to the same axis.
+
+    Raises:
+        UnknownNameError: there is no such axis, strategy or option.
+        OptionError: a value has another type.
     """
     if axis == "exchange":
         if not isinstance(value, Mapping) or set(value) != {"structure", "time"}:
-            raise OptionError(f"an exchange is one for the structure and one for the time stage, not {short(value)}")
-        return exchange.Exchange(**{stage: make(stage, choice) for stage, choice in value.items()})
+            raise OptionError(
+                f"an exchange is one for the structure and one for the time stage, not {short_repr(value)}"
+            )
+        return load_strategy("exchange.base:Exchange")(**{stage: make_strategy(stage, v) for stage, v in value.items()})
     if axis not in AXES:
         raise UnknownNameError("axis", axis, [*AXES, "exchange"])
     if not isinstance(value, str | Mapping):
-        raise OptionError(f"{axis} is the name of a choice, or an object with its name and options, not {short(value)}")
+        raise OptionError(
+            f"{axis} is the name of a choice, or an object with its name and options, not {short_repr(value)}"
+        )
     options = {"name": value} if isinstance(value, str) else dict(value)
     name = options.pop("name", None)
     if not isinstance(name, str) or name not in AXES[axis]:
         raise UnknownNameError(f"{axis} choice" if axis in ("structure", "time") else axis, name, AXES[axis])
-    chosen = AXES[axis][name]
-    hints = hints_of(chosen)
+    strategy = AXES[axis][name]
+    hints = option_types(strategy)
     for option, inner in options.items():
-        if is_choice(hints.get(option)) and not isinstance(inner, Strategy):
-            options[option] = make(axis, inner)
+        if is_strategy_type(hints.get(option)) and not isinstance(inner, Strategy):
+            options[option] = make_strategy(axis, inner)
     check_options(f"{axis} {name}", options, hints)
-    return chosen(**options)
+    return strategy(**options)
 
 
-def is_choice(hint: Any) -> bool:
-    """Whether an option of this type is a choice itself, one that is wrapped."""
+def is_strategy_type(hint: Any) -> bool:
+    """Return whether an option of this type is itself a strategy, one that is wrapped."""
     return isinstance(hint, type) and issubclass(hint, Strategy)

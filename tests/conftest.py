@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from inspect import isfunction
+from types import CodeType
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +16,63 @@ import torch
 from tests.ranks import begin_alike, threads_for_processes
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # for the programs that tests start, and for runs that leave it open
+
+MARKED = {
+    "gpu": ("tests/engine/test_cuda.py", "tests/ops/test_triton.py"),
+    "ranks": (
+        "tests/benchmarks/test_fingerprint.py",
+        "tests/benchmarks/test_kills.py",
+        "tests/engine/test_kill.py",
+        "tests/examples",
+        "tests/store/test_training.py",
+        "tests/test_docs.py",
+    ),
+}
+"""Marker -> files and folders of which all tests have it."""
+STARTS = {
+    "Popen",
+    "forked",
+    "get_context",
+    "killed_before_step",
+    "run_ranks",
+    "start_ranks",
+    "start_torchrun",
+    "subprocess",
+}
+"""Names by which tests start processes."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Set markers by path, and ``ranks`` where a test or its fixtures start processes; other tests are fast."""
+    for item in items:
+        path = item.path.relative_to(config.rootpath).as_posix()
+        for marker, prefixes in MARKED.items():
+            if path.startswith(prefixes):
+                item.add_marker(marker)
+        if starts_processes(item):
+            item.add_marker("ranks")
+        if not any(item.get_closest_marker(name) for name in ("slow", "gpu", "ranks")):
+            item.add_marker("fast")
+
+
+def starts_processes(item: pytest.Item) -> bool:
+    """Return whether a test, a fixture of it, or a function of its module that it calls has a name of ``STARTS``."""
+    fixtures = getattr(item, "_fixtureinfo", None)
+    definitions = fixtures.name2fixturedefs.values() if fixtures is not None else ()
+    functions = [getattr(item, "function", None), *(each[-1].func for each in definitions)]
+    names = set[str]().union(*map(names_of, functions))
+    helpers = [getattr(getattr(item, "module", None), name, None) for name in names]
+    return not STARTS.isdisjoint(names.union(*(names_of(helper) for helper in helpers if isfunction(helper))))
+
+
+def names_of(function: Any) -> set[str]:
+    """Return the global names and attributes that a function and the functions inside it use."""
+    names, codes = set[str](), [getattr(function, "__code__", None)]
+    while codes:
+        if (code := codes.pop()) is not None:
+            names.update(code.co_names)
+            codes += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+    return names
 
 
 @contextmanager
@@ -31,7 +92,15 @@ def usual_threads() -> Iterator[None]:
 
 
 @pytest.fixture
+def interruptible() -> Iterator[None]:
+    """SIGINT interrupts this process and the programs it starts, also where the suite ignores it (a background job)."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
 def ranks_are_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs of several ranks start no process, each of which would take seconds to load torch."""
     begin_alike(monkeypatch)
-    monkeypatch.setattr("strobe.engine.launch.run_ranks", threads_for_processes)
+    monkeypatch.setattr("strobe.engine.launch.processes.run_ranks", threads_for_processes)

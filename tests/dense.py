@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-from strobe.ops.normalise import Norm
+from strobe.ops.sparse.normalize import Norm
 from tests.graphs import PlainGraph
 
 Dense = npt.NDArray[np.float64]

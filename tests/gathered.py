@@ -7,7 +7,7 @@ from itertools import chain
 from typing import ClassVar
 
 from strobe.schedule import Costs, Schedule, Steps
-from strobe.schedule.base import Known
+from strobe.schedule.base import CostSource
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,8 +19,8 @@ class Gathered(Schedule):
     num_ranks: int
 
     @property
-    def wants(self) -> Known | None:
-        return self.inner.wants
+    def cost_source(self) -> CostSource | None:
+        return self.inner.cost_source
 
     def steps(self, num_batches: int, num_ranks: int, *, shared: bool, costs: Costs | None = None) -> Steps:
         assert num_ranks == 1

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from strobe.graph import Carrier, Degrees, DynamicGraph, Edges, GraphBuilder, NodeNames, Snapshot, from_edges
+from strobe.graph import Degrees, DynamicGraph, Edges, FeatureProvider, GraphBuilder, NodeNames, Snapshot, from_edges
 
 Row = list[float]
 Label = int | float
@@ -42,7 +42,7 @@ class PlainGraph:
     def build(self, **options: Any) -> DynamicGraph:
         """The same graph through ``from_edges``."""
         shots = self.snapshots
-        x: Carrier | Any = self.derived if self.node_x is None else np.array(self.node_x, np.float32)
+        x: FeatureProvider | Any = self.derived if self.node_x is None else np.array(self.node_x, np.float32)
         y: Any = None if self.node_y is None else np.array(self.node_y)
         if any(shot.x is not None for shot in shots):
             x = [_rows([shot.x[v] for v in shot.nodes], np.float32) for shot in shots if shot.x is not None]
@@ -225,7 +225,7 @@ def full_graph(names: NodeNames | None = None, weight: float = 1.0) -> DynamicGr
         Edges([0, 1], [1, 2], [weight, 2.0]), nodes=[0, 1, 2], time="Mon", x=np.eye(3, dtype=np.float32), y=[1, -1, 0]
     )
     builder.add(Edges([3], [0], [0.5]), time=2, x=np.ones((4, 3)), y=[0, 0, 1, 2])
-    names = NodeNames.of(["", "anna", "bob", "ö"]) if names is None else names
+    names = NodeNames.from_names(["", "anna", "bob", "ö"]) if names is None else names
     return builder.finish(names=names, info={"source": "by hand", "licence": None, "of": [1, 2.5, "ö"]})
 
 

@@ -1,8 +1,8 @@
-"""Two hosts on one machine: each has its own network, processes, name and disk; one link of a chosen rate joins them.
-Or a few, each with a link to a switch.
+"""Hosts on one machine, each with its own network, processes, name and disk: two with a link of a chosen rate, or up to
+four, each with a link to a switch.
 
 A host is a set of Linux namespaces. Its first process ends when ours does, however that happens, and takes with it
-every process of the host, its network and its disk: a crash leaves nothing behind.
+all processes, the network and the disk of the host: a crash leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PORT = 29500
 LINK = "wire0"
 _TOOLS = ("ip", "tc", "unshare", "nsenter", "mount")
 _END_S = 10.0
-# Children that lost their parent come to the first process: ignoring SIGCHLD buries them. `cat` waits for our end.
+# Orphans become children of the first process: ignoring SIGCHLD reaps them. `cat` ends with our end of the pipe.
 _FIRST_PROCESS = """
 trap '' CHLD
 set -e
@@ -38,19 +38,19 @@ exec cat
 
 
 class NoHostsError(Exception):
-    """Hosts cannot be made here; the text says why."""
+    """Hosts cannot be created on this machine; the text has the reason."""
 
 
 @dataclass(frozen=True)
 class Host:
-    """One of them. Only what is started through it runs on it."""
+    """One host. Programs started through it run on it."""
 
     name: str
     address: str
     pid: int
 
     def start(self, command: Sequence[object], log: Path, **environment: str) -> subprocess.Popen[bytes]:
-        """Starts a program here, with one thread; what it says goes into a file outside, even if it is killed."""
+        """Start a program with one thread; its output goes to a file outside of the host."""
         with log.open("wb") as file:
             return subprocess.Popen(
                 [*self._entered(), *map(str, command)],
@@ -61,40 +61,40 @@ class Host:
             )
 
     def run(self, *command: object) -> str:
-        """Runs a program here to its end; gives what it said."""
+        """Run a program to its end and return its output."""
         return _output([*self._entered(), *map(str, command)])
 
     def sent_bytes(self) -> int:
-        """What the kernel counted on this side of the link since it is there: frames with all their headers."""
-        told = json.loads(self.run("ip", "-json", "-stats", "link", "show", "dev", LINK))
-        return int(told[0]["stats64"]["tx"]["bytes"])
+        """Bytes that this side of the link has sent, as the kernel counts them, with all headers."""
+        stats = json.loads(self.run("ip", "-json", "-stats", "link", "show", "dev", LINK))
+        return int(stats[0]["stats64"]["tx"]["bytes"])
 
     def cut(self) -> None:
-        """Takes the link down, as if the cable were pulled."""
+        """Take the link down, as if the cable were pulled."""
         self.run("ip", "link", "set", LINK, "down")
 
     def give_up_after(self, retries: int) -> None:
-        """How often the kernel sends again what nobody confirms, before it calls a connection lost."""
+        """Limit how often the kernel retransmits unacknowledged data before it closes a connection."""
         self.run("sh", "-c", f"echo {retries} > /proc/sys/net/ipv4/tcp_retries2")
 
-    def seen(self, path: Path) -> Path:
-        """A path of this host, as it is read from outside."""
+    def outside_path(self, path: Path) -> Path:
+        """A path of this host, as seen from outside."""
         return Path(f"/proc/{self.pid}/root{path}")
 
     def processes(self) -> dict[int, str]:
-        """What runs here, without the first process: numbers as the whole machine knows them, and commands."""
-        mine = Path(f"/proc/{self.pid}/ns/pid_for_children").readlink()
-        found = {}
+        """Pids, as seen from outside, and commands of all processes but the first."""
+        namespace = Path(f"/proc/{self.pid}/ns/pid_for_children").readlink()
+        commands = {}
         for folder in Path("/proc").glob("[0-9]*"):
             try:
-                if (folder / "ns" / "pid").readlink() == mine:
-                    found[int(folder.name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+                if (folder / "ns" / "pid").readlink() == namespace:
+                    commands[int(folder.name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
             except OSError:  # it has just ended
                 continue
-        return {number: command for number, command in found.items() if command not in ("cat", "")}
+        return {number: command for number, command in commands.items() if command not in ("cat", "")}
 
     def rank(self, rank: int) -> int:
-        """The process that is this rank."""
+        """The pid of a rank."""
         for number in self.processes():
             try:
                 if f"RANK={rank}".encode() in Path(f"/proc/{number}/environ").read_bytes().split(b"\0"):
@@ -104,7 +104,7 @@ class Host:
         raise LookupError(f"{self.name} has no rank {rank}")
 
     def _entered(self) -> list[str]:
-        # The process that made the namespaces is not in the last one itself: only its children are.
+        # The process that created the pid namespace is not in it: only its children are.
         pids = f"--pid=/proc/{self.pid}/ns/pid_for_children"
         return ["nsenter", "--target", str(self.pid), "--net", "--uts", "--mount", pids, "--"]
 
@@ -114,37 +114,37 @@ Hosts = tuple[Host, ...]
 
 @contextmanager
 def two_hosts(disk: Path, rate: str | None = None, *, names_are_local: bool = False) -> Iterator[Hosts]:
-    """Two hosts and the link between them, gone afterwards.
+    """Create two hosts and a link between them, and remove them at the end.
 
-    ``disk`` becomes a folder of which each host has its own; all other files are shared. ``rate`` limits both
-    directions of the link, in the words of tc: 1gbit, 100mbit. The hosts know each other by name; or each knows only
-    its own, by an address that others cannot reach (``names_are_local``), as Debian sets machines up.
+    ``disk`` is a folder of which each host has its own; all other files are shared. ``rate`` limits both directions of
+    the link, as tc writes it: 1gbit, 100mbit. The hosts resolve each other's names; with ``names_are_local`` each
+    resolves only its own name, to a loopback address, as Debian does.
     """
     _refuse_without_tools()
     disk.mkdir(parents=True, exist_ok=True)
-    with ExitStack() as left_behind:
+    with ExitStack() as cleanup:
         first, second = (
-            left_behind.enter_context(_host(name, address, disk, {name: "127.0.1.1"} if names_are_local else ADDRESSES))
+            cleanup.enter_context(_host(name, address, disk, {name: "127.0.1.1"} if names_are_local else ADDRESSES))
             for name, address in ADDRESSES.items()
         )
         with _allowed():
             _link(first, second, LINK)
             for host in (first, second):
-                _wire(host, rate)
+                _configure_link(host, rate)
         yield first, second
 
 
 @contextmanager
 def switched_hosts(disk: Path, number: int, rate: str | None = None) -> Iterator[Hosts]:
-    """Up to four hosts, each with a link to a switch between them, of a rate in both directions; else as two are."""
+    """Create up to four hosts, each with a link to a switch, limited to ``rate`` in both directions."""
     known = dict(list(MORE_ADDRESSES.items())[:number])
     if len(known) < number:
-        raise NoHostsError(f"there are names for {len(known)} hosts, not for {number}")
+        raise NoHostsError(f"at most {len(known)} hosts, not {number}")
     _refuse_without_tools()
     disk.mkdir(parents=True, exist_ok=True)
-    with ExitStack() as left_behind:
-        switch = left_behind.enter_context(_host("switch", "", disk, {}))
-        hosts = tuple(left_behind.enter_context(_host(name, address, disk, known)) for name, address in known.items())
+    with ExitStack() as cleanup:
+        switch = cleanup.enter_context(_host("switch", "", disk, {}))
+        hosts = tuple(cleanup.enter_context(_host(name, address, disk, known)) for name, address in known.items())
         with _allowed():
             switch.run("ip", "link", "add", "bridge0", "type", "bridge")
             switch.run("ip", "link", "set", "bridge0", "up")
@@ -153,7 +153,7 @@ def switched_hosts(disk: Path, number: int, rate: str | None = None) -> Iterator
                 _link(switch, host, port)
                 switch.run("ip", "link", "set", port, "master", "bridge0", "up")
                 _limit(switch, port, rate)
-                _wire(host, rate)
+                _configure_link(host, rate)
         yield hosts
 
 
@@ -162,7 +162,7 @@ def _refuse_without_tools() -> None:
     if missing:
         raise NoHostsError(f"{', '.join(missing)} not installed")
     if os.geteuid():
-        raise NoHostsError("only root may make network namespaces")
+        raise NoHostsError("only root may create network namespaces")
 
 
 @contextmanager
@@ -177,12 +177,12 @@ def _host(name: str, address: str, disk: Path, known: Mapping[str, str]) -> Iter
         assert process.stderr is not None
         try:
             if process.stdout.readline() != b"ready\n":
-                raise NoHostsError(f"namespaces are not allowed here: {process.stderr.read().decode().strip()}")
+                raise NoHostsError(f"namespaces are not allowed: {process.stderr.read().decode().strip()}")
             yield Host(name, address, process.pid)
         finally:
             process.stdin.close()
             try:
-                process.wait(_END_S)  # for the last process of the host
+                process.wait(_END_S)  # until the last process of the host has ended
             finally:
                 process.kill()
 
@@ -192,17 +192,17 @@ def _allowed() -> Iterator[None]:
     try:
         yield
     except subprocess.CalledProcessError as error:
-        raise NoHostsError(f"a link of limited rate is not allowed here: {error.stderr.strip()}") from error
+        raise NoHostsError(f"a link of limited rate is not allowed: {error.stderr.strip()}") from error
 
 
 def _link(host: Host, other: Host, name: str) -> None:
-    """The two ends are made inside the hosts: this machine's own network never sees them. The other end is LINK."""
+    """Create both ends inside the hosts, invisible to this machine's network. The other host's end is LINK."""
     into_first = ["nsenter", "--target", str(host.pid), "--net", "--"]
     _output([*into_first, "ip", "link", "add", name, "type", "veth", "peer", "name", LINK, "netns", str(other.pid)])
 
 
-def _wire(host: Host, rate: str | None) -> None:
-    """A host's own end: its address, and how fast it sends."""
+def _configure_link(host: Host, rate: str | None) -> None:
+    """Set address and rate of a host's end of the link."""
     host.run("ip", "address", "add", f"{host.address}/24", "dev", LINK)
     host.run("ip", "link", "set", LINK, "up")
     _limit(host, LINK, rate)
@@ -210,7 +210,7 @@ def _wire(host: Host, rate: str | None) -> None:
 
 def _limit(host: Host, link: str, rate: str | None) -> None:
     if rate is not None:
-        # A burst holds whole packets as the kernel hands them over, of up to 64 KiB.
+        # A burst must hold whole packets of up to 64 KiB.
         limit = ["tbf", "rate", rate, "burst", "128kb", "latency", "100ms"]
         host.run("tc", "qdisc", "add", "dev", link, "root", *limit)
 
@@ -221,7 +221,7 @@ def _output(command: Sequence[str]) -> str:
 
 @dataclass
 class Job:
-    """The same program on all hosts, and what it says there."""
+    """One program on all hosts, and its logs."""
 
     hosts: Hosts
     programs: list[subprocess.Popen[bytes]]
@@ -232,22 +232,27 @@ class Job:
         return any(program.poll() is None for program in self.programs)
 
     def wait(self, seconds: float) -> list[int]:
-        """How the programs ended; an error with all they said if they do not."""
+        """Return the exit statuses; raise TimeoutError with all logs if a program does not end."""
         try:
             return [program.wait(seconds) for program in self.programs]
         except subprocess.TimeoutExpired:
-            raise TimeoutError(self.said()) from None
+            raise TimeoutError(self.output()) from None
 
-    def said(self) -> str:
+    def output(self) -> str:
         return "\n".join(f"--- {host.name}\n{log.read_text()}" for host, log in zip(self.hosts, self.logs, strict=True))
 
 
 def start_ranks(hosts: Hosts, program: Sequence[object], logs: Path, **environment: str) -> Job:
-    """Starts a Python program as one rank per host, without torchrun."""
-    told = {"WORLD_SIZE": str(len(hosts)), "MASTER_ADDR": hosts[0].address, "MASTER_PORT": str(PORT), **environment}
+    """Start a Python program as one rank per host, without torchrun."""
+    variables = {
+        "WORLD_SIZE": str(len(hosts)),
+        "MASTER_ADDR": hosts[0].address,
+        "MASTER_PORT": str(PORT),
+        **environment,
+    }
     paths = [logs / f"{host.name}.log" for host in hosts]
     command = [sys.executable, *program]
-    programs = [host.start(command, paths[k], **told, RANK=str(k), LOCAL_RANK="0") for k, host in enumerate(hosts)]
+    programs = [host.start(command, paths[k], **variables, RANK=str(k), LOCAL_RANK="0") for k, host in enumerate(hosts)]
     return Job(hosts, programs, paths)
 
 
@@ -260,12 +265,12 @@ def start_torchrun(
     options: Sequence[object] = (),
     **environment: str,
 ) -> Job:
-    """Starts a Python program with torchrun, so many ranks of it on each host; they meet at the first."""
-    meet = ["--nnodes", len(hosts), "--rdzv-backend", "c10d", "--rdzv-endpoint", f"{hosts[0].address}:{PORT}"]
-    torchrun = [sys.executable, "-m", "torch.distributed.run", *meet, *options, "--nproc-per-node"]
+    """Start a Python program with torchrun, ``ranks[i]`` ranks on host i; the rendezvous is at the first."""
+    rendezvous = ["--nnodes", len(hosts), "--rdzv-backend", "c10d", "--rdzv-endpoint", f"{hosts[0].address}:{PORT}"]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", *rendezvous, *options, "--nproc-per-node"]
     paths = [logs / f"{host.name}.log" for host in hosts]
     programs = [
-        host.start([*torchrun, here, *program], path, **environment)
-        for host, here, path in zip(hosts, ranks, paths, strict=True)
+        host.start([*torchrun, num_ranks, *program], path, **environment)
+        for host, num_ranks, path in zip(hosts, ranks, paths, strict=True)
     ]
     return Job(hosts, programs, paths)

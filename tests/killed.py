@@ -1,4 +1,4 @@
-"""Work that is killed at a chosen moment: before its n-th change to the file system."""
+"""Run a function in a child that is killed before its n-th change to the file system."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any
 
 
 def forked(work: Callable[[], object]) -> int:
-    """Starts ``work`` in a child and returns its process id; the child ends with 0, 1 or a signal."""
+    """Run ``work`` in a forked child and return its pid; the child ends with status 0 or 1, or by a signal."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # forking with threads about: the child only writes files
+        warnings.simplefilter("ignore", DeprecationWarning)  # about forking with threads: the child only writes files
         child = os.fork()
     if child:
         return child
@@ -29,7 +29,7 @@ def forked(work: Callable[[], object]) -> int:
 
 
 def killed_before_step(step: int, work: Callable[[], object]) -> bool:
-    """Runs ``work`` in a child that kills itself before its n-th change to the file system; False if it got through."""
+    """Run ``work`` in a child that kills itself before its n-th change to the file system; False if it finished."""
 
     def work_and_die() -> None:
         steps = 0

@@ -10,17 +10,17 @@ import torch
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 
-from strobe.comm import Alone, Comm
+from strobe.comm import Comm, SingleRankComm
 from strobe.exchange import Exchange, Halo, Relay
-from strobe.exchange.legs import NOBODY
+from strobe.exchange.relay.legs import NO_RANK
 from strobe.graph import DynamicGraph
-from strobe.placement import Placed
-from strobe.view import Cells, Owners, Share
+from strobe.placement import Partition
+from strobe.view import LocalPartition, Owners, WindowData
 from tests.graphs import PlainGraph, dynamic_graphs
 from tests.models.cases import with_inputs
 
 CPU = torch.device("cpu")
-EXCHANGE = Exchange(structure=Halo(), time=Relay(groups=2))
+EXCHANGE = Exchange(structure=Halo(), time=Relay(pipeline_groups=2))
 
 
 def among_threads(max_examples: int) -> settings:
@@ -34,7 +34,7 @@ class Owned:
 
     plain: PlainGraph
     graph: DynamicGraph
-    placed: Placed
+    placed: Partition
     chosen: list[np.ndarray[Any, np.dtype[np.bool_]]] | None = None
 
     @property
@@ -44,7 +44,7 @@ class Owned:
     def owner(self, t: int) -> list[int]:
         """The owner of every cell of a snapshot, NOBODY where it takes no part."""
         owners = self.placed.owners(self.graph, t).tolist()
-        return [NOBODY if self.chosen and not self.chosen[t][k] else int(who) for k, who in enumerate(owners)]
+        return [NO_RANK if self.chosen and not self.chosen[t][k] else int(who) for k, who in enumerate(owners)]
 
     def own(self, rank: int) -> list[tuple[int, int]]:
         """(t, position) of a rank's cells, t-major."""
@@ -54,18 +54,18 @@ class Owned:
         """The numbers of a rank's cells among all of the graph."""
         return [int(self.graph.cell_ptr[t]) + k for t, k in self.own(rank)]
 
-    def share(self, comm: Comm, exchange: Exchange = EXCHANGE, home: Any = None) -> Share:
+    def share(self, comm: Comm, exchange: Exchange = EXCHANGE, home: Any = None) -> LocalPartition:
         owners = Owners(self.graph, self.placed, range(len(self.graph)), self.chosen)
-        home = np.full(self.graph.num_nodes, NOBODY, np.int16) if home is None else home
-        return Share(comm, exchange, owners, home, CPU)
+        home = np.full(self.graph.num_nodes, NO_RANK, np.int16) if home is None else home
+        return LocalPartition(comm, exchange, owners, home, CPU)
 
-    def cells(self, comm: Comm) -> Cells:
-        return Cells(self.graph, share=self.share(comm), dtype=torch.float64)
+    def cells(self, comm: Comm) -> WindowData:
+        return WindowData(self.graph, local_partition=self.share(comm), dtype=torch.float64)
 
 
 def one_of(rank: int, num_ranks: int) -> Comm:
     """A rank whose others are not there: it can be asked, but not talk."""
-    comm = Alone()
+    comm = SingleRankComm()
     comm.rank, comm.num_ranks = rank, num_ranks
     return comm
 
@@ -81,18 +81,18 @@ def owned_graphs(draw: st.DrawFn, /, *, min_ranks: int = 2, some: bool = False, 
     number = {"cell": graph.num_cells, "node": graph.num_nodes, "snapshot": len(graph)}[how]
     owners = np.array(draw(st.lists(st.integers(0, num_ranks - 1), min_size=number, max_size=number)), np.int16)
     if how == "cell":
-        placed = Placed.by_cell(num_ranks, owners, graph)
+        placed = Partition.by_cell(num_ranks, owners, graph)
     elif how == "node":
-        placed = Placed.by_node(num_ranks, owners, len(graph))
+        placed = Partition.by_node(num_ranks, owners, len(graph))
     else:
-        placed = Placed.by_snapshot(num_ranks, owners, graph.num_nodes)
+        placed = Partition.by_snapshot(num_ranks, owners, graph.num_nodes)
     chosen = None
     if some and draw(st.booleans()):
         chosen = [
             np.array(draw(st.lists(st.booleans(), min_size=n, max_size=n)), bool)
             for n in np.diff(graph.cell_ptr).tolist()
         ]
-    return Owned(plain, graph, placed.with_sequences(graph), chosen)
+    return Owned(plain, graph, placed.with_sequence_owner(graph), chosen)
 
 
 def _unweighted(plain: PlainGraph) -> PlainGraph:

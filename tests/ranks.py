@@ -1,4 +1,4 @@
-"""Ranks as threads of one process: the same calls as between processes, a thousand times faster to start."""
+"""Ranks as threads of one process: the calls of ``Comm``, a thousand times faster to start than processes."""
 
 from __future__ import annotations
 
@@ -16,105 +16,105 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from strobe.comm import Arrival, Comm, Ledger, Line
+from strobe.comm import Comm, ControlChannel, Ledger, Work
 
 Result = TypeVar("Result")
 DEADLINE_S = 20.0
 
 
 class Box:
-    """Messages of one rank to another. They answer in the order in which they were asked for, not waited for."""
+    """Messages of one rank to another, matched with receives in the order in which these were posted."""
 
     def __init__(self) -> None:
-        self._come: Queue[Tensor] = Queue()
-        self._here: dict[int, Tensor] = {}
-        self._asked = self._taken = 0
+        self._arriving: Queue[Tensor] = Queue()
+        self._arrived: dict[int, Tensor] = {}
+        self._posted = self._matched = 0
 
     def put(self, rows: Tensor) -> None:
-        self._come.put(rows)
+        self._arriving.put(rows)
 
-    def ask(self) -> int:
-        self._asked += 1
-        return self._asked - 1
+    def post_receive(self) -> int:
+        self._posted += 1
+        return self._posted - 1
 
     def get(self, number: int) -> Tensor:
-        while number not in self._here:
-            self._here[self._taken] = self._come.get(timeout=DEADLINE_S)
-            self._taken += 1
-        return self._here.pop(number)
+        while number not in self._arrived:
+            self._arrived[self._matched] = self._arriving.get(timeout=DEADLINE_S)
+            self._matched += 1
+        return self._arrived.pop(number)
 
 
 class Hub:
-    """What the threads share."""
+    """State that the threads share."""
 
     def __init__(self, num_ranks: int) -> None:
         self.num_ranks = num_ranks
         self.boxes: dict[tuple[int, int, int], Box] = defaultdict(Box)
         self.gate = threading.Barrier(num_ranks, timeout=DEADLINE_S)
         self.table: list[Any] = [None] * num_ranks
-        self.lines: dict[tuple[int, int], Queue[int]] = defaultdict(Queue)
-        self.later: dict[int, dict[int, Tensor]] = defaultdict(dict)
+        self.channels: dict[tuple[int, int], Queue[int]] = defaultdict(Queue)
+        self.pending_sums: dict[int, dict[int, Tensor]] = defaultdict(dict)
         self.lock = threading.Lock()
 
 
 class ThreadComm(Comm):
-    """One of several ranks in one process."""
+    """Communication of one of several ranks in one process."""
 
     def __init__(self, hub: Hub, rank: int) -> None:
         self.rank, self.num_ranks, self.ledger, self._hub = rank, hub.num_ranks, Ledger(), hub
-        self._sums = self._lines = 0
+        self._sums = self._channels = 0
 
-    def send(self, to: int, rows: Tensor, *, kind: str, tag: int = 0) -> None:
+    def send(self, dst: int, rows: Tensor, *, kind: str, tag: int = 0) -> None:
         assert len(rows), "empty messages are not sent"
-        assert to != self.rank
+        assert dst != self.rank
         self.ledger.count_sent(kind, rows.numel() * rows.element_size(), len(rows))
         with self._hub.lock:
-            box = self._hub.boxes[self.rank, to, tag]
+            box = self._hub.boxes[self.rank, dst, tag]
         box.put(rows.detach().clone())
 
-    def receive(self, source: int, like: Tensor, num_rows: int, *, kind: str, tag: int = 0) -> Arrival:
+    def receive(self, src: int, like: Tensor, num_rows: int, *, kind: str, tag: int = 0) -> Work:
         assert num_rows, "empty messages are not expected"
         self.ledger.count_received(kind, num_rows * like[:1].numel() if len(like) else num_rows)
         with self._hub.lock:
-            box = self._hub.boxes[source, self.rank, tag]
-        return _Boxed(box, (num_rows, *like.shape[1:]), f"{kind} from {source} to {self.rank}")
+            box = self._hub.boxes[src, self.rank, tag]
+        return _PendingReceive(box, (num_rows, *like.shape[1:]), f"{kind} from {src} to {self.rank}")
 
-    def settle(self) -> None:
+    def wait_sends(self) -> None:
         pass
 
-    def sum(self, values: Tensor, *, kind: str) -> Tensor:
-        everyone: list[Tensor] = self.gather(values.detach(), kind=kind)
-        assert all(each.shape == values.shape and each.dtype == values.dtype for each in everyone), kind
-        total = everyone[0].clone()
-        for each in everyone[1:]:
+    def all_reduce(self, values: Tensor, *, kind: str) -> Tensor:
+        parts: list[Tensor] = self.all_gather_object(values.detach(), kind=kind)
+        assert all(each.shape == values.shape and each.dtype == values.dtype for each in parts), kind
+        total = parts[0].clone()
+        for each in parts[1:]:
             total += each
         return total
 
-    def sum_later(self, values: Tensor, *, kind: str) -> Arrival:
+    def all_reduce_async(self, values: Tensor, *, kind: str) -> Work:
         self._sums += 1
         number = self._sums
         with self._hub.lock:
-            self._hub.later[number][self.rank] = values.detach().clone()
-        return _Later(self._hub, number, values)
+            self._hub.pending_sums[number][self.rank] = values.detach().clone()
+        return _PendingSum(self._hub, number, values)
 
-    def largest(self, values: list[float], *, kind: str) -> list[float]:
-        return [max(each) for each in zip(*self.gather(values, kind=kind), strict=True)]
+    def all_reduce_max(self, values: list[float], *, kind: str) -> list[float]:
+        return [max(each) for each in zip(*self.all_gather_object(values, kind=kind), strict=True)]
 
-    def gather(self, value: Any, *, kind: str) -> list[Any]:
+    def all_gather_object(self, value: Any, *, kind: str) -> list[Any]:
         self._hub.gate.wait()
         self._hub.table[self.rank] = (kind, value)
         self._hub.gate.wait()
-        found = deepcopy(self._hub.table)  # between processes nobody gets what another goes on with
+        table = deepcopy(self._hub.table)  # processes share no objects
         self._hub.gate.wait()
-        assert {each for each, _ in found} == {kind}, "ranks that wait for all others do not wait for the same"
-        return [each for _, each in found]
+        assert {each for each, _ in table} == {kind}, "ranks are in different collectives"
+        return [each for _, each in table]
 
-    def collect(self, value: Any, *, kind: str) -> list[Any]:
-        everyone = self.gather(value, kind=kind)
-        return everyone if self.rank == 0 else []
+    def gather_object(self, value: Any, *, kind: str) -> list[Any]:
+        values = self.all_gather_object(value, kind=kind)
+        return values if self.rank == 0 else []
 
-    def share(self, value: Any, *, kind: str) -> Any:
-        return self.gather(value, kind=kind)[0]
+    def broadcast_object(self, value: Any, *, kind: str) -> Any:
+        return self.all_gather_object(value, kind=kind)[0]
 
     @contextmanager
     def rank_0_alone(self, phase: str) -> Iterator[None]:
@@ -122,92 +122,92 @@ class ThreadComm(Comm):
             yield
             self._hub.gate.wait()
 
-    def line(self) -> Line:
-        self._lines += 1
+    def open_control_channel(self) -> ControlChannel:
+        self._channels += 1
         with self._hub.lock:
-            ears = [self._hub.lines[self._lines, rank] for rank in range(self.num_ranks)]
-        return _ThreadLine(self, ears)
+            queues = [self._hub.channels[self._channels, rank] for rank in range(self.num_ranks)]
+        return _ThreadControlChannel(self, queues)
 
     def close(self) -> None:
         pass
 
 
-class _ThreadLine(Line):
-    def __init__(self, comm: ThreadComm, ears: list[Queue[int]]) -> None:
-        self._comm, self._ears = comm, ears
+class _ThreadControlChannel(ControlChannel):
+    def __init__(self, comm: ThreadComm, queues: list[Queue[int]]) -> None:
+        self._comm, self._queues = comm, queues
 
-    def call(self, word: int) -> None:
+    def post(self, message: int) -> None:
         assert self._comm.rank == 0
-        assert word >= 0
-        for ear in self._ears[1:]:
-            self._comm.ledger.count_sent("calls", 8, 0)
-            ear.put(word)
+        assert message >= 0
+        for queue in self._queues[1:]:
+            self._comm.ledger.count_sent("control", 8, 0)
+            queue.put(message)
 
-    def heard(self) -> int | None:
+    def poll(self) -> int | None:
         assert self._comm.rank
-        return None if self._ears[self._comm.rank].empty() else self.next()
+        return None if self._queues[self._comm.rank].empty() else self.wait()
 
-    def next(self) -> int:
+    def wait(self) -> int:
         assert self._comm.rank
         try:
-            word = self._ears[self._comm.rank].get(timeout=DEADLINE_S)
+            message = self._queues[self._comm.rank].get(timeout=DEADLINE_S)
         except Empty:
-            raise TimeoutError(f"a word for rank {self._comm.rank}") from None
-        self._comm.ledger.count_received("calls", 8)
-        return word
+            raise TimeoutError(f"a control message for rank {self._comm.rank}") from None
+        self._comm.ledger.count_received("control", 8)
+        return message
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         for _ in range(int(DEADLINE_S * 1000)):
-            if all(ear.empty() for ear in self._ears):
+            if all(queue.empty() for queue in self._queues):
                 return
             threading.Event().wait(0.001)
-        raise TimeoutError("words that nobody hears")
+        raise TimeoutError("control messages that are not received")
 
     def close(self) -> None:
         pass
 
 
-class _Boxed(Arrival):
-    def __init__(self, box: Box, shape: tuple[int, ...], what: str) -> None:
-        self._box, self._shape, self._what = box, shape, what
-        self._number = box.ask()
+class _PendingReceive(Work):
+    def __init__(self, box: Box, shape: tuple[int, ...], name: str) -> None:
+        self._box, self._shape, self._name = box, shape, name
+        self._number = box.post_receive()
 
     def wait(self) -> Tensor:
         try:
             rows = self._box.get(self._number)
         except Empty:
-            raise TimeoutError(self._what) from None
-        assert rows.shape == self._shape, (self._what, rows.shape, self._shape)
+            raise TimeoutError(self._name) from None
+        assert rows.shape == self._shape, (self._name, rows.shape, self._shape)
         return rows
 
 
-class _Later(Arrival):
+class _PendingSum(Work):
     def __init__(self, hub: Hub, number: int, values: Tensor) -> None:
         self._hub, self._number, self._values = hub, number, values
 
     def wait(self) -> Tensor:
         deadline = threading.Event()
         for _ in range(int(DEADLINE_S * 1000)):
-            if len(self._hub.later[self._number]) == self._hub.num_ranks:
-                parts = sorted(self._hub.later[self._number].items())  # in one order: the same bits every time
+            if len(self._hub.pending_sums[self._number]) == self._hub.num_ranks:
+                parts = sorted(self._hub.pending_sums[self._number].items())  # in one order: bit-identical
                 total = torch.stack([part for _, part in parts]).sum(0)
                 self._values.copy_(total)
                 return self._values
             deadline.wait(0.001)
-        raise TimeoutError("a sum in the background")
+        raise TimeoutError("a background all-reduce")
 
 
 def as_threads(
     work: Callable[[Comm], Result], num_ranks: int, make: Callable[[Hub, int], ThreadComm] = ThreadComm
 ) -> list[Result]:
-    """``work`` on every rank at once; what each gave, or the first error. ``make`` gives a rank its comm."""
+    """Run ``work`` on every rank, each with a comm from ``make``; return the results, or raise the first error."""
     hub = Hub(num_ranks)
     results: list[Any] = [None] * num_ranks
     errors: list[BaseException] = []
 
     def run(rank: int) -> None:
         try:
-            # A GPU has one thread for all ways back, which would wait in one rank for what another sends in its own.
+            # A GPU has one thread for all backward passes, which would deadlock between ranks.
             with torch.autograd.set_multithreading_enabled(False):
                 results[rank] = work(make(hub, rank))
         except BaseException as error:
@@ -232,36 +232,36 @@ def threads_for_processes(
     on_event: Callable[[int, Any], None] | None = None,
     **_: Any,
 ) -> list[Result]:
-    """In the place of ``run_ranks``."""
-    tell = on_event or (lambda rank, event: None)
-    return as_threads(lambda comm: work(comm, partial(tell, comm.rank)), num_ranks)
+    """Replace ``run_ranks``."""
+    send_event = on_event or (lambda rank, event: None)
+    return as_threads(lambda comm: work(comm, partial(send_event, comm.rank)), num_ranks)
 
 
 def begin_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Has ranks that are threads begin with the same weights: random numbers are one stream for all of them."""
-    from strobe.engine.checkpoint import State
+    """Let ranks that are threads begin with the same weights, although they share one random stream."""
+    from strobe.engine.checkpoint.store import TrainState
     from strobe.engine.job import Job
 
-    make, lock = Job.make, threading.RLock()
+    make, lock = Job.make_model, threading.RLock()
 
     def made(job: Job) -> tuple[nn.Module, nn.Module]:
         with lock:
             return make(job)
 
-    monkeypatch.setattr(Job, "make", made)
+    monkeypatch.setattr(Job, "make_model", made)
     all_have: dict[int, threading.Barrier] = {}
-    for module in ("train", "online"):
-        where = import_module(f"strobe.engine.{module}")  # not by its name: a function is called so, too
-        if where.fresh.__name__ == "everywhere":  # somebody has seen to it already
+    for module in ("train", "online.trainer"):
+        where = import_module(f"strobe.engine.{module}")  # a function has the same name
+        if where.initial_state.__name__ == "everywhere":  # patched already
             continue
 
-        def everywhere(job: Job, fresh: Callable[[Job], State] = where.fresh) -> State:
-            with lock:  # other ranks begin random numbers anew when they have theirs
-                state = fresh(job)
+        def everywhere(job: Job, initial_state: Callable[[Job], TrainState] = where.initial_state) -> TrainState:
+            with lock:  # other ranks seed their generators once they have theirs
+                state = initial_state(job)
             if threading.current_thread() is not threading.main_thread():
                 with lock:
                     barrier = all_have.setdefault(job.comm.num_ranks, threading.Barrier(job.comm.num_ranks))
-                barrier.wait(DEADLINE_S)  # before one of them goes on and draws something else
+                barrier.wait(DEADLINE_S)  # before one of them draws other random numbers
             return state
 
-        monkeypatch.setattr(where, "fresh", everywhere)
+        monkeypatch.setattr(where, "initial_state", everywhere)

@@ -22,7 +22,7 @@ def test_a_name_near_to_none_gets_no_guess() -> None:
 
 
 @pytest.mark.parametrize("given", [7, None, 1.5])
-def test_what_is_no_text_is_shown_as_it_is(given: object) -> None:
+def test_name_that_is_no_text_is_shown_as_repr(given: object) -> None:
     assert str(UnknownNameError("node", given, [])) == f"no node named {given!r}. Known: none."
 
 

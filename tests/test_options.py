@@ -9,14 +9,14 @@ import pytest
 from strobe.engine.settings import Settings
 from strobe.errors import OptionError, UnknownNameError
 from strobe.models import MODELS, make_model
-from strobe.options import check_options, hints_of, in_words
+from strobe.options import check_options, describe_type, option_types
 from strobe.tasks import TASKS, LinkPrediction, make_task
 
 
 @pytest.mark.parametrize(
     "wrong", [{"epochs": "3"}, {"epochs": 2.5}, {"window": True}, {"lr": float("inf")}, {"lr": None}, {"device": 0}]
 )
-def test_settings_of_another_kind_are_refused(wrong: dict[str, Any]) -> None:
+def test_settings_of_another_type_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(OptionError, match=f"{next(iter(wrong))} of training must be"):
         Settings(**wrong)
 
@@ -25,7 +25,7 @@ def test_whole_numbers_are_numbers_and_none_is_allowed_where_it_means_something(
     assert Settings(lr=1, window=None).lr == 1
 
 
-def test_tasks_refuse_what_they_do_not_have_and_what_does_not_fit() -> None:
+def test_task_options_are_checked() -> None:
     with pytest.raises(OptionError, match="ahead of regression must be a whole number or none, not '2'"):
         make_task("regression", ahead="2")
     with pytest.raises(UnknownNameError, match="did you mean 'negatives'"):
@@ -34,7 +34,7 @@ def test_tasks_refuse_what_they_do_not_have_and_what_does_not_fit() -> None:
         LinkPrediction(negatives=1.5)  # type: ignore[arg-type]
 
 
-def test_models_refuse_them_in_the_same_words() -> None:
+def test_model_options_are_checked() -> None:
     with pytest.raises(UnknownNameError, match="did you mean 'layers'"):
         make_model("tgcn", 2, layer=2)
     with pytest.raises(OptionError, match="norm of mpnn-lstm must be batch or layer or none, not 'bach'"):
@@ -42,15 +42,15 @@ def test_models_refuse_them_in_the_same_words() -> None:
 
 
 @pytest.mark.parametrize("maker", [*MODELS.values(), *TASKS.values(), Settings])
-def test_every_option_of_everything_can_be_said_in_words(maker: type) -> None:
-    for name, hint in hints_of(maker, "inputs").items():
-        assert "typing" not in in_words(hint), name
-        assert "<" not in in_words(hint), name
+def test_every_option_type_has_a_description(maker: type) -> None:
+    for name, hint in option_types(maker, "inputs").items():
+        assert "typing" not in describe_type(hint), name
+        assert "<" not in describe_type(hint), name
 
 
-def test_what_is_left_out_is_no_option() -> None:
+def test_excluded_parameters_are_no_options() -> None:
     with pytest.raises(UnknownNameError):
-        check_options("tgcn", {"inputs": 3}, hints_of(MODELS["tgcn"], "inputs"))
+        check_options("tgcn", {"inputs": 3}, option_types(MODELS["tgcn"], "inputs"))
 
 
 OWN_TASK = """
@@ -91,7 +91,7 @@ def test_options_of_a_class_in_a_users_file_have_the_types_of_the_modules_that_d
     exec(OWN_TASK.format(future=future, local="Inner | None"), there.__dict__)
     makers = [there.__dict__["Own"], there.__dict__["Plain"], there.__dict__["local"]()]
     for maker in makers:
-        assert hints_of(maker)["target"] == hints_of(TASKS["regression"])["target"]
+        assert option_types(maker)["target"] == option_types(TASKS["regression"])["target"]
         assert maker(train=0.5).to_json()["train"] == 0.5
         with pytest.raises(OptionError, match="ahead of"):
             maker(ahead="2")
@@ -105,8 +105,8 @@ def test_options_without_a_type_may_be_anything() -> None:
     def maker(inputs: int, width=3, *rest: int, **more: int) -> None:  # type: ignore[no-untyped-def]
         pass
 
-    assert hints_of(maker, "inputs") == {"width": Any}
-    check_options("maker", {"width": "x"}, hints_of(maker))
+    assert option_types(maker, "inputs") == {"width": Any}
+    check_options("maker", {"width": "x"}, option_types(maker))
 
 
 @pytest.mark.parametrize("huge", [2**63, -(2**63), 10**400])

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from strobe.graph.ingest import reading
+from strobe.graph.ingest import staging
 
 if TYPE_CHECKING:
     import duckdb
@@ -16,7 +16,7 @@ class SharedDatabase:
     """Stands in for the function that opens a database: every input gets an empty one within the same instance."""
 
     def __init__(self) -> None:
-        self._open = reading._connect
+        self._open = staging._connect
         self._instance: duckdb.DuckDBPyConnection | None = None
         self._number = 0
 
@@ -27,7 +27,7 @@ class SharedDatabase:
         cores = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {cores[os.getpid() % len(cores)]})  # one worker, one core: no threads wait for others
         pa.set_cpu_count(1)
-        reading._connect = self._connect
+        staging._connect = self._connect
 
     def _connect(self, scratch: Path, memory: str) -> duckdb.DuckDBPyConnection:
         self._number += 1

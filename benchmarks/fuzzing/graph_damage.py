@@ -14,18 +14,18 @@ from typing import Any
 import numpy as np
 
 from strobe.graph import (
-    Beside,
-    Carrier,
+    Concatenated,
     Degrees,
     DiskSink,
     DynamicGraph,
     Edges,
+    FeatureProvider,
     GraphBuilder,
-    Growing,
+    GrowingGraph,
     NodeNames,
     PerCell,
-    Signature,
-    Standardised,
+    RandomSignature,
+    Standardized,
     Static,
 )
 
@@ -60,7 +60,7 @@ _KINDS: dict[str, dict[str, Any]] = {
     "present": {"present": True, "features": "cell", "labels": "classes", "task": "classification"},
     "named": {"names": True, "features": "static", "labels": "static classes", "task": "classification"},
     "derived": {"present": True, "weighted": True, "features": "derived", "labels": "targets", "task": "regression"},
-    "beside": {"directed": False, "present": True, "features": "beside", "names": True},
+    "concatenated": {"directed": False, "present": True, "features": "concatenated", "names": True},
     "doubles": {"weighted": True, "dtype": np.float64, "features": "cell", "labels": "targets", "task": "regression"},
 }
 
@@ -88,13 +88,13 @@ def _write(
                 Edges(nodes[edges[0]], nodes[edges[1]], _normal(rng, (edges.shape[1],), dtype) if weighted else None),
                 nodes=nodes if present else None,
                 time=t if names else f"day {t}",
-                x=_normal(rng, (len(nodes), 3), dtype) if features in ("cell", "beside") else None,
+                x=_normal(rng, (len(nodes), 3), dtype) if features in ("cell", "concatenated") else None,
                 y={"classes": rng.integers(-1, 3, len(nodes)), "targets": rng.normal(size=len(nodes))}.get(
                     labels or ""
                 ),
             )
         fixed = Static(rng.integers(-1, 2, _NODES)) if labels == "static classes" else None
-        named = NodeNames.of([f"n{k}é"[: k + 1] for k in range(_NODES)], in_any_order=True) if names else None
+        named = NodeNames.from_names([f"n{k}é"[: k + 1] for k in range(_NODES)], in_any_order=True) if names else None
         return builder.finish(features=_carrier(features, rng), labels=fixed, names=named, info={"a": [1, None]})
 
 
@@ -102,19 +102,19 @@ def _normal(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> Any
     return rng.normal(size=shape).astype(dtype)
 
 
-def _carrier(kind: str | None, rng: np.random.Generator) -> Carrier | None:
+def _carrier(kind: str | None, rng: np.random.Generator) -> FeatureProvider | None:
     if kind == "static":
         return Static(rng.normal(size=(_NODES, 2)).astype(np.float32))
     if kind == "derived":
-        return Standardised(Degrees(log=True), (0.5, 0.25), (1.5, 2.0))
-    if kind == "beside":
-        return Beside((Signature(width=4, seed=1), PerCell(np.empty((0, 3), np.float32)), Degrees()))
+        return Standardized(Degrees(log=True), (0.5, 0.25), (1.5, 2.0))
+    if kind == "concatenated":
+        return Concatenated((RandomSignature(width=4, seed=1), PerCell(np.empty((0, 3), np.float32)), Degrees()))
     return None
 
 
 def _grow(place: Path, rng: np.random.Generator, weighted: bool) -> None:
     features = PerCell(np.empty((0, 2), np.float32)) if weighted else Degrees()
-    with Growing.create(place, weighted=weighted, features=features, info={"b": 1}) as growing:
+    with GrowingGraph.create(place, weighted=weighted, features=features, info={"b": 1}) as growing:
         for t in range(_SNAPSHOTS):
             size = min(2 + t, _NODES)
             edges = rng.integers(0, size, (2, 6))

@@ -83,7 +83,7 @@ class GraphDirectories(FuzzTarget):
 
 
 def _trained(place: Path, model: str, task: str, store: str) -> Any:
-    from strobe.engine import train
+    from strobe.api import train
 
     options = {"hidden": 4} | ({"heads": 2} if model in ("dysat", "gat-lstm") else {})
     run = train(place, model, task, plan=Plan(store=_STORES[store]), epochs=1, threads=1, model_options=options)

@@ -90,7 +90,7 @@ def _description(folder: Path) -> dict[str, Any]:
         meta: dict[str, Any] = json.loads((folder / "graph.json").read_text())
     except (OSError, ValueError, RecursionError) as error:
         _fail(str(error))
-    _need(isinstance(meta, dict) and "format" in meta and meta.get("version") == 1, "no description")
+    _need(isinstance(meta, dict) and "format" in meta and meta.get("version") == 2, "no description")
     rest = {key: value for key, value in meta.items() if key != "crc32"}
     _need(meta.get("crc32") == f"{zlib.crc32(json.dumps(rest, sort_keys=True).encode()):08x}", "checksum of graph.json")
     return meta
@@ -262,12 +262,12 @@ def _holds(recipe: Any, given: tuple[str, ...] = ("static", "per_cell")) -> bool
     _need(isinstance(recipe, dict), "recipe")
     if recipe.get("kind") in given:
         return True
-    if recipe.get("kind") == "beside":
+    if recipe.get("kind") == "concatenated":
         _need(isinstance(recipe.get("parts"), list), "parts of a recipe")
         return bool([part for part in recipe["parts"] if _holds(part, given)])
-    if recipe.get("kind") == "standardised":
-        return _holds(recipe.get("of"), given)
-    _need(recipe.get("kind") in ("degrees", "signature"), "kind of recipe")
+    if recipe.get("kind") == "standardized":
+        return _holds(recipe.get("inner"), given)
+    _need(recipe.get("kind") in ("degrees", "random_signature"), "kind of recipe")
     return False
 
 
@@ -289,7 +289,7 @@ def _fill(graph: PlainGraph, name: str, recipe: Any, values: Any) -> int | None:
 def _bottom(recipe: Any) -> str | None:
     if recipe.get("kind") in ("static", "per_cell"):
         return str(recipe["kind"])
-    inner = [*recipe.get("parts", []), *([recipe["of"]] if "of" in recipe else [])]
+    inner = [*recipe.get("parts", []), *([recipe["inner"]] if "inner" in recipe else [])]
     return next((found for each in inner if (found := _bottom(each))), None)
 
 
@@ -308,20 +308,20 @@ def _rows(graph: PlainGraph, shot: PlainShot, recipe: Any, values: Any, cells: i
             degrees[i, 0] += 1
             degrees[c, 1] += 1
         return (np.log1p(degrees) if recipe["log"] else degrees).tolist(), 2
-    if kind == "signature":
+    if kind == "random_signature":
         width, seed = recipe.get("width"), recipe.get("seed")
         _need(type(width) is int and 1 <= width <= 1 << 16, "width")
         _need(type(seed) is int and 0 <= seed < 1 << 64, "seed")
         return np.full((size, width), np.nan).tolist(), width
-    if kind == "beside":
+    if kind == "concatenated":
         _need(isinstance(recipe.get("parts"), list) and bool(recipe["parts"]), "parts")
         made = [_rows(graph, shot, part, values, cells) for part in recipe["parts"]]
         _need(all(wide is not None for _, wide in made), "single numbers beside others")
         _need(sum(_bottom(part) is not None for part in recipe["parts"]) <= 1, "two arrays")
         joined = [[number for rows, _ in made for number in rows[i]] for i in range(size)]
         return joined, sum(wide or 0 for _, wide in made)
-    _need(kind == "standardised", "kind of recipe")
-    rows, wide = _rows(graph, shot, recipe.get("of"), values, cells)
+    _need(kind == "standardized", "kind of recipe")
+    rows, wide = _rows(graph, shot, recipe.get("inner"), values, cells)
     mean, std = recipe.get("mean"), recipe.get("std")
     _need(isinstance(mean, list) and isinstance(std, list) and len(mean) == len(std) == wide, "means")
     assert isinstance(mean, list)

@@ -12,7 +12,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from benchmarks.fuzzing.run_damage import JUNK, mutate
 from benchmarks.fuzzing.target import SilentDifferenceError
-from strobe.cli.plan_options import read_plan
+from strobe.cli.options.plan import read_plan
 from strobe.engine.settings import Settings
 from strobe.models import MODELS, make_model
 from strobe.plan import Plan, PlanError

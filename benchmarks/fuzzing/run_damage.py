@@ -14,7 +14,7 @@ from typing import Any
 
 JSON_FILES = ("config.json", "result.json")
 LINES = "record.jsonl"
-_STATES = ("drawn", "tuned", "scheduled", "exchanged", "optimiser", "random", "best_weights")
+_STATES = ("parts", "optimizer", "random", "best_weights")
 """What a checkpoint holds that plans and optimizers take up."""
 JUNK: tuple[Any, ...] = (
     *(None, True, False, 0, 1, -1, 2, 3, 64, 10**6, 2**62, 2**63, -(10**30), 10**400),

@@ -21,10 +21,12 @@ import strobe
 from benchmarks.fuzzing.plan_inputs import run_options, run_plan
 from benchmarks.fuzzing.run_damage import JSON_FILES, LINES, damage, same_json
 from benchmarks.fuzzing.target import FuzzTarget, SilentDifferenceError
+from strobe.api import open_run
 from strobe.batching import Hybrid, Trapezoid
-from strobe.engine import Progress, checkpoint, evaluate, open_run
+from strobe.engine import Progress, evaluate
+from strobe.engine.checkpoint import store
 from strobe.errors import StrobeError
-from strobe.exchange import Cached, Exchange, Stay
+from strobe.exchange import Cached, Exchange, NoTimeExchange
 from strobe.graph.synthetic import Social
 from strobe.placement import Metis
 from strobe.plan import Plan
@@ -89,10 +91,10 @@ class RunFiles(FuzzTarget):
         torch.set_num_threads(1)
         Social(nodes=12, snapshots=8, edges=20, communities=3, labels=True, seed=0).write().save(cache / "graph")
         hybrid = Plan(
-            batching=Hybrid(snapshots=0.5, vertices=(0.2, 0.5), sizes="random", steps=3),
-            exchange=Exchange(structure=Cached(), time=Stay()),
+            batching=Hybrid(snapshots=0.5, vertices=(0.2, 0.5), size_policy="random", steps_per_epoch=3),
+            exchange=Exchange(structure=Cached(), time=NoTimeExchange()),
         )
-        trapezoid = Plan(placement=Metis(chunks=4), batching=Trapezoid(full=1, decayed=2, keep=0.5, tune=1))
+        trapezoid = Plan(placement=Metis(chunks=4), batching=Trapezoid(full=1, decayed=2, min_keep=0.5, search_every=1))
         runs: list[tuple[str, str, Plan | None, bool]] = [
             ("tgcn", "regression", None, False),
             ("sage", "classification", None, True),
@@ -100,12 +102,12 @@ class RunFiles(FuzzTarget):
             ("tgcn", "regression", hybrid, True),
             ("tgcn", "regression", trapezoid, True),
         ]
-        checkpoint.SAVE_EVERY_S = 0.0  # two checkpoints of every run
+        store.SAVE_EVERY_S = 0.0  # two checkpoints of every run
         for number, (model, task, plan, interrupted) in enumerate(runs):
             path = cache / f"run{number}"
             self._train(cache / "graph", model, task, plan, path, interrupted=interrupted)
             self.variants.append(_Variant(path, self._expected(path, cache / "used")))
-        checkpoint.SAVE_EVERY_S = 1e9
+        store.SAVE_EVERY_S = 1e9
 
     def _train(self, graph: Path, model: str, task: str, plan: Plan | None, out: Path, *, interrupted: bool) -> None:
         chosen: dict[str, Any] = {"epochs": EPOCHS, "threads": 1, "model_options": {"hidden": 2}, "plan": plan}

@@ -9,6 +9,8 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
+
 from benchmarks.fuzzing.slow_reader import RefusedError
 from benchmarks.fuzzing.slow_values import EPOCH
 
@@ -25,11 +27,23 @@ class Cut:
     count: int
 
 
-def every(length: float, events: Sequence[Event]) -> Cut:
-    """Stretches aligned to multiples of the length, as decimal numbers."""
+def every(length: float, events: Sequence[Event], *, dated: bool) -> Cut:
+    """Stretches aligned to multiples of the length, as decimal numbers. Dates are cut into whole seconds."""
     numbers = [math.floor(Decimal(repr(time)) / Decimal(str(length))) for _, _, time, _, _ in events]
-    first = min(numbers)
-    return Cut([number - first for number in numbers], None, max(numbers) - first + 1)
+    first, last = min(numbers), max(numbers)
+    if last - first > 20_000:
+        raise RefusedError("too many snapshots")
+    names = None
+    if dated:
+        names = [_start(number * int(length), daily=length % 86400 == 0) for number in range(first, last + 1)]
+    return Cut([number - first for number in numbers], names, last - first + 1)
+
+
+def _start(seconds: int, *, daily: bool) -> str:
+    """A moment by numpy's calendar, which also has years before the year 1: the first of them is 0000."""
+    text = str(np.datetime64(seconds, "s"))
+    assert text[0] != "-", "the oracle has no name for this"
+    return text[:10] if daily else text
 
 
 def calendar(unit: str, events: Sequence[Event]) -> Cut:

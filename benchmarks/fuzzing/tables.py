@@ -201,7 +201,7 @@ class _Case:
         match rng.randrange(6):
             case 0 | 1:
                 length = rng.choice([60, 3600, 86400, 604800, 12345] if dated else [1, 5, 0.5, 0.1, 0.25, 0.3, 7])
-                return Every(length), lambda events: slow_clocks.every(length, events)
+                return Every(length), lambda events: slow_clocks.every(length, events, dated=dated)
             case 2 | 3 if dated:
                 unit: Any = rng.choice(["hour", "day", "week", "month", "quarter", "year"])
                 return Calendar(unit), lambda events: slow_clocks.calendar(unit, events)

@@ -15,7 +15,7 @@ from benchmarks.fuzzing.databases import SharedDatabase
 from benchmarks.fuzzing.target import FuzzTarget, SilentDifferenceError
 from strobe.errors import BadRowsError, StrobeError
 from strobe.graph import DynamicGraph
-from strobe.graph.ingest import Every, Into, TextOptions, blocks, ingest
+from strobe.graph.ingest import Every, Into, TextOptions, ingest, text_table
 
 COLUMNS = ("src", "dst", "time", "weight")
 _ODD = ['"', '""', *"#%,;|'\\é_+-.e1a", "0x", '",', ',"', "\t", " ", "\r", "\n", "\r\n", "\0", "\ufeff", "\x0b", "\xa0"]
@@ -42,7 +42,7 @@ class Texts(FuzzTarget):
         case = _Case(rng)
         path = case.write(folder)
         expected, reason = case.expected()
-        usual, blocks.BLOCK_BYTES = blocks.BLOCK_BYTES, rng.choice([24, 64, 256, 1 << 20])  # often within a row
+        usual, text_table.BLOCK_BYTES = text_table.BLOCK_BYTES, rng.choice([24, 64, 256, 1 << 20])  # often within a row
         try:
             graph = case.ingest(path)
         except StrobeError as error:
@@ -53,7 +53,7 @@ class Texts(FuzzTarget):
                 return "refused"
             raise SilentDifferenceError(f"refused ({error}), accepted by the slow reader\n{case}") from error
         finally:
-            blocks.BLOCK_BYTES = usual
+            text_table.BLOCK_BYTES = usual
         if expected is None:
             raise SilentDifferenceError(f"accepted, refused by the slow reader ({reason})\n{case}")
         _compare(graph, expected, case, folder)

@@ -87,7 +87,7 @@ def ranks_of(parent: int) -> dict[int, int]:
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             state, above = (folder / "stat").read_text().rpartition(")")[2].split()[:2]
-            if int(above) != parent or state == "Z" or b"launch_rank" not in (folder / "cmdline").read_bytes():
+            if int(above) != parent or state == "Z" or b"worker_main" not in (folder / "cmdline").read_bytes():
                 continue
             told = dict(each.split(b"=", 1) for each in (folder / "environ").read_bytes().split(b"\0") if each)
             found[int(told[b"RANK"])] = int(folder.name)

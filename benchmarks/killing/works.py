@@ -14,16 +14,17 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import strobe  # before torch: it tells OpenMP how to wait
+from strobe.api import train_online
 from strobe.cli.main import app
-from strobe.engine import checkpoint
-from strobe.engine.checkpoint import BEST, LAST
-from strobe.engine.online import GRAPH
-from strobe.engine.record import LINES, RESULT, read_lines
-from strobe.engine.watch import Watching, watch
+from strobe.engine.checkpoint import store
+from strobe.engine.checkpoint.store import BEST, LAST
+from strobe.engine.online.loop import OnlineConfig
+from strobe.engine.online.trainer import GRAPH
+from strobe.engine.records.run_directory import LINES, RESULT, read_lines
 from strobe.errors import FormatError, StrobeError
 from strobe.graph.follow import follow
 from strobe.graph.ingest import Calendar
-from strobe.graph.ingest.options import Options
+from strobe.graph.ingest.options import IngestOptions
 from strobe.graph.synthetic import Social
 from strobe.models.structure import GCN
 from strobe.models.time import Recurrent
@@ -46,7 +47,7 @@ class Dropping(nn.Module):
 
     def __init__(self, inputs: int) -> None:
         super().__init__()
-        checkpoint.SAVE_EVERY_S = self.save_every_s
+        store.SAVE_EVERY_S = self.save_every_s
         self.convolution, self.recurrent = GCN(inputs, self.width), Recurrent(nn.GRU(self.width, self.width))
 
     def forward(self, view: View) -> torch.Tensor:
@@ -182,12 +183,14 @@ class Watch(Work):
         _resume_or_begin(lambda **how: self._watch(given, out, **how))
 
     def _watch(self, given: Path, out: Path, **how: Any) -> None:
-        options = Options(src="who", dst="whom", time="at", clock=Calendar("day"))
-        watching = Watching(
-            follow=lambda into: follow(given / EVENTS, options, into=into), told={"name": "events"}, once=True
+        options = IngestOptions(src="who", dst="whom", time="at", clock=Calendar("day"))
+        watching = OnlineConfig(
+            open_source=lambda into: follow(given / EVENTS, options, into=into),
+            source_config={"name": "events"},
+            once=True,
         )
-        chosen: dict[str, Any] = {"threads": 1, "fit": 4, "device": "cpu"}
-        watch(watching, Saving, "link-prediction", out=out, **chosen, **how)
+        chosen: dict[str, Any] = {"threads": 1, "fit_snapshots": 4, "device": "cpu"}
+        train_online(watching, Saving, "link-prediction", out=out, **chosen, **how)
 
     def result(self, out: Path) -> str:
         last = sorted((out / LAST).glob("epoch-*"))[-1]
@@ -222,8 +225,8 @@ _MODULES = (
     "scipy.optimize",
     "scipy.sparse.csgraph",
     "strobe.planner",
-    "strobe.planner.batch_memory",
-    "strobe.planner.pass_times",
+    "strobe.planner.memory",
+    "strobe.planner.time.passes",
     "tensorboard.compat.proto.event_pb2",
     "tensorboard.summary.writer.record_writer",
     "torch.distributed.checkpoint",

@@ -1,13 +1,31 @@
-"""Which cells a step trains."""
+"""Batching axis: which cells each optimizer step trains."""
 
-from strobe.batching.base import Batch, Batching
-from strobe.batching.full import Full
-from strobe.batching.fused import Fused
-from strobe.batching.groups import Groups
-from strobe.batching.hybrid import Hybrid
-from strobe.batching.sampled import Sampled
-from strobe.batching.trapezoid import Trapezoid
-from strobe.batching.vertices import Vertices
-from strobe.batching.windows import Windows
+from typing import TYPE_CHECKING
 
-__all__ = ["Batch", "Batching", "Full", "Fused", "Groups", "Hybrid", "Sampled", "Trapezoid", "Vertices", "Windows"]
+from strobe.batching.base import Batching, BatchSpec
+from strobe.strategy import lazy_strategies
+
+if TYPE_CHECKING:
+    from strobe.batching.full import Full
+    from strobe.batching.fused import Fused
+    from strobe.batching.groups import Groups
+    from strobe.batching.hybrid import Hybrid
+    from strobe.batching.sampled import Sampled
+    from strobe.batching.trapezoid import Trapezoid
+    from strobe.batching.vertices import Vertices
+    from strobe.batching.windows import Windows
+
+__all__ = [
+    "BatchSpec",
+    "Batching",
+    "Full",
+    "Fused",
+    "Groups",
+    "Hybrid",
+    "Sampled",
+    "Trapezoid",
+    "Vertices",
+    "Windows",
+]
+
+__getattr__ = lazy_strategies(__name__)

@@ -1,11 +1,11 @@
-"""Snapshot groups: windows that are samples of their own, each computed whole by one rank."""
+"""Snapshot groups: independent windows, each computed by one rank."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from strobe.batching.base import Batch, Batching, pieces
+from strobe.batching.base import Batching, BatchSpec, split_times
 from strobe.errors import OptionError
 from strobe.graph import DynamicGraph
 from strobe.strategy import Fact, Need
@@ -13,12 +13,12 @@ from strobe.strategy import Fact, Need
 
 @dataclass(frozen=True, kw_only=True)
 class Groups(Batching):
-    """Groups of up to ``size`` snapshots: each begins with fresh states and asks about its last ``stride`` ones.
+    """Groups of up to ``size`` snapshots: each starts from the initial state and has examples in its last ``stride``.
 
-    Groups end ``stride`` snapshots apart (None: ``size``), so that every snapshot is asked about once. The first ones
-    are shorter where time has just begun; a last one that asks about fewer reaches back to ``size`` all the same.
+    Groups end ``stride`` snapshots apart (None: ``size``), so every snapshot has examples in one group. The first
+    groups are shorter; the last one may have examples in fewer than ``stride`` snapshots.
 
-    Validation and test snapshots are scored in the same groups: a prediction reads at most ``size`` snapshots.
+    Validation and test snapshots are scored in such groups, too: a prediction reads at most ``size`` snapshots.
     """
 
     name: ClassVar[str] = "groups"
@@ -38,27 +38,31 @@ class Groups(Batching):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        return (Need("replicas", "a group is computed whole by one rank", "placement replicated, or batching windows"),)
+        return (Need("replicas", "one rank computes a whole group", "placement replicated, or batching windows"),)
 
     @property
     def window(self) -> int:
         return self.size
 
-    def cut(self, size: int) -> Batching:
+    def with_window(self, size: int) -> Batching:
         return replace(self, size=size)
 
-    def batches(self, graph: DynamicGraph, times: range, *, hops: int, seed: int = 0) -> list[Batch]:
+    def batches(self, graph: DynamicGraph, times: range, *, hops: int, seed: int = 0) -> list[BatchSpec]:
         del graph, hops, seed
         return self._groups(times, times.start)
 
-    def evaluation_batches(self, times: range) -> list[Batch]:
+    @property
+    def history(self) -> int:
+        return self.size
+
+    def evaluation_batches(self, times: range) -> list[BatchSpec]:
         return self._groups(times, 0)
 
-    def _groups(self, times: range, first: int) -> list[Batch]:
-        """Groups that ask about all of ``times`` and read no snapshot before ``first``."""
-        asked = pieces(times, self.stride or self.size)
-        starts = [max(part.stop - self.size, first) for part in asked]
+    def _groups(self, times: range, first: int) -> list[BatchSpec]:
+        """Groups with examples in all of ``times`` that read no snapshot before ``first``."""
+        targets = split_times(times, self.stride or self.size)
+        starts = [max(part.stop - self.size, first) for part in targets]
         return [
-            Batch(range(min(start, part.start), part.stop), part, carries=False)
-            for start, part in zip(starts, asked, strict=True)
+            BatchSpec(range(min(start, part.start), part.stop), part, continues_state=False)
+            for start, part in zip(starts, targets, strict=True)
         ]

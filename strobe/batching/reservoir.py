@@ -1,4 +1,4 @@
-"""Batches that are made beside training and kept for later steps."""
+"""A cache of sampled batches that a background thread fills."""
 
 from __future__ import annotations
 
@@ -9,67 +9,66 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-Kept = TypeVar("Kept")
+BatchT = TypeVar("BatchT")
 
-_AHEAD = 2
-"""New batches that wait for a step where memory is short: one more than is needed next."""
+_PREFETCH = 2
+"""New batches made ahead where not all fit into memory."""
 
 
-class Reservoir(Generic[Kept]):
-    """Batches of several kinds. A thread makes them ahead of training, number after number.
+class Reservoir(Generic[BatchT]):
+    """A cache of batches of several kinds, which a thread fills ahead of training.
 
-    A step takes one that has been trained on before with probability p = (those that are kept) / (capacity), else the
-    next new one; where memory is short the oldest then makes room. So p never exceeds 1, and what is taken depends on
-    the seed and on nothing else: not on how far the thread has come. Where that has fallen behind, the step makes the
-    batch itself.
+    A step reuses a batch with probability p = cached / capacity, and otherwise takes the next new one, which evicts the
+    oldest if memory is full. The choice depends on the seed alone, not on the progress of the thread; a step that needs
+    a batch before the thread has made it makes the batch itself.
 
     Args:
-        make: the batch of a kind with a number; the same for the same arguments, whichever thread asks. It must let
-            other threads run while it works.
-        capacities: how many of each kind are enough, 1 or more: once they are there no new ones are made.
-        limit: bytes of what is kept of all kinds together; how many fit is told by the first of a kind. Where not all
-            do, one or two of a kind that wait for their step come on top.
-        num_bytes: of a batch.
+        make: makes the batch of a kind with a number; deterministic and thread-safe. It must release the GIL.
+        capacities: batches of each kind, 1 or more; no further ones are made.
+        seed: of the choice of batches.
+        limit: bytes of cached batches of all kinds; the first batch of a kind determines how many fit. If not all fit,
+            up to two prefetched batches of a kind come on top.
+        num_bytes: bytes of a batch.
     """
 
     def __init__(
         self,
-        make: Callable[[int, int], Kept],
+        make: Callable[[int, int], BatchT],
         capacities: Sequence[int],
         *,
         seed: Sequence[int],
         limit: float = float("inf"),
-        num_bytes: Callable[[Kept], int] = lambda _: 0,
+        num_bytes: Callable[[BatchT], int] = lambda _: 0,
     ) -> None:
         self._make, self._num_bytes = make, num_bytes
         self._capacity = list(capacities)
         self._limit = limit / max(len(capacities), 1)
-        self._room: list[int | None] = [None for _ in capacities]  # how many of each kind are kept; None: nobody knows
-        self._kept: list[dict[int, Kept]] = [{} for _ in capacities]
-        self._used = [0 for _ in capacities]  # how many different ones have been trained on
-        self._ahead = [0 for _ in capacities]  # all that are needed before this one are there or under way
+        self._cache_sizes: list[int | None] = [None for _ in capacities]  # None: not known yet
+        self._cache: list[dict[int, BatchT]] = [{} for _ in capacities]
+        self._used = [0 for _ in capacities]  # distinct batches trained on
+        self._ahead = [0 for _ in capacities]  # all needed batches with lower numbers exist or are being made
         self._under_way: set[tuple[int, int]] = set()
         self._random = np.random.default_rng(list(seed))
         self._changed = threading.Condition()
         self._closed = False
         self._error: BaseException | None = None
-        self._hidden_s = 0.0
+        self._overlapped_s = 0.0
         self._thread: threading.Thread | None = None
 
-    def first(self, count: int = 1) -> None:
-        """Makes the first batches of each kind, so many if they fit; the very first tells how many do."""
+    def warm_up(self, count: int = 1) -> None:
+        """Make the first ``count`` batches of each kind, as far as they fit."""
         for number in range(count):
-            for kind in range(len(self._kept)):
-                if number < max(self._room[kind] or 0, 1):
+            for kind in range(len(self._cache)):
+                if number < max(self._cache_sizes[kind] or 0, 1):
                     self._get(kind, number)
 
     def start(self) -> None:
-        """Begins to make batches."""
+        """Start the thread that makes batches."""
         self._thread = threading.Thread(target=self._generate, name="batches", daemon=True)
         self._thread.start()
 
-    def take(self, kind: int) -> tuple[Kept, float]:
-        """A batch of a kind for the next step, and the seconds that this took to make or to wait for."""
+    def take(self, kind: int) -> tuple[BatchT, float]:
+        """Return a batch of a kind for the next step, and the seconds it took to make or to wait for."""
         with self._changed:
             self._raise()
             used = self._used[kind]
@@ -78,36 +77,41 @@ class Reservoir(Generic[Kept]):
             number = used - 1 - int(self._random.integers(ready)) if again else used
             self._used[kind] += not again
         began = perf_counter()
-        found = self._get(kind, number)
+        batch = self._get(kind, number)
         took = perf_counter() - began
         with self._changed:
-            self._kept[kind].pop(self._oldest(kind) - 1, None)
+            self._cache[kind].pop(self._oldest(kind) - 1, None)
             self._changed.notify_all()
-        return found, took
+        return batch, took
 
-    def hidden(self) -> float:
-        """Seconds that were spent on batches beside training since this was last asked, without those that training
-        waited for."""
+    def pop_overlapped_s(self) -> float:
+        """Return and reset the seconds of background work that training did not wait for."""
         with self._changed:
-            took, self._hidden_s = self._hidden_s, 0.0
+            took, self._overlapped_s = self._overlapped_s, 0.0
         return took
 
-    def remembered(self) -> dict[str, Any]:
-        """All that says which batches come next, as plain values; batches themselves are made anew."""
+    def state_dict(self) -> dict[str, Any]:
+        """The state that determines the next batches; cached batches are not saved but made again."""
         with self._changed:
-            return {"used": list(self._used), "room": list(self._room), "random": self._random.bit_generator.state}
+            return {
+                "used": list(self._used),
+                "cache_sizes": list(self._cache_sizes),
+                "random": self._random.bit_generator.state,
+            }
 
-    def recall(self, found: dict[str, Any]) -> None:
-        """Goes on from what was remembered; it must not have started."""
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a saved state, before ``start``."""
         assert self._thread is None
-        self._used = list(found["used"])
-        self._room = [mine if room is None else room for mine, room in zip(self._room, found["room"], strict=True)]
-        self._random.bit_generator.state = found["random"]
-        for kind, kept in enumerate(self._kept):
-            self._kept[kind] = {number: batch for number, batch in kept.items() if number >= self._oldest(kind)}
+        self._used = list(state["used"])
+        self._cache_sizes = [
+            own if saved is None else saved for own, saved in zip(self._cache_sizes, state["cache_sizes"], strict=True)
+        ]
+        self._random.bit_generator.state = state["random"]
+        for kind, cached in enumerate(self._cache):
+            self._cache[kind] = {number: batch for number, batch in cached.items() if number >= self._oldest(kind)}
 
     def close(self) -> None:
-        """Makes no more; waits for the one that is being made."""
+        """Stop the thread after the batch that it is making."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -115,35 +119,35 @@ class Reservoir(Generic[Kept]):
             self._thread.join()
 
     def _oldest(self, kind: int) -> int:
-        """The oldest batch that may be taken again; the next new one, if none may."""
-        return max(0, self._used[kind] - (self._room[kind] or 0))
+        """The oldest batch that may be reused; the next new one, if none may."""
+        return max(0, self._used[kind] - (self._cache_sizes[kind] or 0))
 
-    def _get(self, kind: int, number: int) -> Kept:
-        """A batch that is kept, that another thread is about to have made, or that is made here."""
+    def _get(self, kind: int, number: int) -> BatchT:
+        """Return a cached batch, wait for one that another thread is making, or make it."""
         with self._changed:
             if (kind, number) in self._under_way:
                 self._wait(kind, number)
             self._raise()
-            if number in self._kept[kind]:
-                return self._kept[kind][number]
+            if number in self._cache[kind]:
+                return self._cache[kind][number]
             self._under_way.add((kind, number))
-        return self._made(kind, number)
+        return self._build(kind, number)
 
     def _wait(self, kind: int, number: int) -> None:
-        """Until a batch is there; what training waited for was not hidden."""
+        """Wait for a batch; the waiting time does not count as overlapped."""
         began = perf_counter()
         while (kind, number) in self._under_way and self._error is None:
             self._changed.wait()
-        self._hidden_s = max(0.0, self._hidden_s - (perf_counter() - began))
+        self._overlapped_s = max(0.0, self._overlapped_s - (perf_counter() - began))
 
-    def _made(self, kind: int, number: int, *, beside: bool = False) -> Kept:
-        """Makes a batch that nobody else is making, and keeps it."""
+    def _build(self, kind: int, number: int, *, in_background: bool = False) -> BatchT:
+        """Make a batch that no other thread is making, and cache it."""
         began = perf_counter()
         try:
-            made = self._make(kind, number)
-            room = self._room[kind]
-            if room is None:
-                room = int(min(self._capacity[kind], self._limit / max(self._num_bytes(made), 1)))
+            batch = self._make(kind, number)
+            size = self._cache_sizes[kind]
+            if size is None:
+                size = int(min(self._capacity[kind], self._limit / max(self._num_bytes(batch), 1)))
         except BaseException as error:
             with self._changed:
                 self._error = self._error or error
@@ -151,13 +155,13 @@ class Reservoir(Generic[Kept]):
                 self._changed.notify_all()
             raise
         with self._changed:
-            self._room[kind] = room
+            self._cache_sizes[kind] = size
             self._under_way.discard((kind, number))
-            if number >= min(self._oldest(kind), self._used[kind] - 1):  # whoever waits for it finds it
-                self._kept[kind][number] = made
-            self._hidden_s += perf_counter() - began if beside else 0.0
+            if number >= min(self._oldest(kind), self._used[kind] - 1):  # also where another thread waits for it
+                self._cache[kind][number] = batch
+            self._overlapped_s += perf_counter() - began if in_background else 0.0
             self._changed.notify_all()
-        return made
+        return batch
 
     def _generate(self) -> None:
         while True:
@@ -168,28 +172,28 @@ class Reservoir(Generic[Kept]):
                     return
                 self._under_way.add(next_one)
             try:
-                self._made(*next_one, beside=True)
-            except BaseException:  # whoever takes the next batch learns of it
+                self._build(*next_one, in_background=True)
+            except BaseException:  # the next take() raises it
                 return
 
     def _next(self) -> tuple[int, int] | None:
-        """The next batch to make: of the kind that is least ahead of training."""
+        """The next batch to make: of the kind that is least ahead of training; None if all are made."""
         waiting = []
-        for kind, kept in enumerate(self._kept):
-            number, enough = max(self._ahead[kind], self._oldest(kind)), self._enough(kind)
-            while number < enough and (number in kept or (kind, number) in self._under_way):
+        for kind, cached in enumerate(self._cache):
+            number, enough = max(self._ahead[kind], self._oldest(kind)), self._prefetch_limit(kind)
+            while number < enough and (number in cached or (kind, number) in self._under_way):
                 number += 1
             self._ahead[kind] = number
             if number < enough:
                 waiting.append((number - self._used[kind], kind, number))
         return min(waiting)[1:] if waiting else None
 
-    def _enough(self, kind: int) -> int:
-        """Batches of this number and later ones are not made yet."""
-        room, capacity = self._room[kind], self._capacity[kind]
-        if room is None:
-            return 1  # that one tells how many fit
-        return capacity if room == capacity else self._used[kind] + _AHEAD
+    def _prefetch_limit(self, kind: int) -> int:
+        """The number of the first batch that is not made yet."""
+        size, capacity = self._cache_sizes[kind], self._capacity[kind]
+        if size is None:
+            return 1  # the first batch determines the size
+        return capacity if size == capacity else self._used[kind] + _PREFETCH
 
     def _raise(self) -> None:
         if self._error is not None:

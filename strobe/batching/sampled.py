@@ -1,4 +1,4 @@
-"""Windows that slide, in which some targets are asked at a time, and of what they read a part is drawn."""
+"""Neighbor sampling in sliding windows."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from strobe.batching.base import Batch, Batching, windows_ending_with
+from strobe.batching.base import Batching, BatchSpec, SourceContext, StepSource, build_sliding_windows
 from strobe.errors import OptionError
 from strobe.graph import DynamicGraph
-from strobe.options import several
+from strobe.options import as_tuple
 from strobe.strategy import Fact, Need
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sampling:
-    """How batches of targets are drawn: windows of so many snapshots, each gone through so many times, so many
-    examples at a time; of the arcs that reach a cell at most so many, by the sparse product that reads them, from the
-    last to the first."""
+class NeighborSampling:
+    """How batches are sampled: ``passes`` over each window of ``snapshots``, ``size`` examples per step, and at most
+    ``fanouts[k]`` incoming arcs per cell at hop k from the seed nodes."""
 
     snapshots: int
     passes: int
@@ -25,28 +24,26 @@ class Sampling:
     fanouts: tuple[int, ...]
 
     def times(self, t: int, first: int = 0) -> range:
-        """The window that ends with a snapshot."""
+        """The window that ends with snapshot t."""
         return range(max(t + 1 - self.snapshots, first), t + 1)
 
-    def by_hop(self, hops: int) -> list[int]:
-        """A fan-out for each of so many sparse products; the last one given holds for all farther ones."""
+    def fanouts_by_hop(self, hops: int) -> list[int]:
+        """A fan-out for each hop; hops beyond the last fan-out use the last."""
         return [self.fanouts[min(hop, len(self.fanouts) - 1)] for hop in range(hops)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sampled(Batching):
-    """Some examples a step, with some of their neighbours in the last ``history`` snapshots, drawn anew each time.
+    """``size`` examples per step with sampled neighbors in the last ``history`` snapshots.
 
-    Every training snapshot ends a window of ``history``. ``size`` examples of it make a step: the nodes they ask are
-    targets in all snapshots of the window, and of what they read a part is drawn in every step: of the arcs that reach
-    a target ``fanouts[0]``, of those that reach targets and what those arcs come from ``fanouts[1]``, … (0: all).
+    Every training snapshot ends a window of ``history`` snapshots. A step has ``size`` of its examples: their nodes are
+    seed nodes in all snapshots of the window, and every step samples at most ``fanouts[k]`` incoming arcs per cell at
+    hop k (0: all). Each window starts from the initial state; ``passes`` is the number of passes over a window before
+    the next. Evaluation uses windows of the same length without sampling.
 
-    States begin anew in every window. ``passes``: how often a window is gone through before the next. Answers are
-    judged in windows as long, with all that is read there.
-
-    What is drawn stands for what is left out: on average a sum over neighbours is the whole one, but what a model makes
-    of it, no longer linear, is not. With fan-outs of 0 and as many examples as there are, a step is that of the whole
-    window. For models that convolve before they go along sequences; of others' cells those drawn have no past.
+    Sampled sums over neighbors are unbiased; what a nonlinear model computes from them is not. With fan-outs of 0 and
+    ``size`` at least the number of examples, a step covers the whole window. For models whose structure stage comes
+    before the time stage: sampled neighbors have no history.
     """
 
     name: ClassVar[str] = "sampled"
@@ -58,9 +55,9 @@ class Sampled(Batching):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        fanouts = several(self.fanouts)
+        fanouts = as_tuple(self.fanouts)
         if not fanouts or any(isinstance(f, bool) or not isinstance(f, int) or f < 0 for f in fanouts):
-            raise OptionError(f"fan-outs are one or several whole numbers, 0 for all, not {self.fanouts!r}")
+            raise OptionError(f"fanouts must be one or several whole numbers, 0 for all, not {self.fanouts!r}")
         object.__setattr__(self, "fanouts", fanouts if len(fanouts) > 1 else fanouts[0])
         for name in ("history", "size", "passes"):
             if getattr(self, name) < 1:
@@ -68,26 +65,39 @@ class Sampled(Batching):
 
     @property
     def gives(self) -> tuple[Fact, ...]:
-        return ("drawn cells",)
+        return ("sampled cells", "streaming batches")
 
     @property
     def needs(self) -> tuple[Need, ...]:
         return (
-            Need("inputs on demand", "a rank computes whatever was drawn for its targets", "exchange structure fetch"),
-            Need("gathered sequences", "a target's rows meet where its newest cell is", "exchange time shuffle"),
+            Need("fetched inputs", "a rank computes the cells sampled for its seed nodes", "exchange structure fetch"),
+            Need("gathered sequences", "rows of a seed node meet where its newest cell is", "exchange time shuffle"),
         )
 
     @property
-    def sampling(self) -> Sampling:
-        return Sampling(snapshots=self.history, passes=self.passes, size=self.size, fanouts=several(self.fanouts))
+    def sampling(self) -> NeighborSampling:
+        return NeighborSampling(
+            snapshots=self.history, passes=self.passes, size=self.size, fanouts=as_tuple(self.fanouts)
+        )
 
-    def evaluation_batches(self, times: range) -> list[Batch]:
-        return windows_ending_with(times, self.history)
+    @property
+    def caches_windows(self) -> bool:
+        return False
 
-    def cut(self, size: int) -> Batching:
+    @property
+    def not_simulated(self) -> str:
+        return "its cells are sampled while it trains: only whole snapshots are timed"
+
+    def start(self, context: SourceContext) -> StepSource:
+        return context.neighbor_sampling(self.sampling)
+
+    def evaluation_batches(self, times: range) -> list[BatchSpec]:
+        return build_sliding_windows(times, self.history)
+
+    def with_window(self, size: int) -> Batching:
         return replace(self, history=size)
 
-    def batches(self, graph: DynamicGraph, times: range, *, hops: int, seed: int = 0) -> list[Batch]:
-        """Those of whole windows: their targets are drawn while training goes on."""
+    def batches(self, graph: DynamicGraph, times: range, *, hops: int, seed: int = 0) -> list[BatchSpec]:
+        """Batches of whole windows; seed nodes are sampled during training."""
         del graph, hops, seed
-        return windows_ending_with(times, self.history, times.start)
+        return build_sliding_windows(times, self.history, times.start)

@@ -1,4 +1,4 @@
-"""Batches of vertices, each with all its snapshots."""
+"""Batches of vertices with all their snapshots."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from strobe.batching.base import Batch, Batching
-from strobe.batching.drawing import Drawing
+from strobe.batching.base import Batching, BatchSpec, SourceContext, StepSource
+from strobe.batching.subgraph_sampler import SubgraphSampler
 from strobe.errors import OptionError
 from strobe.graph import DynamicGraph
 from strobe.strategy import Fact, Need
@@ -16,17 +16,18 @@ from strobe.strategy import Fact, Need
 
 @dataclass(frozen=True, kw_only=True)
 class Vertices(Batching):
-    """A step per ``size`` nodes, drawn once by the seed: their sequences whole, with all they read around them.
+    """A step per ``size`` nodes, in an order sampled once by the seed: their whole sequences and neighborhoods.
 
-    With ``reservoir`` MiB every rank draws its own, beside training, and keeps them in so much memory for later steps.
+    With ``reservoir`` MiB every rank samples batches of its own nodes in a background thread and caches that many
+    bytes of them for later steps.
 
-    What a target reads is what it reads in the whole graph, for models of one structure stage before one time stage;
-    where a convolution reads states or a second block reads the first one's, cells at the rim of a batch know less.
+    A seed node reads all that it reads in the full graph for models of one structure stage before one time stage. Where
+    a convolution reads states, or a second block reads the first, cells at the boundary of a batch read less.
     """
 
     name: ClassVar[str] = "vertices"
     exact: ClassVar[bool] = False
-    wants_hops: ClassVar[bool] = True
+    needs_hops: ClassVar[bool] = True
     size: int = 10_000
     reservoir: float | None = None
 
@@ -39,29 +40,48 @@ class Vertices(Batching):
 
     @property
     def gives(self) -> tuple[Fact, ...]:
-        return () if self.drawing is None else ("batches per rank",)
+        return () if self.sampler is None else ("batches per rank",)
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        why = "a rank draws its batches out of its nodes and computes them alone"
+        why = "a rank samples batches of its own nodes and computes them without other ranks"
         fix = "exchange structure cached, placement replicated, or no reservoir"
-        return () if self.drawing is None else (Need("inputs at hand", why, fix),)
+        return () if self.sampler is None else (Need("local inputs", why, fix),)
 
     @property
-    def drawing(self) -> Drawing | None:
+    def sampler(self) -> SubgraphSampler | None:
         if self.reservoir is None:
             return None
-        nodes = float(self.size) if self.size > 1 else 0.0  # 1 would be a share, all of them; of the least there is one
-        return Drawing(snapshots=(1.0,), nodes=(nodes,), memory=self.reservoir)
+        nodes = float(self.size) if self.size > 1 else 0.0  # 1.0 would be a share; 0 becomes min_nodes = 1
+        return SubgraphSampler(snapshots=(1.0,), nodes=(nodes,), memory=self.reservoir)
 
-    def batches(self, graph: DynamicGraph, times: range, *, hops: int, seed: int = 0) -> list[Batch]:
-        if self.drawing is not None:
+    @property
+    def uses_khop_cache(self) -> bool:
+        return self.sampler is not None
+
+    @property
+    def caches_windows(self) -> bool:
+        return self.sampler is None
+
+    @property
+    def depends_on_partition(self) -> bool:
+        return self.sampler is not None
+
+    @property
+    def not_simulated(self) -> str | None:
+        return None if self.sampler is None else "its batches are sampled while it trains: there are none to time"
+
+    def start(self, context: SourceContext) -> StepSource:
+        return super().start(context) if self.sampler is None else context.reservoir(self.sampler)
+
+    def batches(self, graph: DynamicGraph, times: range, *, hops: int, seed: int = 0) -> list[BatchSpec]:
+        if self.sampler is not None:
             return []
         seen = np.zeros(graph.num_nodes, bool)
         for t in times:
             seen[graph[t].nodes] = True
         order = np.random.default_rng([seed, 3]).permutation(np.flatnonzero(seen))
         return [
-            Batch(times, times, np.sort(order[start : start + self.size]), hops, carries=False)
+            BatchSpec(times, times, np.sort(order[start : start + self.size]), hops, continues_state=False)
             for start in range(0, len(order), self.size)
         ]

@@ -1,18 +1,18 @@
-"""Windows of snapshots, one after the other."""
+"""Consecutive windows of snapshots."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from strobe.batching.base import Batch, Batching, pieces
+from strobe.batching.base import Batching, BatchSpec, split_times
 from strobe.errors import OptionError
 from strobe.graph import DynamicGraph
 
 
 @dataclass(frozen=True, kw_only=True)
 class Windows(Batching):
-    """A step per ``size`` consecutive snapshots; states go on from window to window, gradients do not."""
+    """A step per ``size`` consecutive snapshots: states are carried from window to window, gradients are not."""
 
     name: ClassVar[str] = "windows"
     size: int = 8
@@ -26,9 +26,9 @@ class Windows(Batching):
     def window(self) -> int:
         return self.size
 
-    def cut(self, size: int) -> Batching:
+    def with_window(self, size: int) -> Batching:
         return replace(self, size=size)
 
-    def batches(self, graph: DynamicGraph, times: range, *, hops: int, seed: int = 0) -> list[Batch]:
+    def batches(self, graph: DynamicGraph, times: range, *, hops: int, seed: int = 0) -> list[BatchSpec]:
         del graph, hops, seed
-        return [Batch(window, window) for window in pieces(times, self.size)]
+        return [BatchSpec(window, window) for window in split_times(times, self.size)]

@@ -1,4 +1,4 @@
-"""What all commands share: the two consoles, progress bars, and how a new graph is announced."""
+"""Consoles, progress bars and other output that commands share."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
+from strobe.format import file_size
 from strobe.graph.dynamic import DynamicGraph
 from strobe.graph.progress import OnProgress, OnStage
-from strobe.numbers import file_size
 
 out = Console()
-"""Results: what a user may pipe into a file."""
+"""Results, on stdout."""
 
 err = Console(stderr=True)
-"""Progress, hints and errors."""
+"""Progress, hints and errors, on stderr."""
 
 
 def is_first_rank() -> bool:
-    """Whether this process may print results: of all ranks that torchrun has started only one does."""
+    """Whether this process prints results: rank 0 of torchrun, or a process that torchrun did not start."""
     return os.environ.get("RANK", "0") == "0"
 
 
 @contextmanager
 def stage_bar() -> Iterator[OnStage]:
-    """A progress bar on stderr; call what it gives with (stage, done, total), or total None while it is unknown."""
+    """Show a progress bar on stderr; yields a function of (stage, done, total), total None while it is unknown."""
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -49,15 +49,21 @@ def stage_bar() -> Iterator[OnStage]:
 
 
 @contextmanager
-def progress_bar(what: str) -> Iterator[OnProgress]:
-    """A progress bar of one stage; call what it gives with (done, total)."""
+def progress_bar(stage: str) -> Iterator[OnProgress]:
+    """Show a progress bar of one stage; yields a function of (done, total)."""
     with stage_bar() as on_stage:
-        on_stage(what, 0, None)
-        yield lambda done, total: on_stage(what, done, total)
+        on_stage(stage, 0, None)
+        yield lambda done, total: on_stage(stage, done, total)
+
+
+def text_bar(share: float, width: int) -> str:
+    """Draw a share, clipped to 1, as a bar of full and partial blocks."""
+    full, eighths = divmod(round(min(share, 1.0) * width * 8), 8)
+    return "█" * full + (" ▏▎▍▌▋▊▉"[eighths] if eighths else "")
 
 
 def show_written(graph: DynamicGraph, path: Path) -> None:
-    """Says what was written, where, how large it is, and what to do next."""
+    """Print a written graph, its size on disk and the next command."""
     size = file_size(sum(file.stat().st_size for file in path.iterdir()))
     out.print(f"{graph!r}\n{size} at {path}", highlight=False, markup=False, soft_wrap=True)
     err.print(f"Next: strobe inspect {shlex.quote(str(path))}", highlight=False, markup=False, soft_wrap=True)

@@ -1,42 +1,70 @@
-"""``strobe``: the program. Errors a user can mend end it with exit code 2 and a sentence, not a traceback; a rank that
-failed ends it with 3, Ctrl-C with 130."""
+"""The program ``strobe``.
+
+Exit codes: 2 for an error that the user can fix (one sentence, no traceback), 3 for a failed rank, 130 after Ctrl-C.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
 from rich.text import Text
+from typer.core import TyperGroup
 
 import strobe
-from strobe.cli import (
-    compare,
-    data,
-    evaluate,
-    ingest,
-    inspect,
-    models,
-    partition,
-    plans,
-    predict,
-    simulate,
-    train,
-    watch,
-)
 from strobe.cli.console import err, is_first_rank, out
+from strobe.cli.errors import RunFailedError, RunInterruptedError
 from strobe.errors import StrobeError
 from strobe.io.atomic import disk_is_full
 
+COMMANDS = {
+    "ingest": "Make a dynamic graph from tables of events.",
+    "inspect": "Show a graph's size, churn, degrees, sequence lengths, bytes and imbalance.",
+    "data": "Download data sets by name, and generate synthetic graphs.",
+    "train": "Train a model on a graph, and compare it with trivial baselines.",
+    "online": "Train a model while snapshots arrive.",
+    "evaluate": "Score the best weights of a run next to trivial baselines.",
+    "predict": "Write the predictions of a run as a table, a row per node (or pair) and snapshot.",
+    "models": "List models and tasks with their options and defaults.",
+    "plans": "List plans and the choices they are made of, or show one plan.",
+    "compare": "Train with several plans, one after the other, and compare their costs.",
+    "partition": "Show the cells, load and messages of every rank under a placement, without training.",
+    "simulate": "Predict the time of an epoch on more ranks than this machine has.",
+}
+"""The first line of each command's help; ``strobe --help`` lists them without importing torch."""
+
+_REFUSED, _FAILED, _INTERRUPTED = 2, 3, 130
+
+
+def load_command(name: str) -> Any:
+    """Import the module of a command and build its click command."""
+    command = getattr(import_module(f"strobe.cli.commands.{name}"), name)
+    if not isinstance(command, typer.Typer):
+        function, command = command, typer.Typer(add_completion=False, rich_markup_mode="markdown")
+        command.command(name)(function)
+    return typer.main.get_command(command)
+
+
+class _LazyGroup(TyperGroup):
+    """A group that imports the module of the command that is run, and no other."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, load_command(name) if name in COMMANDS else command, rest
+
+
 app = typer.Typer(
+    cls=_LazyGroup,
     help="Train neural networks on graphs that change over time, from one core to a cluster.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
-
-_REFUSED, _FAILED, _INTERRUPTED = 2, 3, 130
+for _name, _help in COMMANDS.items():
+    app.command(_name, help=_help)(lambda: None)
 
 
 def _version(wanted: bool) -> None:
@@ -48,59 +76,45 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and leave.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     pass
 
 
-app.command("ingest")(ingest.ingest)
-app.command("inspect")(inspect.inspect)
-app.add_typer(data.app, name="data")
-app.command("train")(train.train)
-app.command("watch")(watch.watch)
-app.command("evaluate")(evaluate.evaluate)
-app.command("predict")(predict.predict)
-app.command("models")(models.models)
-app.command("plans")(plans.plans)
-app.command("compare")(compare.compare)
-app.command("partition")(partition.partition)
-app.command("simulate")(simulate.simulate)
-
-
 def run() -> None:
-    """The entry point of the installed program."""
+    """Run the program; the entry point of the installed script."""
     try:
         app()
-    except train.RunInterruptedError as stopped:
+    except RunInterruptedError as interrupted:
         if is_first_rank():
-            err.print(Text(str(stopped)), soft_wrap=True)
+            err.print(Text(str(interrupted)), soft_wrap=True)
         sys.exit(_INTERRUPTED)
-    except train.RunFailedError as error:
-        _tell(str(error))
+    except RunFailedError as error:
+        _print_error(str(error))
         sys.exit(_FAILED)
     except (StrobeError, OSError) as error:
         full = isinstance(error, OSError) and disk_is_full(error)
-        _tell("the disk is full: free some space, or choose another place" if full else str(error))
+        _print_error("the disk is full: free some space, or choose another directory" if full else str(error))
         sys.exit(_REFUSED)
     except (MemoryError, RuntimeError) as error:
-        if not _is_lack_of_memory(error):
+        if not _is_out_of_memory(error):
             raise
-        advice = "take fewer snapshots a step (--window), compute more again (--recompute), or a smaller --hidden"
-        _tell(f"not enough memory: {advice}")
+        advice = "use fewer snapshots per step (--window), recompute more (--recompute), or a smaller --hidden"
+        _print_error(f"not enough memory: {advice}")
         sys.exit(_REFUSED)
     except SystemExit as left:
         if left.code == _INTERRUPTED:
-            err.print("stopped: what was being written is gone, what was there before is as it was")
+            err.print("stopped: unfinished files were removed, existing files are unchanged")
         raise
 
 
-def _tell(text: str) -> None:
-    who = "error:" if is_first_rank() else f"error in rank {os.environ['RANK']}:"
-    err.print(f"[bold red]{who}[/]", Text(text), highlight=False, soft_wrap=True)
+def _print_error(text: str) -> None:
+    prefix = "error:" if is_first_rank() else f"error in rank {os.environ['RANK']}:"
+    err.print(f"[bold red]{prefix}[/]", Text(text), highlight=False, soft_wrap=True)
 
 
-def _is_lack_of_memory(error: Exception) -> bool:
-    """Torch says it in its own words: on a GPU by a class of its own, on the CPU in a sentence."""
-    told = type(error).__name__, str(error)
-    return isinstance(error, MemoryError) or told[0] == "OutOfMemoryError" or "can't allocate memory" in told[1]
+def _is_out_of_memory(error: Exception) -> bool:
+    """Whether an allocation failed: torch raises its own class on a GPU and a RuntimeError on the CPU."""
+    name, text = type(error).__name__, str(error)
+    return isinstance(error, MemoryError) or name == "OutOfMemoryError" or "can't allocate memory" in text

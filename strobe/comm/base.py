@@ -1,4 +1,4 @@
-"""What ranks say to each other. One rank alone says nothing: the same calls, no messages."""
+"""Messages between ranks. With one rank every call returns at once and sends nothing."""
 
 from __future__ import annotations
 
@@ -15,168 +15,197 @@ from strobe.errors import StrobeError
 
 
 class CommError(StrobeError):
-    """A message did not come or could not be sent: names the rank, what it was doing, and the cause."""
+    """A message was not received or could not be sent. Names the rank, epoch, step, phase, message and cause."""
 
 
-class Arrival(ABC):
-    """A message on its way."""
+class Work(ABC):
+    """A pending receive or all-reduce."""
 
     @abstractmethod
     def wait(self) -> Tensor:
-        """The rows, once they are here."""
+        """Block until the operation has completed and return its result."""
 
 
-class Line(ABC):
-    """Rank 0 calls out words, numbers from 0 on; every other rank hears all of them, in order, when it listens.
+class ControlChannel(ABC):
+    """A one-way channel of integer messages from rank 0 to all other ranks, delivered in order.
 
-    Nobody waits for anybody: rank 0 goes on as soon as it has called, others go on where nothing was called yet.
+    Neither side blocks the other: rank 0 continues as soon as a message is posted, other ranks may poll.
     """
 
     @abstractmethod
-    def call(self, word: int) -> None:
-        """On rank 0: says a word to all others; returns before they have heard it."""
+    def post(self, message: int) -> None:
+        """Send a message to all other ranks; return before it has arrived. Rank 0 only."""
 
     @abstractmethod
-    def heard(self) -> int | None:
-        """On the others: the next word, if it is here already."""
+    def poll(self) -> int | None:
+        """Return the next message, or None if it has not arrived. All ranks but 0."""
 
     @abstractmethod
-    def next(self) -> int:
-        """On the others: the next word; waits for it, up to the deadline."""
+    def wait(self) -> int:
+        """Block until the next message arrives, up to the deadline. All ranks but 0."""
 
     @abstractmethod
-    def settle(self) -> None:
-        """On rank 0: waits until all words have been heard."""
+    def flush(self) -> None:
+        """Block until all posted messages have been received. Rank 0 only."""
 
     @abstractmethod
     def close(self) -> None:
-        """Hangs up. Words that somebody has not heard are lost to him."""
+        """Close the channel. Messages that have not been received are lost."""
 
 
 class Comm(ABC):
-    """Messages between ranks. Every call has a name and a deadline, and is counted in the ledger."""
+    """Point-to-point and collective communication of one rank.
+
+    Every call has a ``kind``, under which the ledger counts its bytes, and a deadline. Collectives must be called by
+    all ranks in the same order.
+
+    Raises:
+        CommError: in every call, if another rank is gone or does not answer within the deadline.
+    """
 
     rank: int
     num_ranks: int
     ledger: Ledger
 
     @abstractmethod
-    def send(self, to: int, rows: Tensor, *, kind: str, tag: int = 0) -> None:
-        """Sends rows; returns before they have left. The receiver knows how many they are."""
+    def send(self, dst: int, rows: Tensor, *, kind: str, tag: int = 0) -> None:
+        """Send rows to rank ``dst``; return before they have left."""
 
     @abstractmethod
-    def receive(self, source: int, like: Tensor, num_rows: int, *, kind: str, tag: int = 0) -> Arrival:
-        """Expects so many rows of the shape and kind of ``like``'s. Messages of a pair and tag come in order."""
+    def receive(self, src: int, like: Tensor, num_rows: int, *, kind: str, tag: int = 0) -> Work:
+        """Receive rows from rank ``src``. Messages of a pair of ranks and a tag arrive in order.
 
-    @abstractmethod
-    def settle(self) -> None:
-        """Waits until all that was sent has left."""
-
-    @abstractmethod
-    def sum(self, values: Tensor, *, kind: str) -> Tensor:
-        """The sum over all ranks, the same bits on each; all must ask."""
-
-    @abstractmethod
-    def sum_later(self, values: Tensor, *, kind: str) -> Arrival:
-        """The same in the background, in its own order: independent of all other messages."""
-
-    @abstractmethod
-    def largest(self, values: list[float], *, kind: str) -> list[float]:
-        """The largest of each of a few numbers over all ranks, the same on each; all must ask."""
-
-    @abstractmethod
-    def gather(self, value: Any, *, kind: str) -> list[Any]:
-        """Plain values of all ranks, in order of rank, on every rank."""
-
-    @abstractmethod
-    def collect(self, value: Any, *, kind: str) -> list[Any]:
-        """Plain values of all ranks, in order of rank, on rank 0; nothing on the others."""
-
-    @abstractmethod
-    def share(self, value: Any, *, kind: str) -> Any:
-        """Rank 0's value."""
-
-    @abstractmethod
-    def rank_0_alone(self, phase: str) -> AbstractContextManager[None]:
-        """Rank 0 does inside the block what only rank 0 does; the other ranks wait at its end, without a deadline.
-
-        They wait as long as rank 0's process lives and makes progress (``strobe.comm.rank_verdict``), at most
-        ``group.LONGEST_ALONE_S``. Every rank must enter the block. What rank 0 found is sent by another call, such as
-        ``share``.
+        Args:
+            src: the sending rank.
+            like: a tensor with the dtype, device and trailing shape of the rows.
+            num_rows: how many rows the message has.
+            kind: the ledger's name of the message.
+            tag: messages of different tags may be received in any order.
         """
 
     @abstractmethod
-    def line(self) -> Line:
-        """A line from rank 0 to all others, independent of all other messages; all must ask."""
+    def wait_sends(self) -> None:
+        """Block until all sent rows have left."""
+
+    @abstractmethod
+    def all_reduce(self, values: Tensor, *, kind: str) -> Tensor:
+        """Return the sum over all ranks, bit-identical on each; ``values`` stays unchanged."""
+
+    @abstractmethod
+    def all_reduce_async(self, values: Tensor, *, kind: str) -> Work:
+        """Sum in the background, ordered only among calls of this method. May overwrite ``values``."""
+
+    @abstractmethod
+    def all_reduce_max(self, values: list[float], *, kind: str) -> list[float]:
+        """Return the elementwise maximum over all ranks."""
+
+    @abstractmethod
+    def all_gather_object(self, value: Any, *, kind: str) -> list[Any]:
+        """Return the picklable values of all ranks, in order of rank, on every rank."""
+
+    @abstractmethod
+    def gather_object(self, value: Any, *, kind: str) -> list[Any]:
+        """Return the picklable values of all ranks, in order of rank, on rank 0; an empty list on other ranks."""
+
+    @abstractmethod
+    def broadcast_object(self, value: Any, *, kind: str) -> Any:
+        """Return rank 0's picklable value on every rank."""
+
+    @abstractmethod
+    def rank_0_alone(self, phase: str) -> AbstractContextManager[None]:
+        """A block in which only rank 0 works; the other ranks wait at its end, without the deadline of messages.
+
+        They wait while rank 0's process lives and makes progress (``strobe.comm.launch.failure``), at most
+        ``process_group.MAX_RANK_0_ALONE_S``. Every rank must enter the block. Send rank 0's result with
+        ``broadcast_object`` afterwards.
+        """
+
+    @abstractmethod
+    def open_control_channel(self) -> ControlChannel:
+        """Open a channel from rank 0 to all others, independent of other messages. Collective."""
 
     @abstractmethod
     def close(self) -> None:
-        """Leaves the group."""
+        """Leave the process group."""
 
-    def swap(self, sends: Mapping[int, Tensor], counts: Mapping[int, int], like: Tensor, *, kind: str) -> list[Tensor]:
-        """Sends rows to some ranks and gives those of others, in order of rank; empty ones are not sent at all."""
-        return [arrival.wait() for arrival in self.swap_later(sends, counts, like, kind=kind)]
-
-    def swap_later(
+    def all_to_all_rows(
         self, sends: Mapping[int, Tensor], counts: Mapping[int, int], like: Tensor, *, kind: str
-    ) -> list[Arrival]:
-        """The same while this rank does something else."""
-        arrivals = [self.receive(source, like, rows, kind=kind) for source, rows in sorted(counts.items()) if rows]
-        for to, rows in sorted(sends.items()):
+    ) -> list[Tensor]:
+        """Exchange rows with several ranks.
+
+        Args:
+            sends: rows by receiving rank. Empty messages are not sent.
+            counts: the number of rows to receive, by sending rank.
+            like: a tensor with the dtype, device and trailing shape of the rows.
+            kind: the ledger's name of the messages.
+
+        Returns:
+            The received rows, one tensor per rank with a positive count, in order of rank.
+        """
+        return [work.wait() for work in self.all_to_all_rows_async(sends, counts, like, kind=kind)]
+
+    def all_to_all_rows_async(
+        self, sends: Mapping[int, Tensor], counts: Mapping[int, int], like: Tensor, *, kind: str
+    ) -> list[Work]:
+        """As ``all_to_all_rows``, without blocking."""
+        receives = [
+            self.receive(src, like, num_rows, kind=kind) for src, num_rows in sorted(counts.items()) if num_rows
+        ]
+        for dst, rows in sorted(sends.items()):
             if len(rows):
-                self.send(to, rows, kind=kind)
-        return arrivals
+                self.send(dst, rows, kind=kind)
+        return receives
 
-    def agree(self, values: list[float], *, kind: str = "agree") -> list[float]:
-        """Sums of a few numbers over all ranks."""
-        return [float(v) for v in self.sum(torch.tensor(values, dtype=torch.float64), kind=kind).tolist()]
+    def all_reduce_scalars(self, values: list[float], *, kind: str = "scalars") -> list[float]:
+        """Return the elementwise sum of a few numbers over all ranks."""
+        return [float(v) for v in self.all_reduce(torch.tensor(values, dtype=torch.float64), kind=kind).tolist()]
 
 
-class Alone(Comm):
-    """One rank: nobody to talk to."""
+class SingleRankComm(Comm):
+    """Communication of one rank: collectives return their input, there is no rank to send to."""
 
     def __init__(self) -> None:
         self.rank, self.num_ranks, self.ledger = 0, 1, Ledger()
 
-    def send(self, to: int, rows: Tensor, *, kind: str, tag: int = 0) -> None:
-        raise AssertionError("one rank has nobody to send to")
+    def send(self, dst: int, rows: Tensor, *, kind: str, tag: int = 0) -> None:
+        raise AssertionError("a single rank cannot send")
 
-    def receive(self, source: int, like: Tensor, num_rows: int, *, kind: str, tag: int = 0) -> Arrival:
-        raise AssertionError("one rank has nobody to hear from")
+    def receive(self, src: int, like: Tensor, num_rows: int, *, kind: str, tag: int = 0) -> Work:
+        raise AssertionError("a single rank cannot receive")
 
-    def settle(self) -> None:
+    def wait_sends(self) -> None:
         pass
 
-    def sum(self, values: Tensor, *, kind: str) -> Tensor:
+    def all_reduce(self, values: Tensor, *, kind: str) -> Tensor:
         return values.detach().clone()
 
-    def sum_later(self, values: Tensor, *, kind: str) -> Arrival:
-        return Here(values)
+    def all_reduce_async(self, values: Tensor, *, kind: str) -> Work:
+        return CompletedWork(values)
 
-    def largest(self, values: list[float], *, kind: str) -> list[float]:
+    def all_reduce_max(self, values: list[float], *, kind: str) -> list[float]:
         return [float(value) for value in values]
 
-    def gather(self, value: Any, *, kind: str) -> list[Any]:
+    def all_gather_object(self, value: Any, *, kind: str) -> list[Any]:
         return [value]
 
-    def collect(self, value: Any, *, kind: str) -> list[Any]:
+    def gather_object(self, value: Any, *, kind: str) -> list[Any]:
         return [value]
 
-    def share(self, value: Any, *, kind: str) -> Any:
+    def broadcast_object(self, value: Any, *, kind: str) -> Any:
         return value
 
     def rank_0_alone(self, phase: str) -> AbstractContextManager[None]:
         return self.ledger.phase(phase)
 
-    def line(self) -> Line:
-        return Unheard()
+    def open_control_channel(self) -> ControlChannel:
+        return SingleRankControlChannel()
 
     def close(self) -> None:
         pass
 
 
-class Here(Arrival):
-    """Nothing to wait for."""
+class CompletedWork(Work):
+    """The result of an operation that has already completed."""
 
     def __init__(self, values: Tensor) -> None:
         self._values = values
@@ -185,26 +214,30 @@ class Here(Arrival):
         return self._values
 
 
-class Unheard(Line):
-    """One rank calls, and nobody is there."""
+class SingleRankControlChannel(ControlChannel):
+    """The control channel of a single rank, which has no receiver."""
 
-    def call(self, word: int) -> None:
-        check_word(word)
+    def post(self, message: int) -> None:
+        check_message(message)
 
-    def heard(self) -> int | None:
-        raise AssertionError("one rank has nobody to hear from")
+    def poll(self) -> int | None:
+        raise AssertionError("rank 0 posts messages and receives none")
 
-    def next(self) -> int:
-        raise AssertionError("one rank has nobody to hear from")
+    def wait(self) -> int:
+        raise AssertionError("rank 0 posts messages and receives none")
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         pass
 
     def close(self) -> None:
         pass
 
 
-def check_word(word: int) -> None:
-    """A word is what 63 bits can say."""
-    if not 0 <= word < 1 << 63:
-        raise ValueError(f"words of a line are numbers from 0 to 2^63 - 1, not {word}")
+def check_message(message: int) -> None:
+    """Check that a control message fits into 63 bits.
+
+    Raises:
+        ValueError: if it does not.
+    """
+    if not 0 <= message < 1 << 63:
+        raise ValueError(f"a control message must be a number from 0 to 2^63 - 1, not {message}")

@@ -1,9 +1,9 @@
-"""Rows that travel between ranks, differentiably: their gradients travel back.
+"""Differentiable row exchanges between ranks: gradients travel in the opposite direction.
 
-Backward passes run operations in exactly the reverse order of their creation, on every rank, so that messages meet
-their counterparts there as they did on the way out. That holds only if every operation takes part in backward on every
-rank, also one whose result this rank happens not to use: each gives a *token*, an empty tensor, and ``tied`` hangs all
-of them on the loss.
+Autograd runs operations in exactly the reverse order of their creation, on every rank, so sends and receives match in
+backward as they did in forward. That requires every operation to take part in backward on every rank, even if this rank
+does not use its result. Therefore each operation returns a *token*, an empty tensor, and ``attach_tokens`` ties all
+tokens to the loss.
 """
 
 from __future__ import annotations
@@ -17,14 +17,16 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from strobe.comm.base import Comm
-from strobe.ops.picked import add_rows
+from strobe.ops.dense.rows import add_rows
 
 
 @dataclass(frozen=True, eq=False)
 class Route:
-    """Which of this rank's rows go to whom, and how many come from whom.
+    """The rows that this rank sends and receives.
 
-    ``send`` lists row numbers, by receiver, those of the lowest first; what is received stands in order of sender.
+    Args:
+        send: row indices, by receiving rank.
+        receive: the number of rows, by sending rank. Received rows are concatenated in order of rank.
     """
 
     send: dict[int, Tensor]
@@ -39,23 +41,23 @@ class Route:
         return sum(self.receive.values())
 
     @property
-    def silent(self) -> bool:
+    def is_empty(self) -> bool:
         return not self.rows_sent and not self.rows_received
 
 
 def exchange(comm: Comm, route: Route, x: Tensor, *, kind: str) -> tuple[Tensor, Tensor]:
-    """The rows that others send [R, F], as the route says, and a token."""
-    arrived, token = _Exchange.apply(comm, route, kind, anchor(x), x)  # type: ignore[no-untyped-call]
-    return arrived, token
+    """Send and receive rows of x along ``route``. Returns the received rows [R, F] and a token."""
+    received, token = _Exchange.apply(comm, route, kind, anchor(x), x)  # type: ignore[no-untyped-call]
+    return received, token
 
 
 class _Exchange(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, comm: Comm, route: Route, kind: str, here: Tensor, x: Tensor) -> Any:
+    def forward(ctx: Any, comm: Comm, route: Route, kind: str, grad_anchor: Tensor, x: Tensor) -> Any:
         ctx.comm, ctx.route, ctx.kind, ctx.shape = comm, route, kind, x.shape
-        sends = {to: x[rows] for to, rows in route.send.items()}
-        arrived = comm.swap(sends, route.receive, x, kind=kind)
-        out = torch.cat(arrived) if arrived else x.new_empty(0, *x.shape[1:])
+        sends = {dst: x[rows] for dst, rows in route.send.items()}
+        received = comm.all_to_all_rows(sends, route.receive, x, kind=kind)
+        out = torch.cat(received) if received else x.new_empty(0, *x.shape[1:])
         return out, x.new_empty(0)
 
     @staticmethod
@@ -64,48 +66,49 @@ class _Exchange(torch.autograd.Function):
         route, gradient = ctx.route, grads[0].contiguous()
         counts = [rows for _, rows in sorted(route.receive.items())]
         sends = dict(zip(sorted(route.receive), gradient.split(counts), strict=True)) if counts else {}
-        back = ctx.comm.swap(sends, {to: len(rows) for to, rows in route.send.items()}, gradient, kind=ctx.kind)
+        receive = {dst: len(rows) for dst, rows in route.send.items()}
+        received = ctx.comm.all_to_all_rows(sends, receive, gradient, kind=ctx.kind)
         total = gradient.new_zeros(ctx.shape)
-        senders = [to for to, rows in sorted(route.send.items()) if len(rows)]
-        for to, rows in zip(senders, back, strict=True):
-            add_rows(total, route.send[to], rows)
+        receivers = [dst for dst, rows in sorted(route.send.items()) if len(rows)]
+        for dst, rows in zip(receivers, received, strict=True):
+            add_rows(total, route.send[dst], rows)
         return None, None, None, None, total
 
 
-def summed(comm: Comm, x: Tensor, *, kind: str) -> tuple[Tensor, Tensor]:
-    """The sum of x over all ranks, on each; the gradient is the sum of all ranks' gradients. And a token."""
-    total, token = _Summed.apply(comm, kind, anchor(x), x)  # type: ignore[no-untyped-call]
+def all_reduce_rows(comm: Comm, x: Tensor, *, kind: str) -> tuple[Tensor, Tensor]:
+    """Sum x over all ranks; the gradient is the sum of all ranks' gradients. Returns the sum and a token."""
+    total, token = _AllReduceRows.apply(comm, kind, anchor(x), x)  # type: ignore[no-untyped-call]
     return total, token
 
 
-class _Summed(torch.autograd.Function):
+class _AllReduceRows(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, comm: Comm, kind: str, here: Tensor, x: Tensor) -> Any:
+    def forward(ctx: Any, comm: Comm, kind: str, grad_anchor: Tensor, x: Tensor) -> Any:
         ctx.comm, ctx.kind = comm, kind
-        return comm.sum(x, kind=kind), x.new_empty(0)
+        return comm.all_reduce(x, kind=kind), x.new_empty(0)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> Any:
-        return None, None, None, ctx.comm.sum(grads[0].contiguous(), kind=ctx.kind)
+        return None, None, None, ctx.comm.all_reduce(grads[0].contiguous(), kind=ctx.kind)
 
 
 def anchor(like: Tensor) -> Tensor:
-    """An empty tensor that wants a gradient: with it among the inputs an operation always takes part in backward."""
+    """Return an empty tensor that requires grad: an operation with this input always takes part in backward."""
     return torch.empty(0, dtype=like.dtype, device=like.device, requires_grad=torch.is_grad_enabled())
 
 
-def tied(x: Tensor, tokens: Sequence[Tensor]) -> Tensor:
-    """x; its backward reaches the operations of all tokens.
+def attach_tokens(x: Tensor, tokens: Sequence[Tensor]) -> Tensor:
+    """Return x, whose backward reaches the operations of all tokens.
 
-    It looks at something saved first: where a stretch of time is computed again in backward, every rank begins that
-    here, before any message of the way back.
+    Its backward reads a saved tensor first: under activation checkpointing every rank starts the recomputation here,
+    before the first message of the backward pass.
     """
-    out: Tensor = _Tied.apply(x, *tokens)  # type: ignore[no-untyped-call]
+    out: Tensor = _AttachTokens.apply(x, *tokens)  # type: ignore[no-untyped-call]
     return out
 
 
-class _Tied(torch.autograd.Function):
+class _AttachTokens(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, *tokens: Tensor) -> Tensor:
         ctx.save_for_backward(x.new_empty(0))

@@ -1,10 +1,7 @@
-"""The engine: trains, evaluates, predicts, saves and records."""
+"""Training, evaluation and prediction: runs any plan, and names no system."""
 
-from strobe.engine.diverged import DivergedError
-from strobe.engine.evaluate import Evaluation, evaluate
 from strobe.engine.progress import Progress
-from strobe.engine.run import Run, open_run
-from strobe.engine.settings import Settings
-from strobe.engine.train import train
+from strobe.engine.run import Evaluation, Run, evaluate
+from strobe.engine.settings import DivergedError, Settings
 
-__all__ = ["DivergedError", "Evaluation", "Progress", "Run", "Settings", "evaluate", "open_run", "train"]
+__all__ = ["DivergedError", "Evaluation", "Progress", "Run", "Settings", "evaluate"]

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import os
 import random
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
 import torch
 
-from strobe.comm.rank_environment import ranks_on_each_gpu
+from strobe.comm.launch.environment import max_ranks_per_gpu
 from strobe.errors import OptionError
 
-_MOST_THREADS = 1024
-"""OpenMP ends the process where it cannot start as many threads as it is asked for."""
+_MAX_THREADS = 1024
+"""OpenMP ends the process if it cannot start that many threads."""
 
 
 def choose_device(name: str) -> torch.device:
@@ -49,8 +54,8 @@ def choose_threads(wanted: int | None) -> int:
     ranks_here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     if wanted is None and (ranks_here > 1 or "OMP_NUM_THREADS" not in os.environ):
         wanted = max(1, len(os.sched_getaffinity(0)) // ranks_here)
-    if wanted is not None and wanted > _MOST_THREADS:
-        raise OptionError(f"threads must be at most {_MOST_THREADS:,}, not {wanted:,}")
+    if wanted is not None and wanted > _MAX_THREADS:
+        raise OptionError(f"threads must be at most {_MAX_THREADS:,}, not {wanted:,}")
     if wanted is not None:
         torch.set_num_threads(wanted)
     return torch.get_num_threads()
@@ -68,7 +73,7 @@ def choose_arithmetic(device: torch.device, *, tf32: bool, deterministic: bool) 
 
 
 def seed_all(seed: int) -> None:
-    """Begins the random numbers of torch (all devices), numpy and Python anew."""
+    """Seed torch (all devices), numpy and Python."""
     torch.manual_seed(seed)
     # Old-style numbers: a model of the user's may draw from the global generator.
     np.random.seed(seed % 2**32)  # noqa: NPY002
@@ -99,7 +104,7 @@ def restore_random_state(state: dict[str, Any]) -> None:
 
 
 def peak_bytes(device: torch.device) -> dict[str, int]:
-    """The most memory this process has held so far, and the most its tensors held on the GPU."""
+    """Peak memory of this process, and of its tensors on the GPU."""
     # Not getrusage: a process begins there with what its parent held when it started it.
     told = Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]
     peak = {"memory_bytes": int(told) * 1024}  # Linux counts in KiB
@@ -111,6 +116,28 @@ def peak_bytes(device: torch.device) -> dict[str, int]:
 def free_bytes(device: torch.device) -> int:
     """What a rank may take: its part of what its GPU has free, or of what this machine has."""
     if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0]) // ranks_on_each_gpu()
+        return int(torch.cuda.mem_get_info(device)[0]) // max_ranks_per_gpu()
     told = Path("/proc/meminfo").read_text().split("MemAvailable:")[1].split()[0]
     return int(told) * 1024 // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+
+
+@contextmanager
+def kill_on_second_interrupt() -> Iterator[None]:
+    """While a run is saved or cleared up after the first Ctrl-C, the second is not waited for.
+
+    A program that handles the signal itself is left alone, and so are threads, which get no signals.
+    """
+    ours = threading.current_thread() is threading.main_thread()
+    if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+
+    def first(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, first)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,4 +1,4 @@
-"""What a run tells those who watch it. This watcher says nothing; others override what they want to show."""
+"""Progress of a run. The base is silent; subclasses show what they want."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ class Progress:
     """Called by the engine, in the thread that trains: what is done here delays training."""
 
     def stage(self, what: str, done: int, total: int | None) -> None:
-        """Something before or after training is at ``done`` of ``total``; None while nobody knows."""
+        """Work before or after training is at ``done`` of ``total``; None while the total is unknown."""
 
     def begin(self, info: dict[str, Any]) -> None:
         """Training begins: ``epochs``, the ``epoch`` it begins after, ``metric``, ``steps`` an epoch."""

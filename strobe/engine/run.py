@@ -9,17 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from strobe.engine.checkpoint import Weights, best_weights, load_weights
-from strobe.engine.choice import ModelLike
-from strobe.engine.curve import learning_curve_svg
-from strobe.engine.job import Given, Job, choose
+from strobe.engine.checkpoint.store import Weights, best_weights, load_weights
+from strobe.engine.evaluation.evaluate import ALL, score
+from strobe.engine.inputs.graph_source import GraphLike, fingerprint, open_graph_source
+from strobe.engine.inputs.model_choice import ModelLike
+from strobe.engine.inputs.resolve import TrainRequest, resolve
+from strobe.engine.job import Job
 from strobe.engine.progress import Progress
-from strobe.engine.record import read_config, read_lines, read_result
+from strobe.engine.records.run_directory import read_config, read_lines, read_result
+from strobe.engine.services import Services
 from strobe.engine.settings import Settings
-from strobe.engine.source import GraphLike, fingerprint, open_source
-from strobe.engine.summary import run_summary
-from strobe.errors import OptionError
+from strobe.errors import OptionError, UnknownNameError
 from strobe.tasks.base import Metrics, Problem
+from strobe.tasks.split import PARTS
 
 if TYPE_CHECKING:
     from pyarrow import Table
@@ -29,11 +31,11 @@ Scores = dict[str, Metrics]
 
 @dataclass(kw_only=True)
 class Run:
-    """What training gives back. ``validation`` and ``test`` are metrics at the best epoch, with the best weights.
+    """A finished run. ``validation`` and ``test`` are metrics at the best epoch, with the best weights.
 
-    ``baselines`` has, by part and name, what answers that need no learning score; ``ranks`` the ledger of every rank
-    over all epochs, where there were several; ``window`` what a step computes of its window, where windows decay;
-    ``online`` that it learnt from every snapshot of its graph while they arrived.
+    ``baselines``: metrics of predictors without learning, by part and name; ``ranks``: the ledger of every rank over
+    all epochs, with several; ``window``: cost of a step's window, where windows decay; ``online``: trained on every
+    snapshot of its graph as they arrived.
     """
 
     job: Job
@@ -70,20 +72,20 @@ class Run:
 
     def predict(self, part: str = "next", *, embeddings: bool = False) -> Table:
         """Predictions as an Arrow table: of a part, or for what comes after the last snapshot (``next``)."""
-        from strobe.engine.predict import predictions
+        from strobe.engine.evaluation.predict import predictions
 
         return predictions(self, part, embeddings=embeddings)
 
     def summary(self) -> str:
         """What came out, in a few lines for people."""
-        return run_summary(self.to_json())
+        return self.job.services.summary(self.to_json())
 
     def curve(self) -> str:
         """The learning curve as a picture (SVG)."""
-        return learning_curve_svg(self.to_json(), self.history)
+        return self.job.services.learning_curve(self)
 
     def to_json(self) -> dict[str, Any]:
-        """What ``result.json`` keeps."""
+        """The contents of ``result.json``."""
         problem = self.job.problem
         return {
             "run": None if self.path is None else str(self.path),
@@ -116,28 +118,30 @@ def open_run(
     model: ModelLike | None = None,
     device: str | None = None,
     progress: Progress | None = None,
+    services: Services | None = None,
 ) -> Run:
     """The run of a directory with its best weights; ``graph`` puts it on another graph with the same features.
 
     ``model`` is needed only where the run's has no name that Strobe knows.
     """
     if isinstance(run, Run):
-        return _moved(run, graph)
+        return _on_other_graph(run, graph)
     path = Path(run)
     config = read_config(path)
     if config["problem"] is None:
         raise OptionError(
-            f"the run at {path} has not learnt from a snapshot yet: go on with it (strobe watch --resume)"
+            f"the run at {path} has not learnt from a snapshot yet: go on with it (strobe online --resume)"
         )
-    given = Given(graph, model, changes={} if device is None else {"device": device})
+    changes = {} if device is None else {"device": device}
+    request = TrainRequest(graph, model, changes=changes, services=services or Services())
     same = config if graph is None else config | {"fingerprint": None}  # another graph may differ
-    job = choose(given, same, progress or Progress())
-    online = "watch" in config and graph is None
-    return replace(_assembled(path, job, *best_weights(path)), online=online)
+    job = resolve(request, same, progress or Progress())
+    online = "online" in config and graph is None
+    return replace(_build_run(path, job, *best_weights(path)), online=online)
 
 
-def _assembled(path: Path, job: Job, weights: Weights, epoch: int) -> Run:
-    model, head = job.make()
+def _build_run(path: Path, job: Job, weights: Weights, epoch: int) -> Run:
+    model, head = job.make_model()
     load_weights(model, head, weights)
     history = [line for line in read_lines(path) if line["event"] == "epoch"]
     result = read_result(path) or {}
@@ -157,11 +161,11 @@ def _assembled(path: Path, job: Job, weights: Weights, epoch: int) -> Run:
     )
 
 
-def _moved(run: Run, graph: GraphLike | None) -> Run:
+def _on_other_graph(run: Run, graph: GraphLike | None) -> Run:
     """A run on another graph."""
     if graph is None:
         return run
-    source = open_source(graph)
+    source = open_graph_source(graph)
     problem = run.job.task.bind(source.graph, seed=run.settings.seed, state=run.problem.state())
     if problem.graph.features.shape != run.problem.graph.features.shape:  # type: ignore[union-attr]
         raise OptionError(f"the graph has other features than the run's: {fingerprint(source.graph)['features']}")
@@ -170,3 +174,60 @@ def _moved(run: Run, graph: GraphLike | None) -> Run:
 
 def _median(values: list[float]) -> float | None:
     return round(sorted(values)[len(values) // 2], 6) if values else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """Metrics of a part, and those of trivial answers by name."""
+
+    part: str
+    snapshots: tuple[int, int]
+    metrics: Metrics
+    baselines: dict[str, Metrics]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "part": self.part,
+            "snapshots": list(self.snapshots),
+            "metrics": self.metrics,
+            "baselines": self.baselines,
+        }
+
+
+def evaluate(
+    run: Run | str | PathLike[str],
+    part: str = "test",
+    *,
+    graph: GraphLike | None = None,
+    model: ModelLike | None = None,
+) -> Evaluation:
+    """Evaluate a run with its best weights.
+
+    Args:
+        run: a run, or its directory.
+        part: ``train``, ``validation``, ``test``, or ``all`` snapshots that have labels, for a graph that the run never
+    saw.
+        graph: another graph with the same features.
+        model: needed only where the run's model is not one of Strobe's own.
+
+    Returns:
+        Metrics of the model and of the baselines.
+
+    Raises:
+        StrobeError: the part is unknown, or the run was trained on all its snapshots as they arrived.
+    """
+    if part not in (*PARTS, ALL):
+        raise UnknownNameError("part", part, (*PARTS, ALL))
+    opened = run if isinstance(run, Run) and graph is None else open_run(run, graph=graph, model=model)
+    if opened.online:
+        raise OptionError(
+            "this run judged each snapshot before it learnt from it, and no part of its graph is left to score: what "
+            "it scored then is in its result.json. Give another graph (graph, --graph)"
+        )
+    problem = opened.job.problem
+    if part == ALL:
+        problem = problem.as_test_only()
+    times = problem.split.part("test" if part == ALL else part)
+    found = score(opened.model, opened.head, opened.job, opened.job.evaluation_windows(times), times, problem)
+    baselines = problem.baselines("test" if part == ALL else part)
+    return Evaluation(part=part, snapshots=(times.start, times.stop), metrics=found, baselines=baselines)

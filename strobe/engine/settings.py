@@ -8,19 +8,19 @@ from typing import Any, Literal
 
 import torch
 
-from strobe.errors import OptionError, UnknownNameError
-from strobe.options import check_options, hints_of
+from strobe.errors import OptionError, StrobeError, UnknownNameError
+from strobe.options import check_options, option_types
 
-MAY_CHANGE = ("epochs", "patience", "recompute", "keep", "device", "threads", "deterministic")
-"""Settings that a resumed run may change. With another device or number of threads, or with other segments of a model
-that drops numbers at random, it goes on to weights that are as good but not the same bits."""
+MAY_CHANGE = ("epochs", "patience", "recompute", "offload", "device", "threads", "deterministic")
+"""Settings that a resumed run may change. With another device, number of threads or segment length of a model with
+dropout, its weights are as good but not bit-identical."""
 
 MAX_FACTOR = 1e30
 """The largest number that gradients and weights are multiplied by: float32 holds its products with them."""
 
-Optimiser = Literal["adam", "sgd"]
+OptimizerName = Literal["adam", "sgd"]
 Precision = Literal["float32", "tf32", "bf16", "float64"]
-Keep = Literal["auto", "device", "host"]
+Offload = Literal["auto", "never", "always"]
 EvalHistory = Literal["auto", "all"]
 
 
@@ -47,7 +47,7 @@ class Settings:
     """
 
     epochs: int = 100
-    optimiser: Optimiser = "adam"
+    optimizer: OptimizerName = "adam"
     lr: float = 0.01
     weight_decay: float = 0.0
     clip: float = 0.0
@@ -57,16 +57,16 @@ class Settings:
     eval_history: int | EvalHistory = "auto"
     patience: int = 20
     seed: int = 0
-    fit: int | None = None
+    fit_snapshots: int | None = None
     precision: Precision = "float32"
-    keep: Keep = "auto"
+    offload: Offload = "auto"
     device: str = "auto"
     threads: int | None = None
     deterministic: bool = False
 
     def __post_init__(self) -> None:
-        check_options("training", asdict(self), hints_of(Settings))
-        for name in ("epochs", "evaluate_every", "window", "recompute", "fit", "threads"):
+        check_options("training", asdict(self), option_types(Settings))
+        for name in ("epochs", "evaluate_every", "window", "recompute", "fit_snapshots", "threads"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise OptionError(f"{name} must be at least 1, not {value}")
@@ -105,3 +105,14 @@ class Settings:
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
+
+
+class DivergedError(StrobeError):
+    """The loss or the weights are no numbers any more."""
+
+    def __init__(self, what: str, epoch: int, settings: Settings) -> None:
+        clip = "--clip 1" if not settings.clip else f"a smaller --clip than {settings.clip:g}"
+        super().__init__(
+            f"{what} in epoch {epoch} is not a finite number: try a lower --lr (it was {settings.lr:g}) or {clip}. "
+            "The last checkpoint, if there is one, is from before that."
+        )

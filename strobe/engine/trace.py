@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from strobe.engine.choice import ModelChoice
+from strobe.engine.inputs.model_choice import ModelChoice
 from strobe.exchange import TimeEncoder
 from strobe.graph import DynamicGraph
-from strobe.ops.normalise import Norm
-from strobe.view import Cells, Reading, View
+from strobe.ops.sparse.normalize import Norm
+from strobe.view import ModelReads, View, WindowData
 
 
 @dataclass(frozen=True)
-class Call:
+class ViewCall:
     """One use of a view: ``pull`` (with the norm it is for) or ``over_time`` with so many columns in and out.
 
     ``snapshot`` says which one it concerns, None for all at once. ``is_input``: what is pulled is the features, which
@@ -30,92 +30,92 @@ class Call:
     norm: Norm | None = None
     snapshot: int | None = None
     is_input: bool = False
-    kept: bool = False
-    relays: bool = False
+    is_cached: bool = False
+    has_row_state: bool = False
     state_columns: int = 0
-    gives_way: bool = False
+    can_yield: bool = False
 
 
-class Watched(View):
+class TracingView(View):
     """A view that notes how it is used."""
 
-    def __init__(self, cells: Cells, calls: list[Call], snapshot: int | None = None) -> None:
-        super().__init__(cells)
+    def __init__(self, data: WindowData, calls: list[ViewCall], snapshot: int | None = None) -> None:
+        super().__init__(data)
         self._calls, self._snapshot = calls, snapshot
 
     def pull(self, x: Tensor) -> Tensor:
-        self._calls.append(Call("pull", x.shape[1], norm="sum", snapshot=self._snapshot, is_input=x is self.cells.x))
+        self._calls.append(ViewCall("pull", x.shape[1], norm="sum", snapshot=self._snapshot, is_input=x is self.data.x))
         return super().pull(x)
 
     def aggregate(self, x: Tensor, norm: Norm = "gcn") -> Tensor:
-        given = self.cells.is_input(x)
-        call = Call("pull", x.shape[1], norm=norm, snapshot=self._snapshot, is_input=given, kept=given)
+        given = self.data.is_input(x)
+        call = ViewCall("pull", x.shape[1], norm=norm, snapshot=self._snapshot, is_input=given, is_cached=given)
         self._calls.append(call)
         return super().aggregate(x, norm)
 
     def aggregate_x(self, norm: Norm = "gcn") -> Tensor:
         return self.aggregate(self.x, norm)
 
-    async def pulled(self, x: Tensor) -> Tensor:
+    async def pull_async(self, x: Tensor) -> Tensor:
         out = self.pull(x)
-        self._calls[-1] = replace(self._calls[-1], gives_way=True)
+        self._calls[-1] = replace(self._calls[-1], can_yield=True)
         return out
 
-    async def aggregated(self, x: Tensor, norm: Norm = "gcn") -> Tensor:
+    async def aggregate_async(self, x: Tensor, norm: Norm = "gcn") -> Tensor:
         out = self.aggregate(x, norm)
-        self._calls[-1] = replace(self._calls[-1], gives_way=True)
+        self._calls[-1] = replace(self._calls[-1], can_yield=True)
         return out
 
     def over_time(self, encoder: TimeEncoder, *x: Tensor) -> Tensor:
         out = super().over_time(encoder, *x)
-        relays = bool(getattr(encoder, "relays", False))
+        relays = bool(getattr(encoder, "has_row_state", False))
         wide = _row_width(self.carry[-1]) if relays else 0
         wide_in = sum(each.shape[1] for each in x)
-        self._calls.append(Call("over_time", wide_in, out.shape[1], relays=relays, state_columns=wide))
+        self._calls.append(ViewCall("over_time", wide_in, out.shape[1], has_row_state=relays, state_columns=wide))
         return out
 
     def steps(self) -> Iterator[View]:
-        return (Watched(cells, self._calls, t) for t, cells in enumerate(self.cells.single))
+        return (TracingView(cells, self._calls, t) for t, cells in enumerate(self.data.single))
 
-    def recall(self, state: Tensor) -> Tensor:
-        self._calls.append(Call("recall", state.shape[1], snapshot=self._snapshot))
-        return super().recall(state)
+    def gather_state(self, state: Tensor) -> Tensor:
+        self._calls.append(ViewCall("recall", state.shape[1], snapshot=self._snapshot))
+        return super().gather_state(state)
 
 
 @torch.no_grad()
-def watch(model: nn.Module, graph: DynamicGraph) -> list[Call]:
-    """What a pass over a whole graph asks of its view, in order."""
-    calls: list[Call] = []
+def trace_view_calls(model: nn.Module, graph: DynamicGraph) -> list[ViewCall]:
+    """The view calls of a pass over a whole graph, in order."""
+    calls: list[ViewCall] = []
     was = model.training
     model.eval()
-    model(Watched(Cells(graph), calls))
+    model(TracingView(WindowData(graph), calls))
     model.train(was)
     return calls
 
 
 def sparse_products(choice: ModelChoice, graph: DynamicGraph) -> int:
     """How far a model reads along edges, at most: its sparse products in one snapshot."""
-    return sum(call.what == "pull" for call in watch(_made(choice, graph), graph[:1]))
+    return sum(call.what == "pull" for call in trace_view_calls(_make_model(choice, graph), graph[:1]))
 
 
-def watched_order(choice: ModelChoice, graph: DynamicGraph) -> list[str]:
+def traced_call_order(choice: ModelChoice, graph: DynamicGraph) -> list[str]:
     """What a model does with one snapshot, in order: ``pull``, ``over_time``, ``recall``."""
-    return [call.what for call in watch(_made(choice, graph), graph[:1])]
+    return [call.what for call in trace_view_calls(_make_model(choice, graph), graph[:1])]
 
 
 @torch.no_grad()
-def reading(choice: ModelChoice, graph: DynamicGraph) -> Reading:
+def model_reads(choice: ModelChoice, graph: DynamicGraph) -> ModelReads:
     """What a model reads of a graph. Its products in one snapshot may lead one after the other; that many hops are
     enough."""
-    calls: list[Call] = []
-    cells = Cells(graph[:1])
-    _made(choice, graph).eval()(Watched(cells, calls))
-    hops = sum(call.what == "pull" and not call.kept for call in calls)
+    calls: list[ViewCall] = []
+    cells = WindowData(graph[:1])
+    _make_model(choice, graph).eval()(TracingView(cells, calls))
+    hops = sum(call.what == "pull" and not call.is_cached for call in calls)
     steps = any(call.snapshot is not None for call in calls)
-    return Reading(inputs=cells.known_aggregates, norms=cells.known_norms, hops=hops, steps=steps)
+    return ModelReads(inputs=cells.cached_aggregates, norms=cells.cached_norms, hops=hops, steps=steps)
 
 
-def _made(choice: ModelChoice, graph: DynamicGraph) -> nn.Module:
+def _make_model(choice: ModelChoice, graph: DynamicGraph) -> nn.Module:
     """A model whose weights do not matter."""
     assert graph.features is not None
     with torch.random.fork_rng():

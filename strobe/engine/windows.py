@@ -8,65 +8,65 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from strobe.batching import Batch
-from strobe.batching.base import pieces
-from strobe.engine.kept import KeptExamples, Room
-from strobe.engine.sharing import Mask, Sharing, around
-from strobe.view import Carry, Cells
+from strobe.batching import BatchSpec
+from strobe.batching.base import split_times
+from strobe.engine.memory.cache import ByteBudget, ExampleCache
+from strobe.engine.partitioned_graph import Mask, PartitionedGraph, khop_masks
+from strobe.view import Carry, WindowData
 
 if TYPE_CHECKING:
-    from strobe.engine.asked import Asked
+    from strobe.engine.examples import LocalExamples
 
 
 @dataclass(frozen=True)
 class Segment:
-    """Consecutive snapshots that are computed in one go: ``times`` of the graph, prepared as ``cells``.
+    """Consecutive snapshots ``times`` that are computed at once, prepared as ``data``.
 
-    Training asks about those in ``asked`` (None: all), and there about ``targets`` (None: all nodes); or it asks a
-    ``question``. ``fresh``: states begin anew, or with ``start``.
+    Training targets are the snapshots ``target_times`` (None: all) and there the nodes of ``target_mask`` (None: all),
+    or what ``examples_fn`` gives. ``resets_state``: states start from ``initial_state`` or zero.
     """
 
     times: range
-    cells: Cells
-    kept: KeptExamples = field(default_factory=KeptExamples, repr=False, compare=False)
-    asked: range | None = None
-    targets: Mask | None = None
-    fresh: bool = False
-    start: Carry | None = field(default=None, repr=False, compare=False)
-    question: Callable[[], Asked | None] | None = field(default=None, repr=False, compare=False)
+    data: WindowData
+    example_cache: ExampleCache = field(default_factory=ExampleCache, repr=False, compare=False)
+    target_times: range | None = None
+    target_mask: Mask | None = None
+    resets_state: bool = False
+    initial_state: Carry | None = field(default=None, repr=False, compare=False)
+    examples_fn: Callable[[], LocalExamples | None] | None = field(default=None, repr=False, compare=False)
 
 
 Window = tuple[Segment, ...]
 
 
-def cut(sharing: Sharing, times: range, size: int | None, segment: int | None) -> list[Window]:
+def cut_windows(sharing: PartitionedGraph, times: range, size: int | None, segment: int | None) -> list[Window]:
     """Windows of at most ``size`` snapshots over ``times``, in order, each of segments of at most ``segment``."""
-    windows = list(stream(sharing, times, size, segment, sharing.room))
+    windows = list(iter_windows(sharing, times, size, segment, sharing.example_budget))
     for part in (part for window in windows for part in window):
-        part.cells.streamed = sharing.streamed
+        part.data.offloaded = sharing.offloader
     return windows
 
 
-def stream(
-    sharing: Sharing, times: range, size: int | None, segment: int | None, room: Room | None = None
+def iter_windows(
+    sharing: PartitionedGraph, times: range, size: int | None, segment: int | None, room: ByteBudget | None = None
 ) -> Iterator[Window]:
-    """The same windows one at a time: whoever does not keep them never holds more than one in memory. ``room`` is what
-    there is for their examples."""
-    kept = KeptExamples(room)
-    for window in pieces(times, size):
-        yield tuple(Segment(part, sharing.cells(part), kept) for part in pieces(window, segment))
+    """Yield windows one at a time: without references to earlier ones only one is in memory. ``room`` is the byte
+    budget of their examples."""
+    kept = ExampleCache(room)
+    for window in split_times(times, size):
+        yield tuple(Segment(part, sharing.window_data(part), kept) for part in split_times(window, segment))
 
 
-def window_of(sharing: Sharing, batch: Batch, segment: int | None) -> Window:
+def window_of_batch(sharing: PartitionedGraph, batch: BatchSpec, segment: int | None) -> Window:
     """The window of a batch. A batch of some nodes is one segment: it is small already."""
-    targets, found, kept = None, [], KeptExamples(sharing.room)
-    if batch.targets is not None:
+    targets, found, kept = None, [], ExampleCache(sharing.example_budget)
+    if batch.seed_nodes is not None:
         targets = np.zeros(sharing.graph.num_nodes, bool)
-        targets[batch.targets] = True
-    for part in pieces(batch.times, segment if batch.targets is None else None):
-        chosen = None if batch.targets is None else around(sharing.graph, part, batch.targets, batch.hops)
-        fresh = not batch.carries and part.start == batch.times.start
-        cells = sharing.cells(part, chosen=chosen, fresh=fresh)
-        cells.streamed = sharing.streamed
-        found.append(Segment(part, cells, kept, batch.asked, targets, fresh))
+        targets[batch.seed_nodes] = True
+    for part in split_times(batch.times, segment if batch.seed_nodes is None else None):
+        chosen = None if batch.seed_nodes is None else khop_masks(sharing.graph, part, batch.seed_nodes, batch.hops)
+        fresh = not batch.continues_state and part.start == batch.times.start
+        cells = sharing.window_data(part, masks=chosen, resets_state=fresh)
+        cells.offloaded = sharing.offloader
+        found.append(Segment(part, cells, kept, batch.target_times, targets, fresh))
     return tuple(found)

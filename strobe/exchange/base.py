@@ -1,4 +1,4 @@
-"""The fourth axis: how inputs owned elsewhere arrive. Two choices, one for each stage."""
+"""Exchange axis: how rows owned by other ranks arrive. Two strategies, one per stage: structure and time."""
 
 from __future__ import annotations
 
@@ -14,82 +14,111 @@ from torch import Tensor
 
 from strobe.comm import Comm
 from strobe.errors import OptionError
-from strobe.exchange.delivery import Courier, Fresh
-from strobe.numbers import file_size, number_of
-from strobe.ops.csr import IntArray
-from strobe.ops.sequences import Sequences
+from strobe.exchange.transfer import FreshExchange, RowExchange
+from strobe.format import file_size, pluralize
+from strobe.ops.sparse.csr import IntArray
+from strobe.ops.time.sequences import Sequences
 from strobe.strategy import Fact, Need, Strategy
 
 
 class TimeEncoder(Protocol):
-    """Something that reads each node's cells in order of time."""
+    """Encodes each node's cells in order of time."""
 
     def encode(self, x: Any, state: Any | None, sequences: Sequences) -> tuple[Tensor, Any]:
-        """Outputs of all cells from inputs [C, F], and the state after them; ``state`` None means a fresh start.
+        """Encode cells. The result may depend on nothing but the arguments: callers permute cells.
 
-        It reads nothing else of the cells: whoever calls it may have put them in another order.
+        Args:
+            x: inputs, [C, F], or a tuple of such tensors.
+            state: the state of the previous window; None starts afresh.
+            sequences: the cells of each node, in order of time.
+
+        Returns:
+            Outputs of all cells, [C, F'], and the state after them.
         """
         ...
 
 
-Columns = tuple[Tensor, ...]
-"""The inputs of a time stage, [C, *] each."""
+TimeInputs = tuple[Tensor, ...]
+"""Inputs of a time stage, [C, *] each."""
 
 
-def encode(encoder: TimeEncoder, x: Columns, state: Any | None, sequences: Sequences) -> tuple[Tensor, Any]:
-    """Calls an encoder with one input, or with all of them as a tuple."""
+def encode(encoder: TimeEncoder, x: TimeInputs, state: Any | None, sequences: Sequences) -> tuple[Tensor, Any]:
+    """Call an encoder with its only input, or with a tuple of several."""
     return encoder.encode(x[0] if len(x) == 1 else x, state, sequences)
 
 
-def side_by_side(x: Columns) -> Tensor:
-    """Inputs as one matrix, whose rows can travel."""
+def concat_inputs(x: TimeInputs) -> Tensor:
+    """Concatenate inputs to one matrix of rows."""
     return x[0] if len(x) == 1 else torch.cat(x, 1)
 
 
-def apart(rows: Tensor, like: Columns) -> Columns:
-    """The inputs again, of other cells."""
+def split_inputs(rows: Tensor, like: TimeInputs) -> TimeInputs:
+    """Split rows into inputs with the widths of ``like``."""
     return (rows,) if len(like) == 1 else rows.split([each.shape[1] for each in like], 1)
 
 
-class Timing(ABC):
-    """A time stage over the cells of a window that this rank computes, whoever has the rest of their sequences."""
+class TimeStage(ABC):
+    """A time stage over this rank's cells of a window."""
 
     @abstractmethod
-    def run(self, encoder: TimeEncoder, x: Columns, state: Any | None) -> tuple[Tensor, Any, list[Tensor]]:
-        """Outputs of this rank's cells, the state it keeps for the next window, and tokens to tie to the loss."""
+    def run(self, encoder: TimeEncoder, x: TimeInputs, state: Any | None) -> tuple[Tensor, Any, list[Tensor]]:
+        """Run an encoder over this rank's cells.
+
+        Args:
+            encoder: the time encoder.
+            x: inputs of this rank's cells.
+            state: what ``run`` returned for the previous window; None at the first.
+
+        Returns:
+            Outputs of this rank's cells, the state for the next window, and tokens to attach to the loss.
+        """
 
 
 @dataclass(frozen=True, kw_only=True)
 class StructureExchange(Strategy):
-    """How the structure stage gets rows of neighbours owned by other ranks."""
+    """How the structure stage gets rows of neighbors owned by other ranks."""
 
-    one_by_one: ClassVar[bool] = False
-    """Whether rows of each snapshot travel by themselves, where a convolution lets them."""
+    sends_per_snapshot: ClassVar[bool] = False
+    """Whether the rows of each snapshot are sent separately, if the convolution can yield."""
 
-    def keeps(self, hops: int) -> int:
-        """How many products away cells are kept for a model that reads so far, where a rank trains on what it keeps."""
+    @property
+    def prefetch(self) -> bool:
+        """Whether features of the next step are fetched while this one computes."""
+        return False
+
+    @property
+    def gather_sequences(self) -> bool:
+        """Whether all cells of a sampled node are computed by the rank that owns its newest one."""
+        return False
+
+    def cache_hops(self, hops: int) -> int:
+        """Depth of the k-hop cache for a model that reads ``hops`` sparse products deep."""
         return hops
 
-    def check_kept(self, num_bytes: int, free_bytes: int, hops: int) -> None:
-        """Refuses to keep more than there is room for."""
+    def check_cache_size(self, num_bytes: int, free_bytes: int, hops: int) -> None:
+        """Check that the k-hop cache fits in memory.
+
+        Raises:
+            OptionError: if ``num_bytes`` exceeds ``free_bytes``.
+        """
         if num_bytes > free_bytes:
             raise OptionError(
-                f"{kept_in_words(hops)} take {file_size(num_bytes)}, and there is room for {file_size(free_bytes)}: "
-                "take more ranks and exchange structure cached, or batching full or windows"
+                f"{describe_cache(hops)} takes {file_size(num_bytes)}, but only {file_size(free_bytes)} are free: "
+                "use more ranks and exchange structure cached, or batching full or windows"
             )
 
-    def courier(self, comm: Comm) -> Courier:
-        """Who brings them to a window, in all passes over it."""
-        return Fresh(comm)
+    def make_row_exchange(self, comm: Comm) -> RowExchange:
+        """The row exchange of one window, for all passes over it."""
+        return FreshExchange(comm)
 
 
-def kept_in_words(hops: int) -> str:
-    """What a rank keeps, for people."""
-    return f"the cells of a rank's nodes and what they read within {number_of(hops, 'sparse product')}"
+def describe_cache(hops: int) -> str:
+    """Describe the k-hop cache in an error message."""
+    return f"the k-hop cache of a rank's nodes ({pluralize(hops, 'hop')})"
 
 
-class Window(Protocol):
-    """Who has which cells of a window, as a time stage needs to know it; a rank sees all owners, not all rows."""
+class PartitionedWindow(Protocol):
+    """Owners of all cells of a window, as a time stage needs them. A rank knows all owners, but only its own rows."""
 
     @property
     def comm(self) -> Comm: ...
@@ -102,52 +131,55 @@ class Window(Protocol):
 
     @property
     def owners(self) -> Sequence[IntArray]:
-        """The owner of each of their cells; -1 for those that take no part."""
+        """Owner of each present node's cell; -1 for cells that are left out."""
         ...
 
     @property
     def home(self) -> npt.NDArray[np.int16]:
-        """Where each node's state is before the window, [N]; -1 where there is none."""
+        """Rank that holds each node's state before the window, [N]; -1 if there is none."""
         ...
 
     @property
-    def of_sequence(self) -> IntArray:
-        """The one owner that each whole sequence would have, [N]."""
+    def sequence_owner(self) -> IntArray:
+        """Owner of each sequence as a whole, [N]."""
         ...
 
     @property
-    def time_courier(self) -> Courier:
-        """Who brings the rows of others, where the time stage wants any."""
+    def time_row_exchange(self) -> RowExchange:
+        """The row exchange of the time stage."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class TimeExchange(Strategy):
-    """How the time stage goes on where a sequence changes ranks. Where none does, nobody asks."""
+    """How the time stage continues sequences that change ranks. Unused if every sequence is whole."""
 
-    def fitting(self, encoder: TimeEncoder) -> TimeExchange:
-        """The choice that works for an encoder: this one, unless it cannot."""
+    def for_encoder(self, encoder: TimeEncoder) -> TimeExchange:
+        """The strategy to use for an encoder: this one, unless it cannot handle the encoder."""
         del encoder
         return self
 
-    def travels(self, columns: int, out_columns: int, state_columns: int) -> tuple[int, int]:
-        """How many numbers a stage of these widths sends where a sequence is cut, and for a cell that is not with its
-        sequence's owner."""
+    def columns_sent(self, columns: int, out_columns: int, state_columns: int) -> tuple[int, int]:
+        """Columns that a stage sends, from the widths of its inputs, outputs and state.
+
+        Returns:
+            Columns per cut of a sequence, and per cell that is not at the owner of its sequence.
+        """
         del columns, out_columns, state_columns
         return 0, 0
 
     @abstractmethod
-    def start(self, window: Window) -> Timing:
-        """A time stage over this rank's cells of a window."""
+    def start(self, window: PartitionedWindow) -> TimeStage:
+        """Build the time stage over this rank's cells of a window."""
 
-    def courier(self, comm: Comm) -> Courier:
-        """Who brings rows of cells to the owners of their sequences and back, in all passes over a window."""
-        return Fresh(comm)
+    def make_row_exchange(self, comm: Comm) -> RowExchange:
+        """The row exchange of one window's time stage, for all passes over it."""
+        return FreshExchange(comm)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Exchange:
-    """Both choices."""
+    """The exchange strategies of both stages."""
 
     structure: StructureExchange
     time: TimeExchange

@@ -1,4 +1,4 @@
-"""Inputs of cells, asked of whoever has them."""
+"""Structure exchange that fetches features of sampled cells from their owners."""
 
 from __future__ import annotations
 
@@ -11,55 +11,58 @@ import torch
 from torch import Tensor
 
 from strobe.comm import Comm
-from strobe.comm.base import Arrival
+from strobe.comm.base import Work
 from strobe.exchange.base import StructureExchange
-from strobe.ops.csr import IntArray
+from strobe.ops.sparse.csr import IntArray
 from strobe.strategy import Fact, Need
 
-ASKED, SENT = "requests", "features"
+REQUESTS_KIND, FEATURES_KIND = "requests", "features"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fetch(StructureExchange):
-    """Features of cells that a step has drawn are asked of their owners, once for each step.
+    """Fetch the features of a step's sampled cells from their owners, once per step. Exact.
 
-    A rank keeps those of its own cells alone; what follows it computes itself, and no gradient travels.
+    A rank stores the features of its own cells, computes all layers itself, and exchanges no gradients. ``prefetch``
+    sends the rows of the next step while this one computes. ``gather_sequences`` computes a seed node's older cells on
+    the rank of its newest one, so that the time stage needs no exchange; without it they are computed on their owners.
 
-    With ``ahead`` rows of the next step travel while this one computes. With ``sequences`` a target's older cells are
-    computed where its newest one is, with features that are fetched as any: nothing is left for an exchange of time to
-    bring together. Without, they are computed where they are.
-
-    Where all cells are asked, as in evaluation, rows travel as with halo. Exact. Cost: a row of features for each cell
-    of others that was drawn, and its number.
+    Evaluation computes all cells and exchanges rows as halo does. Cost: one row of features and one id per remote
+    sampled cell.
     """
 
     name: ClassVar[str] = "fetch"
-    ahead: bool = True
-    sequences: bool = False
+    prefetch: bool = True
+    gather_sequences: bool = False
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        why = "inputs are asked for those cells that a step draws"
-        return (Need("drawn cells", why, "batching sampled, or exchange structure halo"),)
+        why = "features are fetched for the cells that a step samples"
+        return (Need("sampled cells", why, "batching sampled, or exchange structure halo"),)
 
     @property
     def gives(self) -> tuple[Fact, ...]:
-        return ("inputs on demand",)
+        return ("fetched inputs",)
 
 
-def asked_of(comm: Comm, wanted: Sequence[IntArray]) -> list[IntArray]:
-    """The numbers that every other rank wants of this one, by rank, from those that this one wants of each. All ranks
-    ask."""
+def exchange_requests(comm: Comm, requests: Sequence[IntArray]) -> list[IntArray]:
+    """Send each rank the ids of the rows requested from it. All ranks must call it.
+
+    Returns:
+        The ids that each rank requests from this one.
+    """
     counts = torch.zeros(comm.num_ranks, comm.num_ranks, dtype=torch.float64)
-    counts[comm.rank] = torch.tensor([len(each) for each in wanted], dtype=torch.float64)
-    told = comm.sum(counts, kind=ASKED)[:, comm.rank].long().tolist()
-    sends = {to: torch.from_numpy(each) for to, each in enumerate(wanted) if to != comm.rank}
-    hears = {source: count for source, count in enumerate(told) if source != comm.rank}
-    arrived = iter(comm.swap(sends, hears, torch.empty(0, dtype=torch.int64), kind=ASKED))
-    return [next(arrived).numpy() if hears.get(rank) else np.empty(0, np.int64) for rank in range(comm.num_ranks)]
+    counts[comm.rank] = torch.tensor([len(each) for each in requests], dtype=torch.float64)
+    received = comm.all_reduce(counts, kind=REQUESTS_KIND)[:, comm.rank].long().tolist()
+    sends = {dst: torch.from_numpy(each) for dst, each in enumerate(requests) if dst != comm.rank}
+    counts_by_rank = {source: count for source, count in enumerate(received) if source != comm.rank}
+    rows = iter(comm.all_to_all_rows(sends, counts_by_rank, torch.empty(0, dtype=torch.int64), kind=REQUESTS_KIND))
+    return [next(rows).numpy() if counts_by_rank.get(rank) else np.empty(0, np.int64) for rank in range(comm.num_ranks)]
 
 
-def sent_to(comm: Comm, rows: Sequence[Tensor], counts: Sequence[int], like: Tensor) -> list[Arrival]:
-    """Rows leave for those who asked, by rank; what this rank has asked for arrives, in order of rank."""
+def send_features(comm: Comm, rows: Sequence[Tensor], counts: Sequence[int], like: Tensor) -> list[Work]:
+    """Start sending the requested rows to each rank, and receiving ``counts`` rows from each, in order of rank."""
     others = [rank for rank in range(comm.num_ranks) if rank != comm.rank]
-    return comm.swap_later({to: rows[to] for to in others}, {who: counts[who] for who in others}, like, kind=SENT)
+    return comm.all_to_all_rows_async(
+        {rank: rows[rank] for rank in others}, {rank: counts[rank] for rank in others}, like, kind=FEATURES_KIND
+    )

@@ -1,4 +1,4 @@
-"""Nothing travels: snapshots are whole, or sequences are."""
+"""No exchange: snapshots or sequences are whole on one rank."""
 
 from __future__ import annotations
 
@@ -7,14 +7,22 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from strobe.exchange.base import Columns, StructureExchange, TimeEncoder, TimeExchange, Timing, Window, encode
-from strobe.ops.sequences import Sequences
+from strobe.exchange.base import (
+    PartitionedWindow,
+    StructureExchange,
+    TimeEncoder,
+    TimeExchange,
+    TimeInputs,
+    TimeStage,
+    encode,
+)
+from strobe.ops.time.sequences import Sequences
 from strobe.strategy import Fact, Need
 
 
 @dataclass(frozen=True, kw_only=True)
-class Nothing(StructureExchange):
-    """No rows of others are needed: every snapshot is whole."""
+class NoExchange(StructureExchange):
+    """No structure exchange: every snapshot is whole on one rank."""
 
     name: ClassVar[str] = "none"
 
@@ -24,13 +32,13 @@ class Nothing(StructureExchange):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        why = "without an exchange a cell cannot read neighbours on other ranks"
+        why = "without an exchange a cell cannot read neighbors on other ranks"
         return (Need("whole snapshots", why, "exchange structure halo, or a placement that keeps snapshots whole"),)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stay(TimeExchange):
-    """Nothing moves: every sequence is whole."""
+class NoTimeExchange(TimeExchange):
+    """No time exchange: every sequence is whole on one rank."""
 
     name: ClassVar[str] = "none"
 
@@ -40,16 +48,16 @@ class Stay(TimeExchange):
         fix = "exchange time relay or shuffle, or a placement that keeps sequences whole"
         return (Need("whole sequences", why, fix),)
 
-    def start(self, window: Window) -> Timing:
-        raise AssertionError("the check of a plan has seen to it that no sequence changes ranks")
+    def start(self, window: PartitionedWindow) -> TimeStage:
+        raise AssertionError("Plan.check has made sure that no sequence changes ranks")
 
 
-class Staying(Timing):
-    """The encoder on this rank's sequences, which are whole."""
+class LocalTimeStage(TimeStage):
+    """Runs an encoder on sequences that are whole on this rank."""
 
     def __init__(self, sequences: Sequences) -> None:
         self.sequences = sequences
 
-    def run(self, encoder: TimeEncoder, x: Columns, state: Any | None) -> tuple[Tensor, Any, list[Tensor]]:
+    def run(self, encoder: TimeEncoder, x: TimeInputs, state: Any | None) -> tuple[Tensor, Any, list[Tensor]]:
         out, state = encode(encoder, x, state, self.sequences)
         return out, state, []

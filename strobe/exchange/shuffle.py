@@ -1,4 +1,4 @@
-"""Cells go to the one owner of their sequence, and what it says about them comes back."""
+"""Time exchange that sends cells to the owner of their sequence and the outputs back."""
 
 from __future__ import annotations
 
@@ -12,11 +12,20 @@ from torch import Tensor
 
 from strobe.comm import Comm
 from strobe.comm.rows import Route
-from strobe.exchange.base import Columns, TimeEncoder, TimeExchange, Timing, Window, apart, encode, side_by_side
-from strobe.exchange.delivery import Courier, Fresh, arrivals
-from strobe.ops.csr import IntArray
-from strobe.ops.picked import picked
-from strobe.ops.sequences import Sequences
+from strobe.exchange.base import (
+    PartitionedWindow,
+    TimeEncoder,
+    TimeExchange,
+    TimeInputs,
+    TimeStage,
+    concat_inputs,
+    encode,
+    split_inputs,
+)
+from strobe.exchange.transfer import FreshExchange, RowExchange, receive_rows
+from strobe.ops.dense.rows import select_rows
+from strobe.ops.sparse.csr import IntArray
+from strobe.ops.time.sequences import Sequences
 from strobe.strategy import Fact
 
 KIND = "shuffle"
@@ -24,9 +33,9 @@ KIND = "shuffle"
 
 @dataclass(frozen=True, kw_only=True)
 class Shuffle(TimeExchange):
-    """Cells go to the one owner of their sequence, which encodes it whole; results come back. Exact.
+    """Send cells to the owner of their sequence, which encodes it whole, and the outputs back. Exact.
 
-    Cost: two rows per cell that is not with its sequence's owner, and as many gradients.
+    Cost: two rows per cell that is not at its sequence's owner, and as many gradients.
     """
 
     name: ClassVar[str] = "shuffle"
@@ -35,62 +44,69 @@ class Shuffle(TimeExchange):
     def gives(self) -> tuple[Fact, ...]:
         return ("gathered sequences",)
 
-    def travels(self, columns: int, out_columns: int, state_columns: int) -> tuple[int, int]:
+    def columns_sent(self, columns: int, out_columns: int, state_columns: int) -> tuple[int, int]:
         del state_columns
         return 0, columns + out_columns
 
-    def start(self, window: Window) -> Timing:
+    def start(self, window: PartitionedWindow) -> TimeStage:
         nodes, owners = window.nodes, list(window.owners)
-        return Shuffling(window.comm, nodes, owners, window.of_sequence, window.device, window.time_courier)
+        return ShuffleTimeStage(
+            window.comm, nodes, owners, window.sequence_owner, window.device, window.time_row_exchange
+        )
 
 
-class Shuffling(Timing):
-    """An encoder over the sequences that this rank owns. State: the encoder's own, of those sequences."""
+class ShuffleTimeStage(TimeStage):
+    """Encodes the sequences that this rank owns. Its state: the encoder's, for those sequences."""
 
     def __init__(
         self,
         comm: Comm,
         nodes: Sequence[IntArray],
         owners: Sequence[IntArray],
-        of_sequence: IntArray,
+        sequence_owner: IntArray,
         device: torch.device,
-        courier: Courier | None = None,
+        row_exchange: RowExchange | None = None,
     ) -> None:
-        self.courier = Fresh(comm) if courier is None else courier
-        slots = np.cumsum(of_sequence == comm.rank) - 1
-        held = [of_sequence[present] for present in nodes]
-        mine = [owner == comm.rank for owner in owners]
-        theirs = [(at == comm.rank) & (owner >= 0) for at, owner in zip(held, owners, strict=True)]
+        self.row_exchange = FreshExchange(comm) if row_exchange is None else row_exchange
+        slots = np.cumsum(sequence_owner == comm.rank) - 1
+        encoders = [sequence_owner[present] for present in nodes]
+        local = [owner == comm.rank for owner in owners]
+        encoded = [(rank == comm.rank) & (owner >= 0) for rank, owner in zip(encoders, owners, strict=True)]
         self.sequences = Sequences.of(
-            [slots[present[here]] for present, here in zip(nodes, theirs, strict=True)],
-            int((of_sequence == comm.rank).sum()),
+            [slots[present[mask]] for present, mask in zip(nodes, encoded, strict=True)],
+            int((sequence_owner == comm.rank).sum()),
             device,
         )
-        to = np.concatenate([np.empty(0, np.int64), *(at[own] for at, own in zip(held, mine, strict=True))])
-        source = np.concatenate([np.empty(0, np.int64), *(who[here] for who, here in zip(owners, theirs, strict=True))])
-        self.there, self._in = _route(comm.rank, to, source, device)
-        self.back, self._out = _route(comm.rank, source, to, device)
+        to = np.concatenate([np.empty(0, np.int64), *(rank[mask] for rank, mask in zip(encoders, local, strict=True))])
+        source = np.concatenate(
+            [np.empty(0, np.int64), *(owner[mask] for owner, mask in zip(owners, encoded, strict=True))]
+        )
+        self.route_to_owner, self._in = _build_route(comm.rank, to, source, device)
+        self.route_from_owner, self._out = _build_route(comm.rank, source, to, device)
 
-    def run(self, encoder: TimeEncoder, x: Columns, state: Any | None) -> tuple[Tensor, Any, list[Tensor]]:
+    def run(self, encoder: TimeEncoder, x: TimeInputs, state: Any | None) -> tuple[Tensor, Any, list[Tensor]]:
         tokens: list[Tensor] = []
-        rows = self._with_others(self.there, side_by_side(x), tokens)
-        out, state = encode(encoder, apart(picked(rows, self._in), x), state, self.sequences)
-        out = picked(self._with_others(self.back, out, tokens), self._out)
+        rows = self._append_received(self.route_to_owner, concat_inputs(x), tokens)
+        out, state = encode(encoder, split_inputs(select_rows(rows, self._in), x), state, self.sequences)
+        out = select_rows(self._append_received(self.route_from_owner, out, tokens), self._out)
         return out, state, tokens
 
-    def _with_others(self, route: Route, rows: Tensor, tokens: list[Tensor]) -> Tensor:
-        """Own rows, then what others send."""
-        delivery = self.courier.delivery(route, rows, kind=KIND)
-        if delivery is None:
+    def _append_received(self, route: Route, rows: Tensor, tokens: list[Tensor]) -> Tensor:
+        """Append received rows to local ones."""
+        transfer = self.row_exchange.start_transfer(route, rows, kind=KIND)
+        if transfer is None:
             return rows
-        arrived, token = arrivals(delivery, rows)
+        received, token = receive_rows(transfer, rows)
         tokens.append(token)
-        return torch.cat([rows, arrived])
+        return torch.cat([rows, received])
 
 
-def _route(rank: int, to: IntArray, source: IntArray, device: torch.device) -> tuple[Route, Tensor]:
-    """Rows of this rank and whom each goes to; cells it wants, t-major, and whence each comes. The route, and where
-    each wanted row stands among its own rows followed by what arrives."""
+def _build_route(rank: int, to: IntArray, source: IntArray, device: torch.device) -> tuple[Route, Tensor]:
+    """Build a route from the destination of each local row and the source of each needed row.
+
+    Returns:
+        The route, and the index of each needed row among local rows followed by received rows.
+    """
     send = {int(r): torch.from_numpy(np.flatnonzero(to == r)).to(device) for r in np.unique(to) if r != rank}
     receive = {int(r): int((source == r).sum()) for r in np.unique(source) if r != rank}
     at = np.empty(len(source), np.int64)

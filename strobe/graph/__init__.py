@@ -11,27 +11,28 @@ from strobe.graph.convert import (
     to_scipy,
     to_signal,
 )
-from strobe.graph.disk import DiskSink, open_graph
+from strobe.graph.disk.directory import DiskSink
+from strobe.graph.disk.growing import GrowingGraph
+from strobe.graph.disk.open import open_graph
 from strobe.graph.dynamic import DynamicGraph
-from strobe.graph.features import Beside, Carrier, Degrees, PerCell, Signature, Standardised, Static
-from strobe.graph.growing import Growing
+from strobe.graph.features import Concatenated, Degrees, FeatureProvider, PerCell, RandomSignature, Standardized, Static
 from strobe.graph.names import NodeNames
 from strobe.graph.snapshot import Snapshot
 
 __all__ = [
-    "Beside",
-    "Carrier",
+    "Concatenated",
     "Degrees",
     "DiskSink",
     "DynamicGraph",
     "Edges",
+    "FeatureProvider",
     "GraphBuilder",
-    "Growing",
+    "GrowingGraph",
     "NodeNames",
     "PerCell",
-    "Signature",
+    "RandomSignature",
     "Snapshot",
-    "Standardised",
+    "Standardized",
     "Static",
     "from_edges",
     "from_pyg",

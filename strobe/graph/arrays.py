@@ -1,4 +1,4 @@
-"""Arrays as users give them: brought to the types a graph keeps, or refused with the reason."""
+"""Conversion of user-supplied arrays to the dtypes of a graph, with errors that name the array."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _INT64_MAX = np.iinfo(np.int64).max
 
 
 def read_only(array: Array) -> Array:
-    """A view that cannot be written through."""
+    """Return a read-only view."""
     view = array.view()
     view.flags.writeable = False
     return view
 
 
 def is_mapped(array: Array | None) -> bool:
-    """Whether an array, or what it is a view of, is in a file and read page by page."""
+    """Return whether an array, or the array it is a view of, is memory-mapped."""
     while isinstance(array, np.ndarray):
         if isinstance(array, np.memmap):
             return True
@@ -31,7 +31,7 @@ def is_mapped(array: Array | None) -> bool:
 
 
 def as_array(values: npt.ArrayLike, what: str) -> Array:
-    """Anything numpy can read, in native byte order."""
+    """Convert anything numpy can read to an array in native byte order."""
     try:
         array = np.asarray(values)
     except (TypeError, ValueError, RuntimeError) as error:  # ragged lists, tensors numpy has no type for
@@ -40,7 +40,7 @@ def as_array(values: npt.ArrayLike, what: str) -> Array:
 
 
 def as_integers(values: npt.ArrayLike, what: str) -> Array:
-    """Signed integers of any shape; an empty array may come with any type, as [] does."""
+    """Convert to signed integers of any shape; an empty array may have any dtype."""
     array = as_array(values, what)
     if array.size == 0:
         return np.zeros(array.shape, np.int64)
@@ -54,7 +54,7 @@ def as_integers(values: npt.ArrayLike, what: str) -> Array:
 
 
 def as_ids(values: npt.ArrayLike, what: str) -> Array:
-    """Node ids, [n]."""
+    """Convert to node ids, [n]."""
     array = as_integers(values, what)
     if array.ndim != 1:
         raise InputError(f"{what} must be a one-dimensional array, not of shape {array.shape}")
@@ -62,7 +62,7 @@ def as_ids(values: npt.ArrayLike, what: str) -> Array:
 
 
 def as_weights(values: npt.ArrayLike, what: str) -> Array:
-    """Finite edge weights as float32 (float64 stays), of any shape."""
+    """Convert to finite edge weights of any shape, float32 (float64 stays)."""
     array = as_array(values, what)
     if array.dtype.kind not in "biuf":
         first = f" (the first is {array.ravel()[:1].tolist()[0]!r})" if array.size else ""
@@ -75,7 +75,7 @@ def as_weights(values: npt.ArrayLike, what: str) -> Array:
 
 
 def as_features(values: npt.ArrayLike, what: str = "features") -> Array:
-    """Rows of features as float32 (float64 stays), [n, F]; one number per row becomes one column."""
+    """Convert to feature rows [n, F], float32 (float64 stays); a vector becomes one column."""
     array = as_array(values, what)
     if array.dtype.kind not in "biuf" or array.ndim not in (1, 2):
         raise InputError(f"{what} must be rows of numbers, not {array.dtype} of shape {array.shape}")
@@ -84,7 +84,7 @@ def as_features(values: npt.ArrayLike, what: str = "features") -> Array:
 
 
 def as_labels(values: npt.ArrayLike, what: str = "labels") -> Array:
-    """Labels as int64 classes or float targets, [n] or [n, K]."""
+    """Convert to labels [n] or [n, K]: int64 classes or float targets."""
     array = as_array(values, what)
     if array.dtype.kind not in "biuf" or array.ndim not in (1, 2):
         raise InputError(f"{what} must be one number or one row of numbers each, not {array.dtype} {array.shape}")

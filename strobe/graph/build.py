@@ -1,4 +1,4 @@
-"""Builds dynamic graphs snapshot by snapshot, in memory or straight to disk: one code path for both."""
+"""Builder of dynamic graphs, snapshot by snapshot, in memory or on disk."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ import numpy.typing as npt
 from strobe.errors import InputError, OptionError
 from strobe.graph.arrays import Array, as_features, as_ids, as_labels, as_weights
 from strobe.graph.dynamic import DynamicGraph
-from strobe.graph.edge_sort import EdgeSorter
-from strobe.graph.features import Carrier, PerCell, from_recipe, given
+from strobe.graph.edge_sort import EdgeSorter, NodePositions
+from strobe.graph.features import FeatureProvider, PerCell, find_stored, from_recipe
 from strobe.graph.names import NodeNames
-from strobe.graph.positions import Positions
-from strobe.graph.storage import ARRAYS, Storage, Time
-from strobe.ops.csr import MAX_NODES, FloatArray, IntArray, Parallel, index_dtype
+from strobe.graph.storage import ARRAYS, ArrayStorage, Time
+from strobe.ops.graph.degrees import decode_edge_keys
+from strobe.ops.sparse.csr import MAX_NODES, FloatArray, IntArray, Parallel, index_dtype
 
 PARALLEL: tuple[Parallel, ...] = ("keep", "count", "sum", "last")
 
 
 class Edges(NamedTuple):
-    """Some edges of a snapshot by global node id, in any order."""
+    """Edges of a snapshot by global node id, in any order."""
 
     src: npt.ArrayLike
     dst: npt.ArrayLike
@@ -35,7 +35,7 @@ _Block = tuple[IntArray, FloatArray | None]
 
 
 class WeightOverflowError(InputError):
-    """The weights of parallel edges sum to more than their type holds; ``src`` and ``dst`` are nodes or names."""
+    """Weights of parallel edges sum to more than float32 holds; ``src`` and ``dst`` are node ids or names."""
 
     def __init__(self, t: int, src: int | str, dst: int | str) -> None:
         super().__init__(
@@ -46,22 +46,22 @@ class WeightOverflowError(InputError):
 
 
 class Sink(Protocol):
-    """Where a graph's arrays go."""
+    """Destination of a graph's arrays."""
 
     scratch_dir: Path | None
 
     def append(self, name: str, rows: Array) -> None:
-        """Adds rows to the end of an array, which widens where they need it."""
+        """Append rows to an array; its dtype widens if the rows require it."""
 
     def arrays(self) -> dict[str, Array]:
-        """Everything written so far, by name."""
+        """Return all arrays written so far, by name."""
 
     def finish(self, graph: DynamicGraph) -> DynamicGraph:
-        """Seals the arrays and returns the graph over them."""
+        """Finalize the arrays and return the graph over them."""
 
 
 class MemorySink:
-    """Keeps arrays in memory."""
+    """Sink that keeps arrays in memory."""
 
     scratch_dir: Path | None = None
 
@@ -72,7 +72,7 @@ class MemorySink:
         self._chunks.setdefault(name, []).append(rows)
 
     def arrays(self) -> dict[str, Array]:
-        # The type of an array without rows says nothing: [] is a float64 array.
+        # An empty array has no meaningful dtype: [] is float64.
         filled = {name: [c for c in chunks if len(c)] or chunks[:1] for name, chunks in self._chunks.items()}
         joined = {name: np.concatenate(chunks) for name, chunks in filled.items()}
         for array in joined.values():
@@ -84,12 +84,19 @@ class MemorySink:
 
 
 class GraphBuilder:
-    """Takes snapshots in order of time and gives a dynamic graph.
+    """Build a dynamic graph from snapshots in order of time.
 
-    ``parallel`` says what repeated edges of a snapshot become: kept each, counted (the count is the
-    weight), their weights summed, or the last one given. ``self_loops=False`` drops self-loops. ``first`` is the number
-    of the first snapshot, which it is called by where it has no time. Memory: one snapshot's nodes and, however many
-    edges it has, a few sorted runs of them.
+    Memory: the nodes of one snapshot and a few sorted runs of its edges, however many edges there are.
+
+    Args:
+        sink: destination of the arrays (default: memory).
+        num_nodes: size of the id space.
+        directed: whether edges have a direction.
+        weighted: whether edges have weights.
+        parallel: repeated edges of a snapshot: "keep" all, "count" them (the count becomes the weight), "sum" weights,
+            or keep the "last".
+        self_loops: False drops self-loops.
+        first_index: number of the first snapshot, used where a snapshot has no time.
     """
 
     def __init__(
@@ -101,7 +108,7 @@ class GraphBuilder:
         weighted: bool = False,
         parallel: Parallel = "keep",
         self_loops: bool = True,
-        first: int = 0,
+        first_index: int = 0,
     ) -> None:
         if parallel not in PARALLEL:
             raise OptionError(f"parallel must be one of {', '.join(PARALLEL)}, not {parallel!r}")
@@ -121,13 +128,13 @@ class GraphBuilder:
         self._weighted = weighted or parallel == "count"
         self._parallel: Parallel = parallel
         self._self_loops = self_loops
-        self._first = first
+        self._first = first_index
         self._times: list[Time] = []
         self._cell_ptr, self._arc_ptr, self._edge_count = [0], [0], list[int]()
         self._all_present = True
-        self._positions = Positions(self._num_nodes)
+        self._positions = NodePositions(self._num_nodes)
         self._finished = False
-        self._carried: dict[str, Array | None] = {}  # one row of what snapshots carry; None where they do not
+        self._carried: dict[str, Array | None] = {}  # an example row of "x" and "y"; None if snapshots have none
 
     @property
     def num_nodes(self) -> int:
@@ -139,7 +146,7 @@ class GraphBuilder:
 
     @property
     def num_edges(self) -> int:
-        """Edges of all snapshots so far; an undirected edge counts once in each."""
+        """Number of edges of all snapshots so far; an undirected edge counts once per snapshot."""
         return sum(self._edge_count)
 
     def add(
@@ -151,14 +158,24 @@ class GraphBuilder:
         x: npt.ArrayLike | None = None,
         y: npt.ArrayLike | None = None,
     ) -> None:
-        """Adds the next snapshot. ``nodes`` are the present ones in any order (None: all of them); ``x`` and
-        ``y`` are rows in the order of ``nodes``; edges may come in parts. A refused one leaves no trace."""
-        self._refuse_if_finished()
+        """Add the next snapshot. A snapshot that is refused leaves the builder unchanged.
+
+        Args:
+            edges: edges of the snapshot, at once or in blocks.
+            nodes: present nodes in any order (None: all).
+            time: label of the snapshot (default: its index).
+            x: feature rows in the order of ``nodes``.
+            y: labels in the order of ``nodes``.
+
+        Raises:
+            InputError: an array cannot be used; the message names the snapshot.
+        """
+        self._check_not_finished()
         t = self._first + self.num_snapshots
-        label = _time(time, t)
+        label = _as_time(time, t)
         present, order = self._presence(nodes, t)
         size = self._num_nodes if present is None else int(present.size)
-        carried = {name: self._values(name, values, size, order, t) for name, values in (("x", x), ("y", y))}
+        carried = {name: self._check_values(name, values, size, order, t) for name, values in (("x", x), ("y", y))}
         row_ptr, loops = self._write_edges([edges] if isinstance(edges, Edges) else edges, present, size, t)
         self._sink.append("row_ptr", row_ptr)
         self._write_presence(present)
@@ -172,14 +189,20 @@ class GraphBuilder:
     def finish(
         self,
         *,
-        features: Carrier | None = None,
-        labels: Carrier | None = None,
+        features: FeatureProvider | None = None,
+        labels: FeatureProvider | None = None,
         names: NodeNames | None = None,
         info: Mapping[str, Any] | None = None,
     ) -> DynamicGraph:
-        """The graph. ``features`` and ``labels`` stand in for an ``x`` and ``y`` that no snapshot was given, or
-        are derived from those that were, which a ``PerCell`` without rows then stands for."""
-        self._refuse_if_finished()
+        """Return the graph.
+
+        Args:
+            features: features instead of ``x``, or derived from ``x`` (a ``PerCell`` without rows stands for ``x``).
+            labels: labels instead of ``y``, or derived from ``y``.
+            names: original names of the nodes.
+            info: JSON metadata to store with the graph.
+        """
+        self._check_not_finished()
         sink = self._sink
         if names is not None and len(names) != self._num_nodes:
             raise InputError(f"{len(names):,} names for {self._num_nodes:,} nodes")
@@ -191,7 +214,7 @@ class GraphBuilder:
         if self._weighted:
             sink.append("weight", np.empty(0, np.float32))
         for name, carrier in (("x", features), ("y", labels)):
-            bottom = given(carrier)
+            bottom = find_stored(carrier)
             if self._carried.get(name) is not None:
                 if carrier is not None and not (isinstance(bottom, PerCell) and len(bottom.values) == 0):
                     raise InputError(f"{name} was given with the snapshots and again at the end")
@@ -200,31 +223,31 @@ class GraphBuilder:
         for name, array in (names.arrays() if names is not None else {}).items():
             sink.append(name, array)
         arrays = sink.arrays()
-        storage = Storage(
+        storage = ArrayStorage(
             num_nodes=self._num_nodes,
             directed=self._directed,
             times=tuple(self._times),
             **{name: arrays.get(name) for name in ARRAYS},  # type: ignore[arg-type]
         )
         bare = DynamicGraph(storage, names=NodeNames.from_arrays(arrays), info=dict(info or {}))
-        graph = bare.with_features(self._carrier("x", features, arrays.get("x")))
-        return sink.finish(graph.with_labels(self._carrier("y", labels, arrays.get("y"))))
+        graph = bare.with_features(self._provider("x", features, arrays.get("x")))
+        return sink.finish(graph.with_labels(self._provider("y", labels, arrays.get("y"))))
 
-    def _refuse_if_finished(self) -> None:
+    def _check_not_finished(self) -> None:
         if self._finished:
             raise OptionError("this graph is finished: start another builder")
 
-    def _carrier(self, name: str, carrier: Carrier | None, stored: Array | None) -> Carrier | None:
-        """The carrier over the array that went into the sink."""
-        if carrier is None:
+    def _provider(self, name: str, provider: FeatureProvider | None, stored: Array | None) -> FeatureProvider | None:
+        """Bind the provider to the array that went into the sink."""
+        if provider is None:
             return None if stored is None else PerCell(stored)
-        return from_recipe(carrier.recipe(), stored)
+        return from_recipe(provider.recipe(), stored)
 
     def _presence(self, nodes: npt.ArrayLike | None, t: int) -> tuple[IntArray | None, IntArray | None]:
-        """Present nodes in ascending order (None: all), and the order that sorts the given ones."""
+        """Return present nodes in ascending order (None: all) and the permutation that sorts ``nodes``."""
         if nodes is None:
             return None, None
-        given_nodes = self._ids(nodes, "nodes", t)
+        given_nodes = self._check_ids(nodes, "nodes", t)
         if given_nodes.size < 2 or bool((given_nodes[1:] > given_nodes[:-1]).all()):
             ascending, order = given_nodes, None
         else:
@@ -238,8 +261,6 @@ class GraphBuilder:
         return ascending.astype(index_dtype(self._num_nodes), copy=False), order
 
     def _write_edges(self, parts: Iterable[Edges], present: IntArray | None, size: int, t: int) -> tuple[IntArray, int]:
-        from strobe.ops.edge_keys import taken_apart  # loads numba, which who only opens a graph does not need
-
         sorter = EdgeSorter(
             size,
             directed=self._directed,
@@ -248,9 +269,9 @@ class GraphBuilder:
             scratch_dir=self._sink.scratch_dir,
         )
         try:
-            with self._positions.among(present, size, t) as position:
+            with self._positions.lookup(present, size, t) as position:
                 for part in parts:
-                    src, dst, weight = self._checked(part, t)
+                    src, dst, weight = self._check_edges(part, t)
                     sorter.add(position(src), position(dst), weight)
             row_ptr, loops = np.zeros(size + 1, index_dtype(sorter.num_arcs)), 0
             for key, merged in _without_overflow_warnings(sorter.blocks()):
@@ -260,8 +281,8 @@ class GraphBuilder:
                     ends = np.array(divmod(int(key[np.argmin(np.isfinite(merged))]), size))
                     dst, src = ends if present is None else present[ends]
                     raise WeightOverflowError(t, int(src), int(dst))
-                col, found = taken_apart(key, size, row_ptr[1:])
-                loops += found
+                col, degrees = decode_edge_keys(key, size, row_ptr[1:])
+                loops += degrees
                 self._sink.append("col", col)
                 if merged is not None:
                     self._sink.append("weight", merged)
@@ -270,7 +291,7 @@ class GraphBuilder:
             sorter.close()
 
     def _write_presence(self, present: IntArray | None) -> None:
-        """The presence is stored from the first snapshot that lacks a node; earlier ones are filled in."""
+        """Write present nodes from the first incomplete snapshot on; fill in earlier snapshots then."""
         if present is None and self._all_present:
             return
         if self._all_present or present is None:
@@ -280,10 +301,10 @@ class GraphBuilder:
             self._all_present = False
         self._sink.append("node", everyone if present is None else present)
 
-    def _values(
+    def _check_values(
         self, name: str, values: npt.ArrayLike | None, size: int, order: IntArray | None, t: int
     ) -> Array | None:
-        """The rows of a snapshot in the order of its cells, like those of the snapshots before."""
+        """Return a snapshot's rows in cell order; dtype and shape must match those of earlier snapshots."""
         what = f"snapshot {t}: {'features' if name == 'x' else 'labels'}"
         before = self._carried.get(name)
         if self.num_snapshots and (before is None) != (values is None):
@@ -296,7 +317,7 @@ class GraphBuilder:
         if before is not None and rows.shape[1:] != before.shape[1:]:
             raise InputError(f"{what} have shape {rows.shape[1:]} per node, those before it {before.shape[1:]}")
         if before is not None and len(before) and len(rows) and rows.dtype.kind != before.dtype.kind:
-            # An unlabelled -1 among integers would become a target of -1.0 among floats.
+            # An integer label of -1 (unlabeled) would become a target of -1.0 among floats.
             raise InputError(f"{what} are {rows.dtype}, those before it {before.dtype}: give all of one kind")
         return rows if order is None else rows[order]
 
@@ -308,8 +329,8 @@ class GraphBuilder:
             if before is None or not len(before):
                 self._carried[name] = None if rows is None else rows[:1].copy()
 
-    def _checked(self, part: Edges, t: int) -> tuple[IntArray, IntArray, FloatArray | None]:
-        src, dst = self._ids(part.src, "edge sources", t), self._ids(part.dst, "edge destinations", t)
+    def _check_edges(self, part: Edges, t: int) -> tuple[IntArray, IntArray, FloatArray | None]:
+        src, dst = self._check_ids(part.src, "edge sources", t), self._check_ids(part.dst, "edge destinations", t)
         if src.shape != dst.shape:
             raise InputError(f"snapshot {t}: {src.size:,} sources but {dst.size:,} destinations")
         if (part.weight is not None) != self._weighted_input and (src.size or part.weight is not None):
@@ -324,7 +345,7 @@ class GraphBuilder:
             raise InputError(f"snapshot {t}: edge weights of shape {weight.shape} for {src.size:,} edges")
         return src, dst, weight
 
-    def _ids(self, ids: npt.ArrayLike, what: str, t: int) -> IntArray:
+    def _check_ids(self, ids: npt.ArrayLike, what: str, t: int) -> IntArray:
         array = as_ids(ids, f"snapshot {t}: {what}")
         if array.size == 0:
             return array
@@ -337,7 +358,7 @@ class GraphBuilder:
 
 
 def _without_overflow_warnings(blocks: Iterator[_Block]) -> Iterator[_Block]:
-    """The same blocks; weights whose sum overflows become infinite, which the caller refuses."""
+    """Yield the blocks unchanged; an overflowing sum becomes infinite, which the caller refuses."""
     while True:
         with np.errstate(over="ignore"):
             block = next(blocks, None)
@@ -346,13 +367,13 @@ def _without_overflow_warnings(blocks: Iterator[_Block]) -> Iterator[_Block]:
         yield block
 
 
-def _time(time: Time | None, t: int) -> Time:
-    """The snapshot's time as JSON can keep it."""
+def _as_time(time: Time | None, t: int) -> Time:
+    """Return the snapshot's time as a JSON value."""
     if time is None:
         return t
     if isinstance(time, str):
         return str(time)
     try:
-        return int(operator.index(time))  # True is an index, and stays True
+        return int(operator.index(time))  # bool is an index, too, and stays bool
     except TypeError:
         raise InputError(f"snapshot {t}: its time must be an integer or a string, not {time!r}") from None

@@ -1,9 +1,8 @@
-"""Dynamic graphs from and to what other libraries hold in memory.
+"""Conversion from and to edge arrays, SciPy matrices, PyTorch Geometric data and temporal signals.
 
-``from_edges`` is the general way in; the others bring their data into its form. Conventions: an edge goes from
-source to destination; arrays are ``[source row, destination row]`` as in PyTorch Geometric; a SciPy matrix has its
-sources as rows. An undirected edge is listed once in edge arrays, and in both directions in PyTorch Geometric
-data, SciPy matrices and signals, as is the custom there.
+An edge goes from source to destination; arrays are ``[source row, destination row]`` as in PyTorch Geometric; a SciPy
+matrix has sources as rows. An undirected edge is listed once in edge arrays, and in both directions in PyTorch
+Geometric data, SciPy matrices and signals, as is the custom there.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ from strobe.errors import InputError
 from strobe.graph.arrays import Array, as_array, as_features, as_ids, as_integers, as_labels, as_weights
 from strobe.graph.build import Edges, GraphBuilder
 from strobe.graph.dynamic import DynamicGraph
-from strobe.graph.features import Carrier, Static
+from strobe.graph.features import FeatureProvider, Static
 from strobe.graph.snapshot import Snapshot
 from strobe.graph.storage import Time
-from strobe.ops.csr import IntArray, Parallel
+from strobe.ops.sparse.csr import IntArray, Parallel
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
 SignalT = TypeVar("SignalT")
-Values = Carrier | npt.ArrayLike | Sequence[npt.ArrayLike]
+Values = FeatureProvider | npt.ArrayLike | Sequence[npt.ArrayLike]
 
 
 def from_edges(
@@ -44,22 +43,31 @@ def from_edges(
     parallel: Parallel = "keep",
     self_loops: bool = True,
 ) -> DynamicGraph:
-    """A graph from one [2, E_t] array of node ids per snapshot.
+    """Make a graph from one [2, E_t] array of node ids per snapshot.
 
-    ``nodes`` gives the nodes present in each snapshot (default: all, in all). ``x`` and ``y`` are one array
-    per node, or a list with one array per snapshot in the order of its nodes, or a carrier such as
-    ``Degrees()``. ``parallel`` says what repeated edges become: "keep", "count", "sum", "last".
+    Args:
+        edges: edge arrays in order of time.
+        weights: one array of edge weights per snapshot.
+        num_nodes: size of the id space (default: the largest id + 1).
+        nodes: present nodes of each snapshot (default: all).
+        x: features: one array per node, a list with one array per snapshot in the order of its nodes, or a provider
+            such as ``Degrees()``.
+        y: labels, as ``x``.
+        times: labels of the snapshots (default: their indices).
+        directed: whether edges have a direction.
+        parallel: repeated edges: "keep", "count", "sum" or "last".
+        self_loops: False drops self-loops.
     """
-    pairs = [_pair(edge, t) for t, edge in enumerate(edges)]
+    pairs = [_as_edge_index(edge, t) for t, edge in enumerate(edges)]
     columns: dict[str, list[Any]] = {}
-    for what, given in (("weights", weights), ("nodes", nodes), ("times", times)):
-        columns[what] = [None] * len(pairs) if given is None else list(given)
+    for what, values in (("weights", weights), ("nodes", nodes), ("times", times)):
+        columns[what] = [None] * len(pairs) if values is None else list(values)
         _check_length(columns[what], len(pairs), what)
     per_snapshot = {"x": _per_snapshot(x, len(pairs), "x"), "y": _per_snapshot(y, len(pairs), "y")}
     if num_nodes is None:
         present = [as_ids(ids, f"snapshot {t}: nodes") for t, ids in enumerate(columns["nodes"]) if ids is not None]
         num_nodes = max((int(ids.max()) + 1 for ids in [*pairs, *present] if ids.size), default=0)
-        num_nodes = max(num_nodes, 0)  # negative ids are the builder's to refuse
+        num_nodes = max(num_nodes, 0)  # the builder refuses negative ids
     builder = GraphBuilder(
         num_nodes=num_nodes,
         directed=directed,
@@ -75,11 +83,11 @@ def from_edges(
             x=per_snapshot["x"][t],
             y=per_snapshot["y"][t],
         )
-    return builder.finish(features=_carrier(x, as_features), labels=_carrier(y, as_labels))
+    return builder.finish(features=_as_provider(x, as_features), labels=_as_provider(y, as_labels))
 
 
 def to_edges(graph: DynamicGraph) -> list[Array]:
-    """One [2, E_t] array of node ids per snapshot; an undirected edge comes once."""
+    """Return one [2, E_t] array of node ids per snapshot; an undirected edge is listed once."""
     return [np.stack(snapshot.edges()[:2]).astype(np.int64) for snapshot in graph]
 
 
@@ -90,18 +98,18 @@ def from_scipy(
     directed: bool = True,
     **options: Any,
 ) -> DynamicGraph:
-    """A graph from one N x N matrix per snapshot, where entry (u, v) is the weight of the edge u -> v.
+    """Make a graph from one N x N matrix per snapshot, where entry (u, v) is the weight of the edge u -> v.
 
     Undirected graphs need symmetric matrices. Other options as in ``from_edges``.
     """
     edges, weights = [], []
     size: int | None = None
-    for t, given in enumerate(matrices):
-        matrix = _square(given, size, t)
+    for t, entries in enumerate(matrices):
+        matrix = _as_square_matrix(entries, size, t)
         size = matrix.shape[0]
         src, dst = (index.astype(np.int64) for index in matrix.coords)
         weight = as_weights(matrix.data, f"snapshot {t}: entries") if weighted else None
-        once = _once(src, dst, weight, directed, t)
+        once = _edge_once_mask(src, dst, weight, directed, t)
         edges.append(np.stack([src[once], dst[once]]))
         weights.append(None if weight is None else weight[once])
     options.setdefault("num_nodes", size or 0)
@@ -109,7 +117,7 @@ def from_scipy(
 
 
 def to_scipy(graph: DynamicGraph) -> list[sp.csr_array]:
-    """One N x N matrix per snapshot; edges without a weight have entry 1, parallel edges stay apart."""
+    """Return one N x N matrix per snapshot; unweighted edges have entry 1, parallel edges stay separate entries."""
     matrices = []
     for snapshot in graph:
         src, dst = (snapshot.nodes[local] for local in snapshot.arcs())
@@ -124,14 +132,13 @@ def to_scipy(graph: DynamicGraph) -> list[sp.csr_array]:
 def from_pyg(
     data: Iterable[Data], *, num_nodes: int | None = None, directed: bool = True, **options: Any
 ) -> DynamicGraph:
-    """A graph from one PyTorch Geometric ``Data`` per snapshot.
+    """Make a graph from one PyTorch Geometric ``Data`` per snapshot.
 
-    Reads ``edge_index``, ``edge_weight`` (or a one-column ``edge_attr``), ``x`` and ``y``. Where the node set
-    changes, ``n_id`` gives the global id of each row; without it row i is node i. Other options as in
-    ``from_edges``.
+    Reads ``edge_index``, ``edge_weight`` (or a one-column ``edge_attr``), ``x`` and ``y``. If the node set changes,
+    ``n_id`` has the global id of each row; without it row i is node i. Other options as in ``from_edges``.
     """
     listed = list(data)
-    present = [_present(item, t) for t, item in enumerate(listed)]
+    present = [_present_nodes(item, t) for t, item in enumerate(listed)]
     return _from_data(listed, present, num_nodes=num_nodes, directed=directed, **options)
 
 
@@ -142,7 +149,7 @@ def _from_data(
     for t, (item, nodes) in enumerate(zip(listed, present, strict=True)):
         src, dst = nodes[_edge_index(item, nodes.size, t)]
         weight = _edge_weight(item, src.size, t)
-        once = _once(src, dst, weight, directed, t)
+        once = _edge_once_mask(src, dst, weight, directed, t)
         edges.append(np.stack([src[once], dst[once]]))
         weights.append(None if weight is None else weight[once])
     return from_edges(
@@ -158,7 +165,7 @@ def _from_data(
 
 
 def to_pyg(graph: DynamicGraph) -> list[Data]:
-    """One PyTorch Geometric ``Data`` per snapshot, on the nodes present; ``n_id`` holds their global ids."""
+    """Return one PyTorch Geometric ``Data`` per snapshot over its present nodes; ``n_id`` has their global ids."""
     import torch
     from torch_geometric.data import Data
 
@@ -181,11 +188,11 @@ def to_pyg(graph: DynamicGraph) -> list[Data]:
 def from_signal(
     signal: Iterable[Any], *, num_nodes: int | None = None, directed: bool = True, **options: Any
 ) -> DynamicGraph:
-    """A graph from a PyTorch Geometric Temporal signal: any iterator of ``Data`` with one id space.
+    """Make a graph from a PyTorch Geometric Temporal signal: any iterator of ``Data`` with one id space.
 
-    Static, dynamic and static-graph signals are read through their common protocol, so that package need
-    not be installed. Edge weights are the signal's ``edge_attr``; features and targets are per snapshot. All
-    nodes are present in all snapshots: as many as there are features, or targets, or ids in edges.
+    Static, dynamic and static-graph signals share one protocol, so PyTorch Geometric Temporal need not be installed.
+    Edge weights are ``edge_attr``; features and targets are per snapshot. All nodes are present in all snapshots; their
+    number follows from features, targets or edge ids.
     """
     listed = list(signal)
     if num_nodes is None:
@@ -195,9 +202,10 @@ def from_signal(
 
 
 def to_signal(graph: DynamicGraph, make: Callable[..., SignalT]) -> SignalT:
-    """A signal made by ``make``, for instance PyTorch Geometric Temporal's ``DynamicGraphTemporalSignal``.
+    """Make a signal with ``make``, such as PyTorch Geometric Temporal's ``DynamicGraphTemporalSignal``.
 
-    Signals have all nodes in every snapshot: a graph whose nodes come and go is refused.
+    Raises:
+        InputError: a node is absent from a snapshot; signals have all nodes in every snapshot.
     """
     snapshots = list(graph)
     for snapshot in snapshots:
@@ -214,7 +222,7 @@ def to_signal(graph: DynamicGraph, make: Callable[..., SignalT]) -> SignalT:
     )
 
 
-def _pair(edge: npt.ArrayLike, t: int) -> IntArray:
+def _as_edge_index(edge: npt.ArrayLike, t: int) -> IntArray:
     array = as_integers(edge, f"snapshot {t}: edges")
     if array.ndim != 2 or array.shape[0] != 2:
         raise InputError(f"snapshot {t}: edges must be an array of shape [2, E], not {array.shape}")
@@ -227,7 +235,7 @@ def _check_length(column: Sequence[Any], length: int, what: str) -> None:
 
 
 def _is_list(values: Values | None) -> bool:
-    """Whether values come per snapshot; a plain list of numbers is one value per node."""
+    """Return whether values are given per snapshot; a plain list of numbers is one value per node."""
     return isinstance(values, list | tuple) and not (len(values) and np.isscalar(values[0]))
 
 
@@ -239,24 +247,26 @@ def _per_snapshot(values: Values | None, length: int, what: str) -> Sequence[Any
     return values
 
 
-def _carrier(values: Any, as_rows: Callable[[npt.ArrayLike], Array]) -> Carrier | None:
+def _as_provider(values: Any, as_rows: Callable[[npt.ArrayLike], Array]) -> FeatureProvider | None:
     if values is None or _is_list(values):
         return None
-    return values if isinstance(values, Carrier) else Static(as_rows(values))
+    return values if isinstance(values, FeatureProvider) else Static(as_rows(values))
 
 
-def _once(src: IntArray, dst: IntArray, weight: Array | None, directed: bool, t: int) -> Array:
-    """Which of the listed arcs to keep so that every edge comes once; an undirected list must be symmetric."""
+def _edge_once_mask(src: IntArray, dst: IntArray, weight: Array | None, directed: bool, t: int) -> Array:
+    """Return a mask of the arcs that lists every edge once; arcs of an undirected graph must be symmetric."""
     if directed:
         return np.ones(src.size, bool)
     up, down = src < dst, src > dst
-    there = _ordered(src[up], dst[up], None if weight is None else weight[up])
-    back = _ordered(dst[down], src[down], None if weight is None else weight[down])
-    both = min(there[0].size, back[0].size)
-    differs = np.any([a[:both] != b[:both] for a, b in zip(there, back, strict=True)], axis=0)
-    if there[0].size != back[0].size or bool(differs.any()):
+    forward = _sort_edges(src[up], dst[up], None if weight is None else weight[up])
+    back = _sort_edges(dst[down], src[down], None if weight is None else weight[down])
+    both = min(forward[0].size, back[0].size)
+    differs = np.any([a[:both] != b[:both] for a, b in zip(forward, back, strict=True)], axis=0)
+    if forward[0].size != back[0].size or bool(differs.any()):
         at = int(np.argmax(differs)) if bool(differs.any()) else both
-        lone = min(tuple(column[at].item() for column in columns) for columns in (there, back) if at < columns[0].size)
+        lone = min(
+            tuple(column[at].item() for column in columns) for columns in (forward, back) if at < columns[0].size
+        )
         raise InputError(
             f"snapshot {t}: an undirected graph must list every edge in both directions and with one weight, "
             f"but the edge between {lone[0]} and {lone[1]} is listed in one only"
@@ -265,13 +275,13 @@ def _once(src: IntArray, dst: IntArray, weight: Array | None, directed: bool, t:
     return src <= dst
 
 
-def _ordered(low: IntArray, high: IntArray, weight: Array | None) -> tuple[Array, ...]:
+def _sort_edges(low: IntArray, high: IntArray, weight: Array | None) -> tuple[Array, ...]:
     columns = (low, high) if weight is None else (low, high, weight)
     order = np.lexsort(columns[::-1])
     return tuple(column[order] for column in columns)
 
 
-def _square(matrix: Any, size: int | None, t: int) -> sp.coo_array:
+def _as_square_matrix(matrix: Any, size: int | None, t: int) -> sp.coo_array:
     try:
         coo = sp.coo_array(matrix)
     except (TypeError, ValueError) as error:
@@ -283,12 +293,12 @@ def _square(matrix: Any, size: int | None, t: int) -> sp.coo_array:
 
 
 def _attribute(item: Data, name: str) -> Any | None:
-    """What numpy can read of an attribute; None where the item lacks it."""
+    """Return an attribute as numpy can read it; None if the item lacks it."""
     value = item.get(name, None)
     return value.detach().cpu() if hasattr(value, "detach") else value
 
 
-def _present(item: Data, t: int) -> IntArray:
+def _present_nodes(item: Data, t: int) -> IntArray:
     n_id = _attribute(item, "n_id")
     return np.arange(item.num_nodes or 0) if n_id is None else as_ids(n_id, f"snapshot {t}: n_id")
 
@@ -298,14 +308,14 @@ def _signal_rows(item: Data, t: int) -> int:
         if (rows := _attribute(item, name)) is not None:
             return len(np.atleast_1d(as_array(rows, f"snapshot {t}: {name}")))
     index = _attribute(item, "edge_index")
-    pair = _pair(np.empty((2, 0)) if index is None else index, t)
+    pair = _as_edge_index(np.empty((2, 0)) if index is None else index, t)
     return int(pair.max()) + 1 if pair.size else 0
 
 
 def _edge_index(item: Data, num_rows: int, t: int) -> IntArray:
-    """Rows the edges join, [2, E]; an item without ``edge_index`` has no edges."""
-    given = _attribute(item, "edge_index")
-    index = _pair(np.empty((2, 0), np.int64) if given is None else given, t)
+    """Return the edges of an item, [2, E]; an item without ``edge_index`` has none."""
+    edge_index = _attribute(item, "edge_index")
+    index = _as_edge_index(np.empty((2, 0), np.int64) if edge_index is None else edge_index, t)
     if index.size and (index.min() < 0 or index.max() >= num_rows):
         wrong = index.min() if index.min() < 0 else index.max()
         raise InputError(f"snapshot {t}: edge_index contains {wrong}, but there are {num_rows:,} nodes")
@@ -313,12 +323,12 @@ def _edge_index(item: Data, num_rows: int, t: int) -> IntArray:
 
 
 def _edge_weight(item: Data, num_edges: int, t: int) -> Array | None:
-    given = _attribute(item, "edge_weight")
-    if given is None:
-        given = _attribute(item, "edge_attr")
-    if given is None:
+    values = _attribute(item, "edge_weight")
+    if values is None:
+        values = _attribute(item, "edge_attr")
+    if values is None:
         return None
-    weight = as_weights(given, f"snapshot {t}: edge weights")
+    weight = as_weights(values, f"snapshot {t}: edge weights")
     if weight.ndim == 2 and weight.shape[1] == 1:
         weight = weight[:, 0]
     if weight.shape != (num_edges,):

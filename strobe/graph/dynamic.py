@@ -1,4 +1,4 @@
-"""The dynamic graph: snapshots over one id space of nodes, immutable, sliced and restricted by views."""
+"""The dynamic graph: immutable snapshots over one id space of nodes, sliced and restricted by views."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ import numpy as np
 
 from strobe.errors import InputError, OptionError
 from strobe.graph.arrays import as_ids, read_only
-from strobe.graph.features import Carrier, PerCell, given, size_and_origin
+from strobe.graph.features import FeatureProvider, PerCell, describe_provider, find_stored
 from strobe.graph.names import NodeNames
 from strobe.graph.snapshot import Snapshot
-from strobe.graph.storage import Stored, Time
-from strobe.ops.csr import IntArray, expand_rows, select_rows
+from strobe.graph.storage import GraphStorage, Time
+from strobe.ops.sparse.csr import IntArray, expand_rows, select_csr_rows
 
 
 @dataclass(frozen=True, eq=False)
 class DynamicGraph:
-    """T snapshots over nodes 0..N-1: nodes come, go and return; edges, features and labels change.
+    """T snapshots over nodes 0..N-1. Nodes come, go and return; edges, features and labels change.
 
-    ``graph[t]`` is a snapshot, ``graph[a:b]`` the snapshots from a up to b, ``graph.subset(nodes)`` the
-    graph on some nodes. Both are views: nothing is copied until a snapshot is read, and node ids stay the
-    same. Make one with ``from_edges`` and its relatives, ``strobe.ingest`` or ``strobe.open``.
+    ``graph[t]`` is a snapshot, ``graph[a:b]`` a range of snapshots, ``graph.subset(nodes)`` the graph on some nodes.
+    Views copy nothing until a snapshot is read, and node ids stay the same. Make a graph with ``from_edges`` and its
+    relatives, ``strobe.ingest`` or ``strobe.open``.
     """
 
-    storage: Stored
-    features: Carrier | None = None
-    labels: Carrier | None = None
+    storage: GraphStorage
+    features: FeatureProvider | None = None
+    labels: FeatureProvider | None = None
     names: NodeNames | None = None
     info: Mapping[str, Any] = field(default_factory=dict)
     window: range | None = None
-    kept: IntArray | None = None
+    node_subset: IntArray | None = None
     path: Path | None = field(default=None, init=False)
-    """The directory that all of it was opened from; None for graphs made in memory, views and changed graphs."""
+    """Directory of the saved graph; None for graphs in memory, views and graphs with other features or labels."""
 
     @property
     def num_nodes(self) -> int:
-        """Size of the id space: every node that is ever present has an id below it."""
+        """Size of the id space."""
         return self.storage.num_nodes
 
     @property
@@ -59,16 +59,16 @@ class DynamicGraph:
 
     @cached_property
     def times(self) -> tuple[Time, ...]:
-        """What each snapshot is called: when it begins, or its index."""
+        """Labels of the snapshots: start times, or indices."""
         return tuple(self.storage.times[t] for t in self._window)
 
     @cached_property
     def cell_ptr(self) -> IntArray:
-        """Offsets of the snapshots' cells, [T + 1], int64: cells are numbered t-major."""
-        if self.kept is None:
+        """Offsets of the snapshots' cells, [T + 1], int64; cells are numbered t-major."""
+        if self.node_subset is None:
             sizes = np.diff(self.storage.cell_ptr)[self._slice]
         else:
-            sizes = np.array([self._kept_at(t, self.kept) for t in self._window], np.int64)
+            sizes = np.array([self._subset_size_at(t, self.node_subset) for t in self._window], np.int64)
         return read_only(np.concatenate(([0], np.cumsum(sizes, dtype=np.int64))))
 
     @property
@@ -77,51 +77,60 @@ class DynamicGraph:
 
     @cached_property
     def num_edges(self) -> int:
-        """Edges of all snapshots together; an undirected edge counts once in each."""
-        if self.kept is None:
+        """Number of edges of all snapshots; an undirected edge counts once per snapshot."""
+        if self.node_subset is None:
             return int(self.storage.edge_count[self._slice].sum())
         return sum(snapshot.num_edges for snapshot in self)
 
     @cached_property
     def num_arcs(self) -> int:
-        """Stored entries of all snapshots: what a sparse product over the graph touches."""
-        if self.kept is None:
+        """Number of stored arcs of all snapshots."""
+        if self.node_subset is None:
             return int(np.diff(self.storage.arc_ptr)[self._slice].sum())
         return sum(snapshot.num_arcs for snapshot in self)
 
     def cell(self, node: int, t: int) -> int:
-        """The number of the cell (node, t). Raises InputError where the node is absent."""
+        """Return the number of the cell (node, t).
+
+        Raises:
+            InputError: the node is absent from snapshot t.
+        """
         snapshot = self[t]
         at = int(np.searchsorted(snapshot.nodes, node))
         if at == snapshot.num_nodes or snapshot.nodes[at] != node:
             raise InputError(f"node {node} is not present in snapshot {snapshot.t}")
         return int(self.cell_ptr[snapshot.t]) + at
 
-    def with_features(self, features: Carrier | None) -> DynamicGraph:
-        """The same graph with other features; an array per node or per cell must fit the whole storage."""
+    def with_features(self, features: FeatureProvider | None) -> DynamicGraph:
+        """Return this graph with other features; a stored array must fit the whole storage."""
         if features is not None and len(features.shape) != 1:
             raise InputError(f"a cell's features must be one row of numbers, not of shape {features.shape}")
-        return replace(self, features=self._fitting(features, "features"))
+        return replace(self, features=self._check_num_rows(features, "features"))
 
-    def with_labels(self, labels: Carrier | None) -> DynamicGraph:
-        """The same graph with other labels."""
+    def with_labels(self, labels: FeatureProvider | None) -> DynamicGraph:
+        """Return this graph with other labels."""
         if labels is not None and len(labels.shape) > 1:
             raise InputError(f"a cell's label must be one number or one row of them, not of shape {labels.shape}")
-        return replace(self, labels=self._fitting(labels, "labels"))
+        return replace(self, labels=self._check_num_rows(labels, "labels"))
 
     def subset(self, nodes: Iterable[int] | IntArray) -> DynamicGraph:
-        """The view on these nodes and the edges among them. Ids do not change."""
+        """Return the view of these nodes and the edges among them. Ids do not change."""
         chosen = np.unique(as_ids(nodes if isinstance(nodes, np.ndarray) else list(nodes), "nodes"))
         if chosen.size and (chosen[0] < 0 or chosen[-1] >= self.num_nodes):
             wrong = chosen[0] if chosen[0] < 0 else chosen[-1]
             raise InputError(f"node {wrong} is not one of the graph's {self.num_nodes:,} nodes, numbered from 0")
-        if self.kept is not None:
-            chosen = chosen[np.isin(chosen, self.kept)]
-        return replace(self, kept=read_only(chosen))
+        if self.node_subset is not None:
+            chosen = chosen[np.isin(chosen, self.node_subset)]
+        return replace(self, node_subset=read_only(chosen))
 
     def save(self, path: str | PathLike[str], *, overwrite: bool = False) -> DynamicGraph:
-        """Writes the graph (or what this view shows of it) to a directory and opens it from there."""
-        from strobe.graph.disk import save
+        """Write the graph, or the part that this view shows, to a directory and open it from there.
+
+        Args:
+            path: target directory.
+            overwrite: replace a graph that is already there.
+        """
+        from strobe.graph.disk.directory import save
 
         return save(self, path, overwrite=overwrite)
 
@@ -145,10 +154,10 @@ class DynamicGraph:
             raise IndexError(f"snapshot {t} of a graph with {len(self)}")
         t %= len(self)
         whole = self._stored_snapshot(t)
-        return whole if self.kept is None else _restricted(whole, self.kept)
+        return whole if self.node_subset is None else _restrict(whole, self.node_subset)
 
     def __eq__(self, other: object) -> bool:
-        """Same ids, and in every snapshot the same nodes, edges, weights, features and labels."""
+        """Return whether ids, nodes, edges, weights, features and labels are equal in every snapshot."""
         if not isinstance(other, DynamicGraph):
             return NotImplemented
         return (
@@ -169,15 +178,15 @@ class DynamicGraph:
             if len(self) == 1
             else f" ({self.times[0]} … {self.times[-1]})"
         )
-        parts = [_counted(self.num_nodes, "node"), _counted(len(self), "snapshot") + span]
-        if self.kept is None:
-            parts += [_counted(self.num_cells, "cell"), _counted(self.num_edges, "edge")]
+        parts = [_pluralize(self.num_nodes, "node"), _pluralize(len(self), "snapshot") + span]
+        if self.node_subset is None:
+            parts += [_pluralize(self.num_cells, "cell"), _pluralize(self.num_edges, "edge")]
         else:
-            parts += [f"view of {_counted(self.kept.size, 'node')}"]
+            parts += [f"view of {_pluralize(self.node_subset.size, 'node')}"]
         parts += ["directed" if self.directed else "undirected", "weighted" if self.weighted else "unweighted"]
         for what, carrier in (("feature", self.features), ("label", self.labels)):
             if carrier is not None:
-                size, origin = size_and_origin(carrier)
+                size, origin = describe_provider(carrier)
                 parts += [f"{size} {what if size == '1' else what + 's'} {origin}"]
         return f"DynamicGraph({', '.join(parts)})"
 
@@ -190,16 +199,16 @@ class DynamicGraph:
         window = self._window
         return slice(window.start, window.stop, window.step)
 
-    def _kept_at(self, t: int, kept: IntArray) -> int:
-        """How many of the kept nodes stored snapshot t has."""
+    def _subset_size_at(self, t: int, subset: IntArray) -> int:
+        """Return how many nodes of the subset stored snapshot t has."""
         if int(self.storage.cell_ptr[t + 1] - self.storage.cell_ptr[t]) == self.num_nodes:
-            return int(kept.size)
-        return int(np.isin(self.storage.nodes(t), kept).sum())
+            return int(subset.size)
+        return int(np.isin(self.storage.nodes(t), subset).sum())
 
     def _stored_snapshot(self, t: int) -> Snapshot:
         store, at = self.storage, self._window[t]
         cells = slice(int(store.cell_ptr[at]), int(store.cell_ptr[at + 1]))
-        row_ptr, col, weight = store.rows(at)
+        row_ptr, col, weight = store.csr(at)
         return Snapshot(
             t=t,
             time=store.times[at],
@@ -215,37 +224,37 @@ class DynamicGraph:
             labels=self.labels,
         )
 
-    def _fitting(self, carrier: Carrier | None, what: str) -> Carrier | None:
-        bottom = given(carrier)
+    def _check_num_rows(self, provider: FeatureProvider | None, what: str) -> FeatureProvider | None:
+        bottom = find_stored(provider)
         if bottom is None:
-            return carrier
+            return provider
         per_cell = isinstance(bottom, PerCell)
         rows = int(self.storage.cell_ptr[-1]) if per_cell else self.num_nodes
         if bottom.num_rows != rows:
             unit = "cells" if per_cell else "nodes"
             raise InputError(f"{what} have {bottom.num_rows:,} rows, the graph has {rows:,} {unit}")
-        return carrier
+        return provider
 
 
-def _counted(number: int, noun: str) -> str:
+def _pluralize(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-def _restricted(whole: Snapshot, kept: IntArray) -> Snapshot:
-    """The snapshot on the kept nodes and the arcs among them."""
-    cells = kept.astype(np.int64) if whole.has_all_nodes else np.flatnonzero(np.isin(whole.nodes, kept))
-    place = np.full(whole.num_nodes, -1, whole.col.dtype)
+def _restrict(snapshot: Snapshot, subset: IntArray) -> Snapshot:
+    """Return the snapshot on the nodes of the subset and the arcs among them."""
+    cells = subset.astype(np.int64) if snapshot.has_all_nodes else np.flatnonzero(np.isin(snapshot.nodes, subset))
+    place = np.full(snapshot.num_nodes, -1, snapshot.col.dtype)
     place[cells] = np.arange(cells.size, dtype=place.dtype)
-    row_ptr, col, weight = select_rows((whole.row_ptr, whole.col, whole.weight), cells, place)
-    assert isinstance(whole.stored_cells, slice)
+    row_ptr, col, weight = select_csr_rows((snapshot.row_ptr, snapshot.col, snapshot.weight), cells, place)
+    assert isinstance(snapshot.stored_cells, slice)
     arcs, loops = int(col.size), int((expand_rows(row_ptr) == col).sum())
     return replace(
-        whole,
-        nodes=read_only(whole.nodes[cells]),
+        snapshot,
+        nodes=read_only(snapshot.nodes[cells]),
         row_ptr=read_only(row_ptr),
         col=read_only(col),
         weight=None if weight is None else read_only(weight),
-        num_edges=arcs if whole.directed else (arcs + loops) // 2,
-        has_all_nodes=False if cells.size < whole.num_nodes else whole.has_all_nodes,
-        stored_cells=cells + whole.stored_cells.start,
+        num_edges=arcs if snapshot.directed else (arcs + loops) // 2,
+        has_all_nodes=False if cells.size < snapshot.num_nodes else snapshot.has_all_nodes,
+        stored_cells=cells + snapshot.stored_cells.start,
     )

@@ -1,29 +1,81 @@
-"""Sorts the edges of one snapshot by (destination, source), in memory or through sorted runs on disk."""
+"""External sort of a snapshot's arcs, and the positions of nodes within a snapshot."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 
+from strobe.errors import InputError
 from strobe.graph.arrays import Array
 from strobe.io.temporary import TemporaryFolder
-from strobe.ops.csr import FloatArray, IntArray, Parallel, merge_parallel, sort_edges
+from strobe.ops.sparse.csr import FloatArray, IntArray, Parallel, coalesce, sort_edges
+
+_SPARSE_FACTOR = 64
+"""A snapshot with fewer than N / 64 nodes counts as sparse."""
+
+
+class NodePositions:
+    """Look up positions of nodes among the present nodes of one snapshot after another.
+
+    One table over all nodes is reused for all snapshots: a lookup is fifty times faster than a binary search over
+    millions of nodes. A sparse first snapshot is searched, since a table would cost more if it stays the only one.
+    """
+
+    def __init__(self, num_nodes: int) -> None:
+        self._num_nodes = num_nodes
+        self._num_snapshots = 0
+        self._table: IntArray | None = None  # -1 where a node is absent, [N]
+
+    @contextmanager
+    def lookup(self, present: IntArray | None, size: int, t: int) -> Iterator[Callable[[IntArray], IntArray]]:
+        """Return a function from nodes to their positions among ``size`` present nodes (None: all); it refuses absent
+        nodes."""
+        self._num_snapshots += 1
+        if present is None or (size and present[-1] == size - 1):
+            yield lambda ids: _check_present(ids, ids, ids >= size, t)
+        elif self._num_snapshots == 1 and size * _SPARSE_FACTOR < self._num_nodes:
+            yield lambda ids: _search(ids, present, t)
+        else:
+            if self._table is None:
+                self._table = np.full(self._num_nodes, -1, present.dtype)
+            table = self._table
+            table[present] = np.arange(size, dtype=present.dtype)
+            try:
+                yield lambda ids: _check_present(ids, at := table[ids], at < 0, t)
+            finally:
+                table[present] = -1
+
+
+def _search(ids: IntArray, present: IntArray, t: int) -> IntArray:
+    if not present.size:
+        return _check_present(ids, ids, np.ones(ids.shape, np.bool_), t)
+    at = np.minimum(np.searchsorted(present, ids), present.size - 1)
+    return _check_present(ids, at, present[at] != ids, t)
+
+
+def _check_present(ids: IntArray, at: IntArray, missing: Array, t: int) -> IntArray:
+    if bool(missing.any()):
+        raise InputError(
+            f"snapshot {t}: an edge touches node {int(ids[missing][0])}, which is not among the snapshot's nodes"
+        )
+    return at
+
 
 RUN_ARCS = 1 << 24
-"""Arcs sorted at once: 128 MiB of keys. More than that goes to disk in sorted runs."""
+"""Arcs sorted in memory at once: 128 MiB of keys. More arcs are spilled to disk in sorted runs."""
 
 _SAMPLES_PER_RUN = 1024
 
 
 class EdgeSorter:
-    """Takes arcs of one snapshot in any order, gives them back sorted and merged in blocks.
+    """Sort and merge the arcs of one snapshot, given in any order, and return them in blocks.
 
-    An undirected edge becomes two arcs (a self-loop one). Memory is bounded by a few runs however many
-    arcs there are, also when most of them end in one region of the id space: blocks are cut at quantiles
-    of the arcs, not of the ids.
+    An undirected edge becomes two arcs (a self-loop one). Memory is bounded by a few runs for any number of arcs, even
+    if most of them end in one region of the id space: blocks are cut at quantiles of the arcs, not of the ids.
     """
 
     def __init__(
@@ -50,7 +102,7 @@ class EdgeSorter:
         self._scratch: TemporaryFolder | None = None
 
     def add(self, src: IntArray, dst: IntArray, weight: FloatArray | None) -> None:
-        """Adds edges by position in the snapshot (not by global id)."""
+        """Add edges by position in the snapshot (not by global id)."""
         if not self._self_loops:
             keep = src != dst
             src, dst = src[keep], dst[keep]
@@ -67,21 +119,21 @@ class EdgeSorter:
             self._spill()
 
     def blocks(self) -> Iterator[tuple[IntArray, FloatArray | None]]:
-        """Sorted, merged keys and weights, ascending; no row (destination) is split between blocks."""
+        """Yield merged keys and weights in ascending order; blocks never split a row (destination)."""
         if not self._runs:
-            yield merge_parallel(*self._sorted_pending(), self._parallel)
+            yield coalesce(*self._sort_pending(), self._parallel)
             return
         if self._pending:
             self._spill()
         try:
-            for low, high in self._ranges():
-                key, weight = self._range(low, high)
-                yield merge_parallel(*sort_edges(key, weight), self._parallel)
+            for low, high in self._key_ranges():
+                key, weight = self._read_range(low, high)
+                yield coalesce(*sort_edges(key, weight), self._parallel)
         finally:
             self.close()
 
     def close(self) -> None:
-        """Removes the runs from disk."""
+        """Remove the runs from disk."""
         self._runs.clear()
         if self._scratch is not None:
             self._scratch.remove()
@@ -96,7 +148,7 @@ class EdgeSorter:
         self._pending += key.size
         self.num_arcs += key.size
 
-    def _sorted_pending(self) -> tuple[IntArray, FloatArray | None]:
+    def _sort_pending(self) -> tuple[IntArray, FloatArray | None]:
         key = np.concatenate(self._keys) if self._keys else np.empty(0, np.int64)
         weight = np.concatenate(self._weights) if self._weights else None
         self._keys.clear()
@@ -108,16 +160,16 @@ class EdgeSorter:
         if self._scratch is None:
             self._scratch = TemporaryFolder("sort", self._scratch_dir)
         stem = self._scratch.path / str(len(self._runs))
-        key, weight = self._sorted_pending()
+        key, weight = self._sort_pending()
         self._runs.append(
             (
-                _moved_to_disk(key, stem.with_suffix(".key")),
-                None if weight is None else _moved_to_disk(weight, stem.with_suffix(".weight")),
+                _move_to_disk(key, stem.with_suffix(".key")),
+                None if weight is None else _move_to_disk(weight, stem.with_suffix(".weight")),
             )
         )
 
-    def _ranges(self) -> Iterator[tuple[int, int]]:
-        """Key ranges of about half a run each, cut where a destination begins."""
+    def _key_ranges(self) -> Iterator[tuple[int, int]]:
+        """Yield key ranges of about half a run each, cut where a destination begins."""
         total = sum(key.size for key, _ in self._runs)
         samples = np.sort(
             np.concatenate(
@@ -129,7 +181,7 @@ class EdgeSorter:
         edges = [0, *sorted({int(cut) // self._n * self._n for cut in cuts} - {0}), self._n * self._n]
         yield from itertools.pairwise(edges)
 
-    def _range(self, low: int, high: int) -> tuple[IntArray, FloatArray | None]:
+    def _read_range(self, low: int, high: int) -> tuple[IntArray, FloatArray | None]:
         keys: list[IntArray] = []
         weights: list[FloatArray] = []
         for key, weight in self._runs:
@@ -140,8 +192,8 @@ class EdgeSorter:
         return np.concatenate(keys), np.concatenate(weights) if weights else None
 
 
-def _moved_to_disk(array: Array, path: Path) -> Array:
-    """The same array over a file; np.save would do, but hides from its caller that a disk is full."""
+def _move_to_disk(array: Array, path: Path) -> Array:
+    """Write an array to a file and map it. Unlike np.save, raises if the disk is full."""
     with path.open("wb") as file:
         file.write(array.data)
     return np.asarray(np.memmap(path, array.dtype, mode="r"))

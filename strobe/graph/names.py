@@ -1,4 +1,4 @@
-"""The names nodes had where they came from: integers or strings, searched without loading them."""
+"""Original names of nodes, integers or strings, searched without loading them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _LOWEST = -(2**63)
 
 
 class NodeNames(Sequence["int | str"]):
-    """Names of nodes 0..N-1; finding one is a binary search.
+    """Names of nodes 0..N-1, found by binary search.
 
-    Integers are one int64 array; strings are their UTF-8 bytes end to end with N + 1 offsets. Where names do not
-    ascend (strings: by their bytes), ``order`` lists the nodes by ascending name. All stay memory-mapped.
+    Integers are one int64 array; strings are concatenated UTF-8 bytes with N + 1 offsets. If names do not ascend
+    (strings: by their bytes), ``order`` lists the nodes by ascending name. All arrays stay memory-mapped.
     """
 
     def __init__(
@@ -36,8 +36,8 @@ class NodeNames(Sequence["int | str"]):
         self._arrays = {name: array for name, array in named.items() if array is not None}
 
     @classmethod
-    def of(cls, names: Iterable[int] | Iterable[str], *, in_any_order: bool = False) -> Self:
-        """From names in ascending order (strings: in order of their UTF-8 bytes), or in any."""
+    def from_names(cls, names: Iterable[int] | Iterable[str], *, in_any_order: bool = False) -> Self:
+        """Make names from a sequence in ascending order (strings: of UTF-8 bytes) or in any order."""
         listed: list[Any] = list(names)
         if all(isinstance(name, int | np.integer) for name in listed):
             order = _order(listed, listed, in_any_order)
@@ -58,7 +58,7 @@ class NodeNames(Sequence["int | str"]):
         return cls(ptr=ptr, text=np.frombuffer(b"".join(encoded), np.uint8), order=order)
 
     def arrays(self) -> Mapping[str, Array]:
-        """The arrays to store, by name."""
+        """Return the arrays to store, by name."""
         return self._arrays
 
     def __len__(self) -> int:
@@ -81,22 +81,26 @@ class NodeNames(Sequence["int | str"]):
         return (self[node] for node in range(len(self)))
 
     def find(self, name: int | str) -> int:
-        """The node that has this name. Raises UnknownNameError, with the names next to it."""
+        """Return the node with this name.
+
+        Raises:
+            UnknownNameError: no node has it; the message lists its neighbors in order.
+        """
         wanted: Any = str(name).encode()
         if "name_int" in self.arrays():
             try:
                 wanted = int(str(name))
-            except ValueError:  # no integer at all
+            except ValueError:  # not an integer
                 wanted = _LOWEST
-        at = bisect.bisect_left(range(len(self)), wanted, key=lambda rank: self._key(self._ranked(rank)))
-        if at < len(self) and str(self[found := self._ranked(at)]) == str(name):
-            return found
+        at = bisect.bisect_left(range(len(self)), wanted, key=lambda rank: self._key(self._node_at_rank(rank)))
+        if at < len(self) and str(self[node := self._node_at_rank(at)]) == str(name):
+            return node
         near = range(max(0, at - 3), min(at + 3, len(self)))
-        raise UnknownNameError("node", name, [str(self[self._ranked(rank)]) for rank in near])
+        raise UnknownNameError("node", name, [str(self[self._node_at_rank(rank)]) for rank in near])
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Array]) -> Self | None:
-        """The inverse of ``arrays``; None where a graph has no names."""
+        """Make names from the result of ``arrays``; None if the graph has no names."""
         if "name_int" not in arrays and "name_ptr" not in arrays:
             return None
         return cls(
@@ -107,21 +111,21 @@ class NodeNames(Sequence["int | str"]):
         )
 
     def _key(self, node: int) -> Any:
-        """What names are compared by: an integer, or bytes."""
+        """Return the sort key of a name: an integer, or bytes."""
         arrays = self.arrays()
         if "name_int" in arrays:
             return int(arrays["name_int"][node])
         ptr = arrays["name_ptr"]
         return arrays["name_text"][ptr[node] : ptr[node + 1]].tobytes()
 
-    def _ranked(self, rank: int) -> int:
-        """The node whose name comes at this place when they ascend."""
+    def _node_at_rank(self, rank: int) -> int:
+        """Return the node at this place in ascending order of names."""
         order = self.arrays().get("name_order")
         return rank if order is None else int(order[rank])
 
 
 def _order(keys: Sequence[Any], names: Sequence[Any], in_any_order: bool) -> Array | None:
-    """The nodes by ascending key; None where keys ascend as they are."""
+    """Return the nodes by ascending key; None if keys already ascend."""
     order = sorted(range(len(keys)), key=keys.__getitem__) if in_any_order else range(len(keys))
     for first, second in itertools.pairwise(order):
         if keys[first] >= keys[second]:

@@ -1,11 +1,11 @@
-"""How long work tells how far it is: one callback for a single stage, one for several."""
+"""Types of progress callbacks: for one stage, and for several."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 OnProgress = Callable[[int, int | None], None]
-"""Called with (done, in all); None while nobody knows how much there is."""
+"""Called with (done, total); total is None while it is unknown."""
 
 OnStage = Callable[[str, int, int | None], None]
-"""Called with (what is being done, done, in all); a new text begins a new stage."""
+"""Called with (stage, done, total); a new text starts a new stage."""

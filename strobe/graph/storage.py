@@ -1,4 +1,4 @@
-"""What is behind a graph and all its views: the snapshots, as arrays or in any other way that can give them."""
+"""Storage behind a graph and its views: snapshots as arrays, or from any other source."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from typing import Any
 import numpy as np
 
 from strobe.graph.arrays import is_mapped
-from strobe.ops.csr import FloatArray, IntArray, index_dtype
+from strobe.ops.sparse.csr import FloatArray, IntArray, index_dtype
 
 Time = int | str
-Rows = tuple[IntArray, IntArray, FloatArray | None]
-"""Arcs of a snapshot: ``row_ptr`` with n_t + 1 offsets from 0 on, ``col`` as positions within it, their weights."""
+Csr = tuple[IntArray, IntArray, FloatArray | None]
+"""Arcs of a snapshot as CSR by destination: ``row_ptr`` (n_t + 1 offsets from 0), ``col`` (positions), weights."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Stored(ABC):
-    """Snapshots by number, however they are kept. Cells are numbered t-major: those of snapshot t are
-    ``cell_ptr[t]:cell_ptr[t + 1]``."""
+class GraphStorage(ABC):
+    """Snapshots by number. Cells are numbered t-major: those of snapshot t are ``cell_ptr[t]:cell_ptr[t + 1]``."""
 
     num_nodes: int
     directed: bool
@@ -37,28 +36,28 @@ class Stored(ABC):
     @property
     @abstractmethod
     def nbytes(self) -> int:
-        """Bytes of the arrays it holds, mapped ones among them."""
+        """Bytes of all arrays, memory-mapped ones included."""
 
     @property
     @abstractmethod
-    def mapped(self) -> bool:
-        """Whether all of it is in files, read page by page."""
+    def is_memory_mapped(self) -> bool:
+        """Whether all arrays are memory-mapped."""
 
     @abstractmethod
     def nodes(self, t: int) -> IntArray:
-        """The nodes present at t, ascending."""
+        """Return the nodes present at t, ascending."""
 
     @abstractmethod
-    def rows(self, t: int) -> Rows:
-        """The arcs of t by destination, columns ascending in each row."""
+    def csr(self, t: int) -> Csr:
+        """Return the arcs of t by destination, columns ascending in each row."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Storage(Stored):
-    """The snapshots as arrays, end to end, in memory or memory-mapped.
+class ArrayStorage(GraphStorage):
+    """Snapshots as concatenated arrays, in memory or memory-mapped.
 
-    Every snapshot has its own CSR, so that ``row_ptr`` and ``col`` are int32 however large the whole is. ``node`` is
-    None where every node is present in every snapshot.
+    Every snapshot has its own CSR, so ``row_ptr`` and ``col`` are int32 however large the graph is. ``node`` is None if
+    every node is present in every snapshot.
     """
 
     node: IntArray | None  # [C]
@@ -81,13 +80,13 @@ class Storage(Stored):
             return self.all_nodes
         return self.node[self.cell_ptr[t] : self.cell_ptr[t + 1]]
 
-    def rows(self, t: int) -> Rows:
+    def csr(self, t: int) -> Csr:
         arcs = slice(int(self.arc_ptr[t]), int(self.arc_ptr[t + 1]))
         row_ptr = self.row_ptr[int(self.cell_ptr[t]) + t : int(self.cell_ptr[t + 1]) + t + 1]
         return row_ptr, self.col[arcs], None if self.weight is None else self.weight[arcs]
 
     def arrays(self) -> dict[str, Any]:
-        """Stored arrays by name; the presence and the weights only where there are any."""
+        """Return stored arrays by name; ``node`` and ``weight`` only if the graph has them."""
         named = {name: getattr(self, name) for name in ARRAYS}
         return {name: array for name, array in named.items() if array is not None}
 
@@ -96,7 +95,7 @@ class Storage(Stored):
         return sum(int(array.nbytes) for array in self.arrays().values())
 
     @property
-    def mapped(self) -> bool:
+    def is_memory_mapped(self) -> bool:
         return all(is_mapped(array) for array in self.arrays().values())
 
 

@@ -1,1 +1,1 @@
-"""Files and the process they are written from: whole or not at all, checksummed JSON, temporary folders, limits."""
+"""Files and process limits: atomic writes, checksummed JSON, locks, temporary folders."""

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, whenever the process or the machine stops."""
+"""Atomic writes: a file is complete or absent, whenever the process or the machine stops."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-UNFINISHED = ".*.writing-*"
-"""Files that a killed process leaves behind."""
+UNFINISHED_GLOB = ".*.writing-*"
+"""Pattern of the files that a killed process leaves behind."""
 
-_UNFINISHED = re.compile(r"\.(.+)\.writing-(\d+)")
+_UNFINISHED_NAME = re.compile(r"\.(.+)\.writing-(\d+)")
 
 
 def disk_is_full(error: BaseException | None) -> bool:
-    """Whether what went wrong, or what that came from, is a disk that has no room left, or none for this user."""
+    """Return whether an error, or its cause, is a full disk or an exceeded quota."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             return True
@@ -27,12 +27,12 @@ def disk_is_full(error: BaseException | None) -> bool:
     return False
 
 
-def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Writes beside the path, waits for the disk, then takes the place of what was there.
+def write_atomic(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Write to a temporary sibling, sync it, then rename it to the path.
 
-    Unfinished files of the same path are removed first where the process that wrote them has ended.
+    Unfinished files of the same path are removed first if their process has ended.
     """
-    for left in _left_over(path):
+    for left in _stale_unfinished_files(path):
         left.unlink(missing_ok=True)
     unfinished = path.with_name(unfinished_name(path.name))
     try:
@@ -48,21 +48,21 @@ def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
 
 
 def unfinished_name(name: str) -> str:
-    """The name of a file or folder while this process writes it."""
+    """Return the name of a file or folder while this process writes it."""
     return f".{name}.writing-{os.getpid()}"
 
 
 def finished_name(name: str) -> str | None:
-    """The name that an unfinished file or folder would have got; None for any other."""
-    match = _UNFINISHED.fullmatch(name)
+    """Return the final name of an unfinished file or folder; None for other names."""
+    match = _UNFINISHED_NAME.fullmatch(name)
     return None if match is None else match[1]
 
 
-def _left_over(path: Path) -> Iterator[Path]:
-    """Unfinished files of a path whose process has ended."""
-    with suppress(OSError):  # writing says what is wrong with the folder
+def _stale_unfinished_files(path: Path) -> Iterator[Path]:
+    """Yield unfinished files of a path whose process has ended."""
+    with suppress(OSError):  # writing reports what is wrong with the folder
         for entry in os.scandir(path.parent):
-            match = _UNFINISHED.fullmatch(entry.name)
+            match = _UNFINISHED_NAME.fullmatch(entry.name)
             if match is not None and match[1] == path.name and not _is_running(int(match[2])) and entry.is_file():
                 yield Path(entry.path)
 
@@ -78,7 +78,7 @@ def _is_running(process: int) -> bool:
 
 
 def sync_folder(folder: Path) -> None:
-    """Waits until the names in a folder have reached the disk."""
+    """Sync a folder: wait until its entries have reached the disk."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -87,17 +87,17 @@ def sync_folder(folder: Path) -> None:
 
 
 def write_json(path: Path, value: dict[str, Any]) -> None:
-    """Writes a value as JSON that people can read, too; ``strobe.io.sealed`` adds a checksum for files read back."""
-    text = json.dumps(without_nan(value), indent=1, allow_nan=False) + "\n"
-    write_whole(path, lambda file: file.write(text.encode()))
+    """Write indented JSON; ``strobe.io.checksum`` adds a checksum for files that are read back."""
+    text = json.dumps(nan_to_none(value), indent=1, allow_nan=False) + "\n"
+    write_atomic(path, lambda file: file.write(text.encode()))
 
 
-def without_nan(value: Any) -> Any:
-    """The same nest with None for numbers that JSON does not know."""
+def nan_to_none(value: Any) -> Any:
+    """Replace numbers that JSON does not know by None, in nested values."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {str(key): without_nan(item) for key, item in value.items()}
+        return {str(key): nan_to_none(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [without_nan(item) for item in value]
+        return [nan_to_none(item) for item in value]
     return value

@@ -1,4 +1,4 @@
-"""Temporary folders that do not outlive their process for long: the next one removes those of killed processes."""
+"""Temporary folders; those of killed processes are removed by the next process."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Self
 
 
 class TemporaryFolder:
-    """A folder for temporary files that is removed at the end, or later, if its process is killed.
+    """Locked folder for temporary files, removed on exit.
 
-    It is locked, and the kernel releases the lock when the process ends, however it ends. Whoever makes a folder for
-    the same purpose in the same place removes those that no process has locked.
+    The kernel releases the lock when the process ends. Making a folder for the same purpose in the same place removes
+    those that no process has locked.
     """
 
     def __init__(self, purpose: str, parent: str | os.PathLike[str] | None = None) -> None:
@@ -27,14 +27,14 @@ class TemporaryFolder:
             pass
 
     def _make(self, prefix: str, parent: Path) -> bool:
-        """Whether a folder is made and locked: another process may have removed it before it was."""
+        """Make and lock a folder; return False if another process removed it in between."""
         self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
         self._handle: int | None = None
         try:
             self._handle = _lock(self.path)
         except FileNotFoundError:
             return False
-        except BlockingIOError:  # whoever has locked it is about to remove it
+        except BlockingIOError:  # the process that has locked it is about to remove it
             return False
         except OSError:  # a file system without locks: nothing is ever removed there
             return True
@@ -54,7 +54,7 @@ class TemporaryFolder:
 
 
 def _lock(folder: Path) -> int:
-    """A locked handle of a folder. Raises OSError where another process has locked it, or locks are unknown."""
+    """Return a locked handle of a folder. Raise OSError if it is locked, or if there are no locks."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

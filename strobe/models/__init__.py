@@ -1,4 +1,4 @@
-"""Models, one file each: stacks of a structure stage and a time stage, with no distributed code inside."""
+"""Models, one file each: stacks of structure and time stages, without distributed code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from strobe.models.mpnn_lstm import MPNNLSTM
 from strobe.models.sage import GraphSAGE
 from strobe.models.tgcn import TGCN
 from strobe.models.wd_gcn import WDGCN
-from strobe.options import check_options, hints_of, short
+from strobe.options import check_options, option_types, short_repr
 
 __all__ = [
     "DCRNN",
@@ -49,12 +49,12 @@ MODELS: dict[str, type[Model]] = {
     "mpnn-lstm": MPNNLSTM,
     "sage": GraphSAGE,
 }
-"""Names for the command line and for run directories."""
+"""Models by name, for the command line and run directories."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelInfo:
-    """What people need to choose a model: one line about it, and its options with their defaults."""
+    """One-line summary of a model, and its options with their defaults."""
 
     name: str
     summary: str
@@ -62,24 +62,34 @@ class ModelInfo:
 
 
 def describe_model(name: str) -> ModelInfo:
-    """What the model of that name is and what can be set, from its own documentation and signature."""
+    """Describe a model from its docstring and signature."""
     model = _model(name)
-    # A file tells of its model; where it has several, each tells of itself.
-    alone = [other.__module__ for other in MODELS.values()].count(model.__module__) == 1
-    written = inspect.getdoc(sys.modules[model.__module__] if alone else model) or ""
+    # The module's docstring describes its model; of several models in a module, each class its own.
+    is_only = [other.__module__ for other in MODELS.values()].count(model.__module__) == 1
+    doc = inspect.getdoc(sys.modules[model.__module__] if is_only else model) or ""
     options = {option: parameter.default for option, parameter in _parameters(model).items()}
-    return ModelInfo(name=name, summary=written.split("\n", 1)[0], options=options)
+    return ModelInfo(name=name, summary=doc.split("\n", 1)[0], options=options)
 
 
 def make_model(name: str, inputs: int, /, **options: Any) -> Model:
-    """The model of that name for so many input features; options are its keyword arguments."""
+    """Make a model by name.
+
+    Args:
+        name: a key of ``MODELS``.
+        inputs: number of input features.
+        options: keyword arguments of the model.
+
+    Raises:
+        UnknownNameError: if there is no such model or option.
+        OptionError: if an option's value is invalid.
+    """
     model = _model(name)
-    check_options(name, options, hints_of(model, "inputs"))
+    check_options(name, options, option_types(model, "inputs"))
     try:
         return model(inputs, **options)
     except (RuntimeError, MemoryError, OverflowError) as error:
-        why = (str(error) or type(error).__name__).splitlines()[0]
-        raise OptionError(f"{name} cannot be made with {short(options)}: {why}") from error
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise OptionError(f"{name} cannot be made with {short_repr(options)}: {reason}") from error
 
 
 def _model(name: str) -> type[Model]:
@@ -89,5 +99,5 @@ def _model(name: str) -> type[Model]:
 
 
 def _parameters(model: type[Model]) -> dict[str, inspect.Parameter]:
-    """The parameters a user may set: all but the number of inputs, which the graph decides."""
-    return {name: given for name, given in inspect.signature(model).parameters.items() if name != "inputs"}
+    """The options of a model: all parameters but ``inputs``, which the graph determines."""
+    return {name: parameter for name, parameter in inspect.signature(model).parameters.items() if name != "inputs"}

@@ -1,4 +1,4 @@
-"""What a model is: a stack of blocks, each a structure stage and a time stage, written against a view."""
+"""Base classes of models: a stack of blocks, each a structure stage and a time stage, on a view."""
 
 from __future__ import annotations
 
@@ -10,36 +10,52 @@ from torch import Tensor, nn
 from strobe.errors import OptionError
 from strobe.models.structure import Structure, as_structure
 from strobe.models.time import Time, as_time
-from strobe.ops.readout import readout
+from strobe.ops.dense.readout import readout
 from strobe.view import View
 
 _PARTS = ("layers", "time_layers", "stacked", "hops", "heads")
-_MOST_PARTS = 1024
+_MAX_PARTS = 1024
 
 
 class Model(nn.Module, ABC):
-    """Gives every cell of a view an embedding of ``width`` numbers; a task's head turns it into a prediction.
+    """Embeds every cell of a view in ``width`` columns; a task's head makes predictions of the embeddings.
 
-    A model of your own needs ``forward(view)`` and ``width``, nothing else; it need not inherit from this class.
+    Your own model needs ``forward(view)`` and ``width``; it need not inherit from this class.
     """
 
     width: int
 
     @abstractmethod
     def forward(self, view: View) -> Tensor:
-        """Embeddings of the view's cells, [C, width]."""
+        """Embed cells.
 
-    def answers(self, view: View, weight: Tensor, bias: Tensor) -> Tensor:
-        """``readout(self(view), weight, bias)``, where nothing else is wanted of the embeddings: a model may spare
-        itself what these would need."""
+        Args:
+            view: the cells of a window.
+
+        Returns:
+            Embeddings, [C, width].
+        """
+
+    def forward_readout(self, view: View, weight: Tensor, bias: Tensor) -> Tensor:
+        """Compute ``readout(self(view), weight, bias)``; a model may override it to avoid storing embeddings.
+
+        Args:
+            view: the cells of a window.
+            weight: weight of the readout, [outputs, width].
+            bias: bias of the readout, [outputs].
+
+        Returns:
+            Outputs of the cells, [C, outputs].
+        """
         return readout(self(view), weight, bias)
 
 
 class Block(nn.Module):
-    """A structure stage, then a time stage; either may be absent.
+    """A structure stage, then a time stage: ``Block(GCNConv(2, 32), nn.GRU(32, 32))``.
 
-    ``structure`` is one of Strobe's or any PyTorch Geometric convolution, ``time`` one of Strobe's or a torch GRU,
-    LSTM or attention module: ``Block(GCNConv(2, 32), nn.GRU(32, 32))``.
+    Args:
+        structure: a stage of ``strobe.models.structure``, any PyTorch Geometric convolution, or None.
+        time: a stage of ``strobe.models.time``, a torch GRU, LSTM or attention module, or None.
     """
 
     def __init__(self, structure: nn.Module | None, time: nn.Module | None = None) -> None:
@@ -54,7 +70,12 @@ class Block(nn.Module):
 
 
 class Stack(Model):
-    """Blocks one after the other: the shortest way to a model of your own."""
+    """A sequence of blocks.
+
+    Args:
+        blocks: the blocks, in order.
+        width: columns of the last block's output.
+    """
 
     def __init__(self, *blocks: Block, width: int) -> None:
         super().__init__()
@@ -69,10 +90,10 @@ class Stack(Model):
 
 
 def check_sizes(**sizes: int | Sequence[int]) -> None:
-    """Refuses widths, layers and heads that are not positive whole numbers, and more parts than can be made."""
-    for name, given in sizes.items():
-        for size in [given] if isinstance(given, int) else given:
+    """Check that widths, layers and heads are positive, and numbers of layers and heads not absurdly large."""
+    for name, values in sizes.items():
+        for size in [values] if isinstance(values, int) else values:
             if size < 1:
                 raise OptionError(f"{name} must be at least 1, not {size}")
-            if name in _PARTS and size > _MOST_PARTS:
-                raise OptionError(f"{name} must be at most {_MOST_PARTS:,}, not {size:,}")
+            if name in _PARTS and size > _MAX_PARTS:
+                raise OptionError(f"{name} must be at most {_MAX_PARTS:,}, not {size:,}")

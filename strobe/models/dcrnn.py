@@ -1,4 +1,4 @@
-"""DCRNN (Li et al. 2018): a GRU whose gates see inputs and state diffuse along and against the edges."""
+"""DCRNN (Li et al. 2018): a GRU whose gates read diffusions of inputs and state along and against the edges."""
 
 from __future__ import annotations
 
@@ -8,24 +8,22 @@ import torch
 from torch import Tensor, nn
 
 from strobe.models.base import Model, check_sizes
-from strobe.ops.linear import linear
-from strobe.ops.normalise import Norm
+from strobe.ops.dense.linear import linear
+from strobe.ops.sparse.normalize import Norm
 from strobe.view import View
 
 WALKS: tuple[Norm, Norm] = ("mean_out", "mean")
-"""Along the edges, D_O⁻¹ W: the average over the arcs that leave a cell. Against them, D_I⁻¹ Wᵀ: over those that
-reach it."""
+"""Norms of both random walks: D_O⁻¹ W, the mean over outgoing arcs, and D_I⁻¹ Wᵀ, over incoming arcs."""
 
 
 class DCRNN(Model):
     """r, u = σ(conv([x, h])); c = tanh(conv([x, r h])); h' = u h + (1 - u) c.
 
-    conv(x) = x A + Σ_k (D_O⁻¹ W)^k x B_k + (D_I⁻¹ Wᵀ)^k x C_k, k = 1 … ``hops``: the random walks that follow edges
-    and that follow them backwards (section 2.2; its K is hops + 1, and its two terms of k = 0, which read the same,
-    are one here).
+    conv(x) = x A + Σ_k (D_O⁻¹ W)^k x B_k + (D_I⁻¹ Wᵀ)^k x C_k, k = 1 … ``hops``: random walks along and against the
+    edges (section 2.2; its K is hops + 1, and its two equal terms of k = 0 are one here).
 
-    Diffusing the inputs needs no parameters and happens once a run. The state's 2 ``hops`` products per snapshot
-    and convolution must wait for the snapshot before.
+    Diffusions of the inputs have no parameters and are computed once a run. The 2 ``hops`` products of the state per
+    snapshot and convolution depend on the previous snapshot.
     """
 
     def __init__(self, inputs: int, hidden: int = 32, *, hops: int = 2) -> None:
@@ -38,47 +36,47 @@ class DCRNN(Model):
         self.of_input = nn.Parameter(torch.empty(3 * hidden, terms * inputs))
         self.of_state = nn.Parameter(torch.empty(3 * hidden, terms * hidden))
         self.bias = nn.Parameter(torch.zeros(3 * hidden))
-        bound = math.sqrt(6 / (terms * (inputs + hidden) + hidden))  # Glorot's, each gate one matrix over [x, h]
+        bound = math.sqrt(6 / (terms * (inputs + hidden) + hidden))  # Glorot, each gate one matrix over [x, h]
         for weight in (self.of_input, self.of_state):
             nn.init.uniform_(weight, -bound, bound)
         nn.init.ones_(self.bias.data[: 2 * hidden])  # gates start open, as in the authors' experiments
 
     def forward(self, view: View) -> Tensor:
         of_input, of_state = (self._weights(view, weight) for weight in (self.of_input, self.of_state))
-        x = linear(self._diffused(view, view.x), of_input, self.bias)  # [C, 3H]
-        h = view.carried()
+        x = linear(self._diffuse(view, view.x), of_input, self.bias)  # [C, 3H]
+        h = view.load_state()
         if h is None:
             h = x.new_zeros(view.num_slots, self.width)
         states: list[Tensor] = []
         outputs = []
         for step, rows in zip(view.steps(), view.split(x), strict=True):
-            new = self._step(step, rows, step.recall(h), of_state)
-            h = step.remember(h, new)
-            states = [*states, h] if view.slides else [h]
+            new = self._step(step, rows, step.gather_state(h), of_state)
+            h = step.scatter_state(h, new)
+            states = [*states, h] if view.is_sliding else [h]
             outputs.append(new)
-        view.keep_each(states, per_node=True)
+        view.save_states(states, per_node=True)
         return torch.cat(outputs) if outputs else x[:, : self.width]
 
     def _step(self, step: View, x: Tensor, h: Tensor, of_state: Tensor) -> Tensor:
-        """The new states of one snapshot's cells, from their inputs' part of all gates and their old states."""
+        """New states of one snapshot's cells, from the input part of all gates and the old states."""
         split = 2 * self.width
         gates, candidate = of_state[:split], of_state[split:]
-        r, u = torch.sigmoid(torch.addmm(x[:, :split], self._diffused(step, h), gates.t())).chunk(2, 1)
-        c = torch.tanh(torch.addmm(x[:, split:], self._diffused(step, r * h), candidate.t()))
+        r, u = torch.sigmoid(torch.addmm(x[:, :split], self._diffuse(step, h), gates.t())).chunk(2, 1)
+        c = torch.tanh(torch.addmm(x[:, split:], self._diffuse(step, r * h), candidate.t()))
         return c + u * (h - c)
 
-    def _diffused(self, view: View, x: Tensor) -> Tensor:
-        """Rows as they are and after every number of hops, side by side, [C, (1 + walks * hops) F]."""
+    def _diffuse(self, view: View, x: Tensor) -> Tensor:
+        """Concatenate rows with their diffusions of 1 … hops hops, [C, (1 + walks * hops) F]."""
         terms = [x]
         for walk in _walks(view):
-            walked = x
+            diffused = x
             for _ in range(self.hops):
-                walked = view.aggregate(walked, walk)
-                terms.append(walked)
+                diffused = view.aggregate(diffused, walk)
+                terms.append(diffused)
         return torch.cat(terms, 1)
 
     def _weights(self, view: View, weight: Tensor) -> Tensor:
-        """Weights [3H, …] of what ``_diffused`` gives: where both walks are one, theirs are added."""
+        """Weights [3H, …] of ``_diffuse``; summed over both walks if these are equal."""
         if len(_walks(view)) == len(WALKS):
             return weight
         width = weight.shape[1] // (1 + 2 * self.hops)
@@ -87,5 +85,5 @@ class DCRNN(Model):
 
 
 def _walks(view: View) -> tuple[Norm, ...]:
-    """Without directions both walks are the same: half the products."""
-    return WALKS if view.cells.graph.directed else WALKS[:1]
+    """Both walks, or one if the graph is undirected and they are equal."""
+    return WALKS if view.data.graph.directed else WALKS[:1]

@@ -1,15 +1,15 @@
-"""DySAT (Sankar et al. 2020): self-attention over neighbours, then over the node's own past.
+"""DySAT (Sankar et al. 2020): self-attention over neighbors, then over the node's own past.
 
 Paper: DySAT, deep neural representation learning on dynamic graphs via self-attention networks.
-- structure: h = ELU(GAT(x)), heads side by side, one layer or more;
+- structure: h = ELU(GAT(x)), heads concatenated, one layer or more;
 - time, one block or more: a node's cells enter as h + p, p the embedding of their position; per head
-  softmax(Q Kᵀ / √depth + causal mask) V with Q, K, V linear maps without bias, heads side by side;
-- then, as in the authors' programme, y + ReLU(W y + b) of the result y, plus the block's input h + p.
+  softmax(Q Kᵀ / √depth + causal mask) V with Q, K, V linear maps without bias, heads concatenated;
+- then, as in the authors' code, y + ReLU(W y + b) of the result y, plus the block's input h + p.
 
-Two things are settled otherwise. Positions count back from the cell that is computed (see ``time.Attention``): with
-one block an embedding is what the paper's model gives for the last snapshot of the history up to that cell, its
-positions numbered from the end, and later snapshots than those trained on need no new positions. Edges have no
-weights here; the paper's structural scores are multiplied by them.
+Two differences. Positions count back from the computed cell (see ``time.Attention``): with one block an embedding is
+that of the paper's model for the last snapshot of the history up to that cell, with positions numbered from the end,
+and later snapshots than those trained on need no new positions. Edge weights, which multiply the paper's structural
+scores, are ignored.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from strobe.models.base import Model, check_sizes
 from strobe.models.structure import GAT, columns_per_head
 from strobe.models.time import Attention, Time
-from strobe.ops.feed_forward import feed_forward
-from strobe.ops.sequences import Sequences
+from strobe.ops.dense.linear import feed_forward
+from strobe.ops.time.sequences import Sequences
 from strobe.view import View
 
 
@@ -64,7 +64,7 @@ class DySAT(Model):
 
 
 class TemporalBlock(Time):
-    """Temporal attention, a feed-forward layer on every cell, and the input added to the result."""
+    """Temporal attention, a feed-forward layer on every cell, and a residual connection."""
 
     def __init__(self, width: int, heads: int, *, span: int | None = None, positions: int = 16) -> None:
         super().__init__()
@@ -74,5 +74,5 @@ class TemporalBlock(Time):
     def encode(self, x: Tensor, state: Any | None, sequences: Sequences) -> tuple[Tensor, Any]:
         y, state = self.attention.encode(x, state, sequences)
         layer, positions = self.feed_forward, self.attention.positions
-        shift = None if positions is None else positions[0]  # the input as cells see themselves is x + p_0
+        shift = None if positions is None else positions[0]  # a cell reads itself as x + p_0
         return feed_forward(y, x, layer.weight, layer.bias, shift), state

@@ -1,7 +1,7 @@
-"""EvolveGCN (Pareja et al. 2020): a graph convolution whose weight is itself the state of a recurrent network.
+"""EvolveGCN (Pareja et al. 2020): a graph convolution whose weight is the state of a recurrent network.
 
-One step of evolution per snapshot, also per empty one, then the convolution with the weight of that snapshot. As in
-PyTorch Geometric Temporal, whose numbers these models reproduce, the recurrent network is a torch GRU and the rows of
+The weight evolves by one step per snapshot, also per empty one, before the convolution. As in PyTorch Geometric
+Temporal, whose numbers these models reproduce, the recurrent network is a torch GRU and the rows of
 the weight [inputs, outputs] are its batch. The paper (section 3.1) differs in three ways: its GRU takes the columns
 as the batch and has a bias per entry of the weight, it applies the reset gate to the state instead of to the projected
 state, and version -O evolves by an LSTM.
@@ -16,13 +16,13 @@ import torch
 from torch import Tensor, nn
 
 from strobe.models.base import Model, check_sizes
-from strobe.ops.linear import linear
-from strobe.ops.segments import segment_matmul, segment_readout, with_dense_gradient
+from strobe.ops.dense.linear import linear
+from strobe.ops.dense.segments import densify_gradient, segment_matmul, segment_readout
 from strobe.view import View
 
 
-class Evolving(nn.Module):
-    """One convolution without bias; its weight goes on evolving from window to window."""
+class EvolvingConv(nn.Module):
+    """One convolution without bias; its weight evolves from window to window."""
 
     def __init__(self, inputs: int, outputs: int, read: int) -> None:
         super().__init__()
@@ -31,36 +31,36 @@ class Evolving(nn.Module):
         nn.init.xavier_uniform_(self.weight)
 
     def forward(self, view: View, x: Tensor) -> Tensor:
-        x = with_dense_gradient(x)
-        return view.by_snapshot(self._convolve, x, self.weights(view, x))
+        x = densify_gradient(x)
+        return view.run_per_snapshot(self._convolve, x, self.weights(view, x))
 
-    def answers(self, view: View, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    def forward_readout(self, view: View, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         """``readout(self(view, x), weight, bias)``."""
-        x = with_dense_gradient(x)
+        x = densify_gradient(x)
         evolved = self.weights(view, x)
-        return segment_readout(view.aggregate(x), evolved, view.cells.cell_ptr, weight, bias)
+        return segment_readout(view.aggregate(x), evolved, view.data.cell_ptr, weight, bias)
 
     async def _convolve(self, view: View, x: Tensor, weights: Tensor) -> Tensor:
-        # x is never wider than the outputs unless it is the input, whose aggregate is kept: aggregate first.
-        return segment_matmul(await view.aggregated(x), weights, view.cells.cell_ptr)
+        # Aggregate first: x is never wider than the outputs, unless it is the input, whose aggregate is cached.
+        return segment_matmul(await view.aggregate_async(x), weights, view.data.cell_ptr)
 
     def weights(self, view: View, x: Tensor) -> Tensor:
         """The weight of every snapshot, [T, inputs, outputs]."""
-        carried = view.carried()
+        carried = view.load_state()
         weight: Tensor = self.weight if carried is None else carried
         evolved = []
         for read in self.read(view, x):
             weight = self.cell(weight if read is None else read, weight)
             evolved.append(weight)
-        view.keep_each(evolved)
+        view.save_states(evolved)
         return torch.stack(evolved) if evolved else self.weight.new_empty(0, *self.weight.shape)
 
     @abstractmethod
     def read(self, view: View, x: Tensor) -> list[Tensor] | list[None]:
-        """What the recurrent network reads at every snapshot; None: the weight itself."""
+        """Input of the recurrent network at every snapshot; None: the weight itself."""
 
 
-class EvolvingO(Evolving):
+class EvolvingConvO(EvolvingConv):
     """W' = GRU(W, W)."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
@@ -70,11 +70,11 @@ class EvolvingO(Evolving):
         return [None] * view.num_snapshots
 
 
-class EvolvingH(Evolving):
+class EvolvingConvH(EvolvingConv):
     """W' = GRU(top rows, W): row i of the weight reads the cell with the i-th highest score x·p / |p|.
 
-    Each chosen row is weighed with the tanh of its score, which is how p learns. The rows of a snapshot with fewer
-    cells than the weight has rows are filled up with zeros.
+    Each selected row is multiplied by the tanh of its score, through which p is learned. Snapshots with fewer cells
+    than the weight has rows are padded with zeros.
     """
 
     def __init__(self, inputs: int, outputs: int) -> None:
@@ -87,7 +87,9 @@ class EvolvingH(Evolving):
 
 
 class _EvolveGCN(Model):
-    def __init__(self, evolving: type[EvolvingO] | type[EvolvingH], inputs: int, hidden: int, layers: int, lift: bool):
+    def __init__(
+        self, evolving: type[EvolvingConvO] | type[EvolvingConvH], inputs: int, hidden: int, layers: int, lift: bool
+    ):
         super().__init__()
         check_sizes(inputs=inputs, hidden=hidden, layers=layers)
         self.width = hidden
@@ -99,13 +101,13 @@ class _EvolveGCN(Model):
         out: Tensor = self.layers[-1](view, self._before_last(view))
         return out
 
-    def answers(self, view: View, weight: Tensor, bias: Tensor) -> Tensor:
+    def forward_readout(self, view: View, weight: Tensor, bias: Tensor) -> Tensor:
         last = self.layers[-1]
-        assert isinstance(last, Evolving)
-        return last.answers(view, self._before_last(view), weight, bias)
+        assert isinstance(last, EvolvingConv)
+        return last.forward_readout(view, self._before_last(view), weight, bias)
 
     def _before_last(self, view: View) -> Tensor:
-        """What the last layer reads."""
+        """Input of the last layer."""
         x = view.x if self.lift is None else linear(view.x, self.lift.weight, self.lift.bias, relu=True)
         for layer in self.layers[:-1]:
             x = layer(view, x).relu_()
@@ -113,21 +115,20 @@ class _EvolveGCN(Model):
 
 
 class EvolveGCNO(_EvolveGCN):
-    """EvolveGCN-O: the weight evolves from itself alone, so the graph never steers it.
+    """EvolveGCN-O: the weight evolves from itself alone, independent of the graph.
 
-    ``lift``: a linear layer and ReLU bring the features to ``hidden`` columns before the first convolution; without
-    it that convolution reads them as they are.
+    ``lift``: a linear layer and ReLU map the features to ``hidden`` columns before the first convolution.
     """
 
     def __init__(self, inputs: int, hidden: int = 32, *, layers: int = 1, lift: bool = True) -> None:
-        super().__init__(EvolvingO, inputs, hidden, layers, lift)
+        super().__init__(EvolvingConvO, inputs, hidden, layers, lift)
 
 
 class EvolveGCNH(_EvolveGCN):
-    """EvolveGCN-H: the weight evolves from the most telling cells of each snapshot.
+    """EvolveGCN-H: the weight evolves from the highest-scoring cells of each snapshot.
 
     ``lift`` as in EvolveGCN-O.
     """
 
     def __init__(self, inputs: int, hidden: int = 32, *, layers: int = 1, lift: bool = True) -> None:
-        super().__init__(EvolvingH, inputs, hidden, layers, lift)
+        super().__init__(EvolvingConvH, inputs, hidden, layers, lift)

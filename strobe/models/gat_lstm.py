@@ -1,7 +1,7 @@
 """GAT-LSTM (Wu et al. 2018): graph attention on every snapshot, then an LSTM along every node.
 
 Paper: Graph attention LSTM network, a new model for traffic flow forecasting. Each layer is h' = ELU(GAT(h)) with
-heads side by side; the LSTM reads the last layer's h of the node's cells in order of time.
+heads concatenated; the LSTM reads the last layer's h along each node's sequence.
 """
 
 from __future__ import annotations

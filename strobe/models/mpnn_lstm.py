@@ -1,4 +1,4 @@
-"""MPNN-LSTM (Panagopoulos et al. 2021): convolutions, all of which feed a stack of LSTMs."""
+"""MPNN-LSTM (Panagopoulos et al. 2021): convolutions whose outputs all feed a stack of LSTMs."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from torch import Tensor, nn
 from strobe.errors import OptionError, UnknownNameError
 from strobe.models.base import Model, check_sizes
 from strobe.models.structure import GCN
-from strobe.models.time import Recurrent, Stack
-from strobe.ops.again import computing_again
+from strobe.models.time import Recurrent, StackedLSTM
+from strobe.ops.runtime.autograd import in_recompute
 from strobe.view import View
 
 CellNorm = Literal["batch", "layer", "none"]
-"""What follows a convolution: shift and scale by the moments of the snapshot, by those of the cell, or nothing."""
+"""Normalization after a convolution: over the snapshot, over the cell, or none."""
 
 
 class MPNNLSTM(Model):
-    """Layers of convolution, ReLU, norm, dropout; side by side into the first LSTM; states and features come out.
+    """Layers of convolution, ReLU, norm and dropout, concatenated as the input of stacked LSTMs.
 
-    A cell's embedding is the state of every LSTM beside its raw features, ``stacked * hidden + inputs`` numbers. The
-    LSTMs go on from snapshot to snapshot and from window to window, where PyTorch Geometric Temporal starts them
-    afresh in every call and gives back only what they say last.
+    A cell's embedding is the state of every LSTM and its raw features, ``stacked * hidden + inputs`` columns. The LSTMs
+    continue across snapshots and windows; PyTorch Geometric Temporal restarts them in every call and returns only the
+    last output.
     """
 
     def __init__(
@@ -49,27 +49,26 @@ class MPNNLSTM(Model):
         self.recurrent = nn.ModuleList(Recurrent(nn.LSTM(a, b)) for a, b in pairwise(widths))
 
     def forward(self, view: View) -> Tensor:
-        return self._encoded(view)
+        return self._encode(view)
 
-    def answers(self, view: View, weight: Tensor, bias: Tensor) -> Tensor:
-        return self._encoded(view, (weight, bias))
+    def forward_readout(self, view: View, weight: Tensor, bias: Tensor) -> Tensor:
+        return self._encode(view, (weight, bias))
 
-    def _encoded(self, view: View, head: tuple[Tensor, Tensor] | None = None) -> Tensor:
-        """Embeddings of the cells, or what a head makes of them."""
+    def _encode(self, view: View, head: tuple[Tensor, Tensor] | None = None) -> Tensor:
+        """Embeddings of the cells, or a head's outputs."""
         x, convolved = view.x, []
         for convolution, norm in zip(self.convolutions, self.norms, strict=True):
             x = norm(view, convolution(view, x))
             x = nn.functional.dropout(x, self.dropout, self.training) if self.dropout else x
             convolved.append(x)
         layers = [each.module for each in self.recurrent if isinstance(each, Recurrent)]
-        return view.over_time(Stack(layers, head), *convolved, view.x)
+        return view.over_time(StackedLSTM(layers, head), *convolved, view.x)
 
 
 class BatchNorm(nn.Module):
-    """Batch normalisation whose batch is a snapshot: torch's BatchNorm1d called once per snapshot, in order of time.
+    """Batch normalization whose batch is a snapshot: torch's BatchNorm1d called once per snapshot, in order of time.
 
-    While training a snapshot is shifted and scaled by its own moments and moves the running ones, which evaluation
-    uses. An empty snapshot, or one of a single cell, which has no variance, leaves the running ones alone.
+    Snapshots with fewer than two cells, which have no variance, do not update the running moments.
     """
 
     def __init__(self, width: int, *, eps: float = 1e-5, momentum: float = 0.1) -> None:
@@ -88,8 +87,8 @@ class BatchNorm(nn.Module):
             return nn.functional.batch_norm(
                 x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps
             )
-        x, means, variances = view.standardised(x, self.weight, self.bias, self.eps)
-        if not computing_again():
+        x, means, variances = view.snapshot_norm(x, self.weight, self.bias, self.eps)
+        if not in_recompute():
             for mean, variance in zip(means, variances, strict=True):
                 self.running_mean.lerp_(mean, self.momentum)
                 self.running_var.lerp_(variance, self.momentum)
@@ -97,7 +96,7 @@ class BatchNorm(nn.Module):
 
 
 class _CellWise(nn.Module):
-    """A norm of each cell alone."""
+    """A norm of each cell by itself."""
 
     def __init__(self, norm: nn.Module) -> None:
         super().__init__()

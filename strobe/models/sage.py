@@ -1,8 +1,8 @@
-"""GraphSAGE (Hamilton et al. 2017) on every snapshot, then a short look back along every node.
+"""GraphSAGE (Hamilton et al. 2017) on every snapshot, then a time stage over each node's last snapshots.
 
 Paper: Inductive representation learning on large graphs, with the mean aggregator: h' = ReLU(W_self h + W_neigh mean
-+ b) per layer, the mean over the cells read. Rows are not scaled to length 1 between layers. Then, over the last
-``span`` snapshots of the node: a linear map (a matrix per distance, absent cells as nothing) or self-attention.
++ b) per layer, with the mean over the cells read. Rows are not normalized between layers. Then, over the last ``span``
+snapshots of the node: a linear map (a matrix per distance, absent cells as 0) or self-attention.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from strobe.errors import UnknownNameError
 from strobe.models.base import Model, check_sizes
 from strobe.models.structure import SAGE
-from strobe.models.time import Attention, Linear, Time
+from strobe.models.time import Attention, TemporalLinear, Time
 from strobe.view import View
 
 
@@ -38,7 +38,7 @@ class GraphSAGE(Model):
         self.width = hidden
         self.convolutions = nn.ModuleList(SAGE(a, b) for a, b in pairwise([inputs] + [hidden] * layers))
         if time == "linear":
-            self.time: Time = Linear(hidden, hidden, span=span)
+            self.time: Time = TemporalLinear(hidden, hidden, span=span)
         elif time == "attention":
             self.time = Attention(hidden, heads, span=span, positions=span)
         else:

@@ -1,4 +1,4 @@
-"""Time stages: what a cell learns from the cells of its node that came before it."""
+"""Time stages: encoders over each node's sequence of cells."""
 
 from __future__ import annotations
 
@@ -12,45 +12,52 @@ from torch import Tensor, nn
 
 from strobe.errors import OptionError
 from strobe.models.structure import columns_per_head
-from strobe.ops.gru import gru
-from strobe.ops.lstm import lstm, lstm_stack, lstm_stack_readout, lstm_weights
-from strobe.ops.past import past_of, with_past
-from strobe.ops.sequences import Sequences
-from strobe.ops.time_attention import mapped_time_attention
-from strobe.ops.time_linear import time_linear
+from strobe.ops.time.attention import time_self_attention
+from strobe.ops.time.gru import gru
+from strobe.ops.time.history import extract_history, prepend_history
+from strobe.ops.time.linear import time_linear
+from strobe.ops.time.lstm import lstm, lstm_stack, lstm_stack_readout, lstm_weights
+from strobe.ops.time.sequences import Sequences
 
 Span = TypeVar("Span", int, int | None)
 
 
 class Time(nn.Module, ABC):
-    """Reads cells of the same node in order of time; a node that appears starts fresh, one that pauses waits.
+    """Encodes each node's cells in order of time. New nodes start from the initial state; absent ones keep theirs."""
 
-    ``relays``: the state is a nest of tensors with one row per slot, and all that goes on; then a sequence may be cut
-    anywhere and go on elsewhere from its row. ``hands_over``: it runs through ``ops.gru`` or ``ops.lstm`` alone, which
-    can hand such rows over by themselves.
-    """
+    has_row_state: ClassVar[bool] = False
+    """Whether the state is a nest of tensors with one row per slot: a sequence may then continue on another rank."""
 
-    relays: ClassVar[bool] = False
-    hands_over: ClassVar[bool] = False
+    supports_state_transport: ClassVar[bool] = False
+    """Whether it runs only through ``ops.time.gru`` or ``ops.time.lstm``, whose kernels can send and receive rows."""
 
     @abstractmethod
     def encode(self, x: Tensor, state: Any | None, sequences: Sequences) -> tuple[Tensor, Any]:
-        """Outputs of all cells and what the next window must know, as ``View.over_time`` wants them."""
+        """Encode cells.
+
+        Args:
+            x: inputs, [C, F].
+            state: the state after the previous window; None at the first.
+            sequences: the cells of each node, in order of time.
+
+        Returns:
+            Outputs of all cells, [C, F'], and the state for the next window.
+        """
 
 
 class Recurrent(Time):
-    """A torch GRU or LSTM, all its layers, or a cell, through kernels that skip absent cells and keep tiles in cache.
+    """A torch GRU, LSTM, GRUCell or LSTMCell, run by kernels that skip absent cells and keep tiles in cache.
 
-    The module's parameters are used as they are, so weights move freely between it and plain torch.
+    It uses the module's own parameters, so weights are interchangeable with plain torch.
     """
 
-    relays: ClassVar[bool] = True
-    hands_over: ClassVar[bool] = True
+    has_row_state: ClassVar[bool] = True
+    supports_state_transport: ClassVar[bool] = True
 
     def __init__(self, module: nn.GRU | nn.LSTM | nn.GRUCell | nn.LSTMCell) -> None:
         super().__init__()
         if getattr(module, "bidirectional", False):
-            raise OptionError("a bidirectional time stage would read the future")
+            raise OptionError("a bidirectional time stage would read the future: leave bidirectional out")
         if getattr(module, "proj_size", 0):
             raise OptionError("a projected LSTM is not supported: leave proj_size out")
         self.module = module
@@ -77,21 +84,21 @@ class Recurrent(Time):
 
 
 @dataclass(frozen=True)
-class Stack:
-    """LSTMs of one layer each, every one on top of the one before, as a time stage of several inputs.
+class StackedLSTM:
+    """Stacked one-layer LSTMs as a time stage of several inputs.
 
-    The first reads all inputs but the last, side by side; what comes out is the states of all LSTMs side by side,
-    then the last input as it is.
+    The first reads all inputs but the last, concatenated. Outputs are the states of all LSTMs and the last input,
+    concatenated.
 
     Args:
         modules: the LSTMs, all of one width.
-        head: a readout's weight and bias; what it makes of all that comes out instead.
+        head: weight and bias of a readout that replaces the outputs by its own.
     """
 
     modules: Sequence[nn.Module]
     head: tuple[Tensor, Tensor] | None = None
-    relays: ClassVar[bool] = True
-    hands_over: ClassVar[bool] = True
+    has_row_state: ClassVar[bool] = True
+    supports_state_transport: ClassVar[bool] = True
 
     def encode(self, x: Sequence[Tensor], state: Any | None, sequences: Sequences) -> tuple[Tensor, Any]:
         names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
@@ -100,14 +107,14 @@ class Stack:
             zeros = x[0].new_zeros(sequences.num_slots, layers[0][1].shape[1])
             state = [(zeros, zeros)] * len(layers)
         if self.head is None:
-            return lstm_stack(x[:-1], state, sequences, layers, beside=x[-1])
-        return lstm_stack_readout(x[:-1], state, sequences, layers, self.head, beside=x[-1])
+            return lstm_stack(x[:-1], state, sequences, layers, extra_columns=x[-1])
+        return lstm_stack_readout(x[:-1], state, sequences, layers, self.head, extra_columns=x[-1])
 
 
-class Linear(Time):
+class TemporalLinear(Time):
     """A linear map of the node's last ``span`` snapshots: out_t = sum of W_k x_(t - k) over k < span, plus b.
 
-    Snapshots in which the node is absent add nothing. State: the inputs of the last ``span - 1`` snapshots.
+    Absent cells count as 0. State: the inputs of the last ``span - 1`` snapshots.
     """
 
     def __init__(self, inputs: int, outputs: int, *, span: int = 4) -> None:
@@ -116,21 +123,23 @@ class Linear(Time):
         self.linear = nn.Linear(span * inputs, outputs)
 
     def encode(self, x: Tensor, state: Any | None, sequences: Sequences) -> tuple[Tensor, Any]:
-        x, sequences, past = with_past(x, state, sequences)
+        x, sequences, past = prepend_history(x, state, sequences)
         out = time_linear(x, sequences, self.linear.weight, self.linear.bias, span=self.span, past=past)
-        return out, past_of(x, sequences, self.span)
+        return out, extract_history(x, sequences, self.span)
 
 
 class Attention(Time):
-    """Multi-head self-attention of a cell over the present cells of its node up to itself, with learned positions.
+    """Causal multi-head self-attention over the present cells of a node, with learned positions.
 
-    A cell seen d snapshots back enters as x + p_d: positions count back from the reading cell, not from the beginning
-    of time, so that those learned on early snapshots mean the same on later ones. Heads stand side by side; no
-    biases, no map after them (as in DySAT, Sankar et al. 2020).
+    A cell d snapshots back enters as x + p_d: positions count back from the reading cell, so that those learned on
+    early snapshots apply to later ones. Heads are concatenated, without biases or output projection (as in DySAT,
+    Sankar et al. 2020).
 
     Args:
-        span: a cell sees so many snapshots, its own included; None for all, and then all inputs are carried on.
-        positions: distances with an embedding of their own, larger ones share the last; 0 for no positions at all.
+        width: columns of inputs and outputs.
+        heads: number of heads.
+        span: number of snapshots that a cell reads, its own included; None for all, which carries all inputs.
+        positions: number of position embeddings; larger distances share the last; 0 for none.
     """
 
     def __init__(self, width: int, heads: int = 1, *, span: int | None = None, positions: int = 16) -> None:
@@ -145,60 +154,62 @@ class Attention(Time):
             nn.init.xavier_uniform_(weight)
 
     def encode(self, x: Tensor, state: Any | None, sequences: Sequences) -> tuple[Tensor, Any]:
-        seen, sequences, past = with_past(x, state, sequences)
+        seen, sequences, past = prepend_history(x, state, sequences)
         weight, bias, table = torch.cat([self.w_q, self.w_k, self.w_v]), None, None
         if self.positions is not None:
-            own = self.positions[0] @ self.w_q.t()  # queries are maps of x + p_0
+            own = self.positions[0] @ self.w_q.t()  # queries are projections of x + p_0
             bias = torch.cat([own, own.new_zeros(2 * len(own))])
             table = self.positions @ self.w_k.t(), self.positions @ self.w_v.t()
         options: Any = {"span": self.span, "past": past, "positions": table}
-        out = mapped_time_attention(seen, weight, bias, sequences, self.heads, **options)
-        return out, past_of(seen, sequences, self.span)
+        out = time_self_attention(seen, weight, bias, sequences, self.heads, **options)
+        return out, extract_history(seen, sequences, self.span)
 
 
 class TorchAttention(Time):
-    """torch's multi-head attention, each cell over the present cells of its node up to itself."""
+    """torch's multi-head attention, causal, over the present cells of each node."""
 
     def __init__(self, module: nn.MultiheadAttention) -> None:
         super().__init__()
         if module.in_proj_weight is None:
-            raise OptionError("attention of a cell over its own past has one width: leave kdim and vdim out")
+            raise OptionError("kdim and vdim are not supported in a time stage: leave them out")
         if module.bias_k is not None or module.add_zero_attn:
             raise OptionError("add_bias_kv and add_zero_attn are not supported in a time stage: leave them out")
         self.module = module
 
     def encode(self, x: Tensor, state: Any | None, sequences: Sequences) -> tuple[Tensor, Any]:
-        seen, sequences, past = with_past(x, state, sequences)
-        return self.attend(seen, sequences, past), past_of(seen, sequences, None)
+        seen, sequences, past = prepend_history(x, state, sequences)
+        return self.attend(seen, sequences, past), extract_history(seen, sequences, None)
 
     def attend(self, seen: Tensor, sequences: Sequences, past: int) -> Tensor:
-        """Outputs of the cells after the past."""
+        """Outputs of the cells after the first ``past`` ones."""
         module = self.module
         dropout = module.dropout if self.training else 0.0
         weights = module.in_proj_weight, module.in_proj_bias
-        y = mapped_time_attention(seen, *weights, sequences, module.num_heads, past=past, dropout=dropout)
+        y = time_self_attention(seen, *weights, sequences, module.num_heads, past=past, dropout=dropout)
         out: Tensor = module.out_proj(y)
         return out
 
 
 class TorchTransformer(Time):
-    """torch's transformer encoder layer, attention as above, normalised before or after as the layer says."""
+    """torch's transformer encoder layer, causal, over the present cells of each node."""
 
     def __init__(self, module: nn.TransformerEncoderLayer) -> None:
         super().__init__()
         self.module = module
-        self._attention = [TorchAttention(module.self_attn)]  # in a list: its parameters are the module's
+        self._attention = [
+            TorchAttention(module.self_attn)
+        ]  # in a list: not a submodule, its parameters belong to ``module``
 
     def encode(self, x: Tensor, state: Any | None, sequences: Sequences) -> tuple[Tensor, Any]:
         layer, attention = self.module, self._attention[0].train(self.training)
-        seen, sequences, past = with_past(x, state, sequences)
+        seen, sequences, past = prepend_history(x, state, sequences)
         if layer.norm_first:
             x = x + layer.dropout1(attention.attend(layer.norm1(seen), sequences, past))
             x = x + self._feed_forward(layer.norm2(x))
         else:
             x = layer.norm1(x + layer.dropout1(attention.attend(seen, sequences, past)))
             x = layer.norm2(x + self._feed_forward(x))
-        return x, past_of(seen, sequences, None)
+        return x, extract_history(seen, sequences, None)
 
     def _feed_forward(self, x: Tensor) -> Tensor:
         layer = self.module
@@ -207,7 +218,14 @@ class TorchTransformer(Time):
 
 
 def as_time(module: nn.Module) -> Time:
-    """A time stage from one of ours or a torch module; whether it is batch-first does not matter here."""
+    """Convert a module to a time stage; ``batch_first`` is ignored.
+
+    Args:
+        module: a ``Time``, or a torch GRU, LSTM, GRUCell, LSTMCell, MultiheadAttention or TransformerEncoderLayer.
+
+    Raises:
+        OptionError: if it is none of these.
+    """
     if isinstance(module, Time):
         return module
     if isinstance(module, nn.GRU | nn.LSTM | nn.GRUCell | nn.LSTMCell):
@@ -217,13 +235,13 @@ def as_time(module: nn.Module) -> Time:
     if isinstance(module, nn.TransformerEncoderLayer):
         return TorchTransformer(module)
     raise OptionError(
-        f"{type(module).__name__} is no time stage: expected one of strobe.models.time, or torch's GRU, LSTM, GRUCell, "
-        "LSTMCell, MultiheadAttention or TransformerEncoderLayer"
+        f"{type(module).__name__} is not a time stage: expected one of strobe.models.time, or torch's GRU, LSTM, "
+        "GRUCell, LSTMCell, MultiheadAttention or TransformerEncoderLayer"
     )
 
 
 def check_span(span: Span) -> Span:
-    """Refuses to look at less than the cell itself."""
+    """Check that a span includes the cell's own snapshot."""
     if span is not None and span < 1:
         raise OptionError(f"span must be at least 1, the cell's own snapshot, not {span}")
     return span

@@ -1,4 +1,4 @@
-"""WD-GCN (Manessi et al. 2020): graph convolutions with ReLU on every snapshot, then an LSTM along every node."""
+"""WD-GCN (Manessi et al. 2020): graph convolutions with ReLU on every snapshot, then an LSTM over every node."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from strobe.view import View
 
 
 class WDGCN(Model):
-    """The waterfall: ``layers`` convolutions shared by all snapshots, then one LSTM shared by all nodes.
+    """``layers`` convolutions shared by all snapshots, then one LSTM shared by all nodes.
 
-    The paper has one convolution and a fully connected layer per node at the end, which here is the task's head.
+    The paper has one convolution, and a final fully connected layer per node, which is the task's head here.
     """
 
     def __init__(self, inputs: int, hidden: int = 32, *, layers: int = 1) -> None:

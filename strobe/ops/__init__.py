@@ -1,1 +1,1 @@
-"""Sparse and sequence kernels as pure functions."""
+"""Sparse, dense and sequence operations as pure functions, by native (CPU) or Triton (GPU) kernels, or plain torch."""

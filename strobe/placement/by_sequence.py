@@ -1,4 +1,4 @@
-"""Sequences shared out by number."""
+"""Placement of whole sequences by number."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from strobe.graph import DynamicGraph
-from strobe.placement.base import Placed, Placement
-from strobe.placement.loads import even_sequences
-from strobe.placement.work import Work
+from strobe.placement.base import Partition, Placement
+from strobe.placement.loads import split_sequences_evenly
+from strobe.placement.model_costs import ModelCosts
 from strobe.strategy import Fact
 
 
 @dataclass(frozen=True, kw_only=True)
 class BySequence(Placement):
-    """As many sequences on every rank, nodes in order of id. No state ever moves; edges are cut as the order of ids
-    has it."""
+    """Equal numbers of sequences per rank, nodes in order of id. No state moves; edges are cut by the order of ids."""
 
     name: ClassVar[str] = "by-sequence"
 
@@ -25,7 +24,13 @@ class BySequence(Placement):
         return ("whole sequences",)
 
     def place(
-        self, graph: DynamicGraph, windows: Sequence[range], num_ranks: int, *, seed: int = 0, work: Work | None = None
-    ) -> Placed:
-        del windows, seed, work
-        return Placed.by_node(num_ranks, even_sequences(graph, num_ranks), len(graph))
+        self,
+        graph: DynamicGraph,
+        windows: Sequence[range],
+        num_ranks: int,
+        *,
+        seed: int = 0,
+        costs: ModelCosts | None = None,
+    ) -> Partition:
+        del windows, seed, costs
+        return Partition.by_node(num_ranks, split_sequences_evenly(graph, num_ranks), len(graph))

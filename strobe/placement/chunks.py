@@ -1,4 +1,4 @@
-"""Cells in chunks that hang together along edges and in time."""
+"""Placement of chunks of cells that are connected along edges and in time."""
 
 from __future__ import annotations
 
@@ -10,28 +10,33 @@ import numpy as np
 
 from strobe.errors import OptionError
 from strobe.graph import DynamicGraph
-from strobe.placement.base import Placed, Placement
-from strobe.placement.staying import renamed
-from strobe.placement.stretches import stretches
-from strobe.placement.work import Work
+from strobe.placement.algorithms.chunk_graph import nodes_of_cells
+from strobe.placement.algorithms.chunking import Chunking
+from strobe.placement.algorithms.metis import relabel_to_match
+from strobe.placement.base import Partition, Placement, split_at_windows
+from strobe.placement.model_costs import ModelCosts
 from strobe.strategy import Fact
 
 
 @dataclass(frozen=True, kw_only=True)
 class Chunks(Placement):
-    """Cells in chunks that hang together along edges and in time, shared out such that few bytes travel.
+    """Chunks of cells connected along edges and in time, assigned to ranks so that few bytes are sent.
 
-    Chunks grow by label propagation: a cell takes the label that most bytes join it with, along its edges and in its
-    sequence, as the model sends them, until a chunk has about 1 / ``per_rank`` of a rank's load; then chunks take
-    labels from each other. They are assigned by ``metis`` on the graph of chunks, by ``score`` (Chen et al. 2023,
-    Algorithm 1), or by METIS on the ``cells`` themselves; with ``refine`` single cells then move to the rank that they
-    share most bytes with. Half and twice as many chunks are tried, too; the fewest bytes win. ``loads``: cells and
-    arcs are counted, or the model's seconds are predicted from chunks that were measured on this machine. Ranks are
+    Chunks grow by label propagation, with links weighted by the bytes the model sends along edges and sequences, up to
+    1 / ``per_rank`` of a rank's load. Half and twice as many chunks are tried, too; the fewest bytes win. Ranks are
     even in every window.
+
+    Args:
+        per_rank: chunks per rank.
+        assign: by ``metis`` on the graph of chunks, by ``score`` (Chen et al. 2023, Algorithm 1), or by METIS on
+            ``cells``.
+        refine: afterwards move single cells to the rank with which they share most bytes.
+        rounds: maximum rounds of label propagation.
+        loads: ``counted`` cells and arcs, or seconds ``predicted`` from chunks measured on this machine.
     """
 
     name: ClassVar[str] = "chunks"
-    wants_work: ClassVar[bool] = True
+    needs_model_costs: ClassVar[bool] = True
     per_rank: int = 16
     assign: Literal["metis", "score", "cells"] = "metis"
     refine: bool = True
@@ -41,12 +46,12 @@ class Chunks(Placement):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.per_rank < 1:
-            raise OptionError(f"a rank has at least 1 chunk, not {self.per_rank}")
+            raise OptionError(f"per_rank of {self.name} must be at least 1, not {self.per_rank}")
         if self.rounds < 1:
-            raise OptionError(f"labels spread in at least 1 round, not {self.rounds}")
+            raise OptionError(f"rounds of {self.name} must be at least 1, not {self.rounds}")
 
     @property
-    def wants_seconds(self) -> bool:
+    def needs_measured_loads(self) -> bool:
         return self.loads == "predicted"
 
     @property
@@ -54,22 +59,25 @@ class Chunks(Placement):
         return ("chunks",)
 
     def place(
-        self, graph: DynamicGraph, windows: Sequence[range], num_ranks: int, *, seed: int = 0, work: Work | None = None
-    ) -> Placed:
-        from strobe.placement.chunk_costs import nodes_of_cells  # numba takes its time to load
-        from strobe.placement.chunking import Chunking
-
-        work = Work() if work is None else work
-        of_cell, of_chunk = np.zeros(graph.num_cells, np.int16), np.zeros(graph.num_cells, np.int32)
+        self,
+        graph: DynamicGraph,
+        windows: Sequence[range],
+        num_ranks: int,
+        *,
+        seed: int = 0,
+        costs: ModelCosts | None = None,
+    ) -> Partition:
+        costs = ModelCosts() if costs is None else costs
+        cell_owner, cell_chunk = np.zeros(graph.num_cells, np.int16), np.zeros(graph.num_cells, np.int32)
         last = np.full(graph.num_nodes, -1, np.int16)
         first = 0
-        for span in stretches(windows, len(graph)):
-            part, here = graph[span.start : span.stop], slice(*graph.cell_ptr[[span.start, span.stop]].tolist())
-            if here.start == here.stop:
+        for span in split_at_windows(windows, len(graph)):
+            part, cells = graph[span.start : span.stop], slice(*graph.cell_ptr[[span.start, span.stop]].tolist())
+            if cells.start == cells.stop:
                 continue
             nodes = nodes_of_cells(part)
-            owner, chunk = Chunking(self, part, num_ranks, seed, work).shared_out()
-            of_cell[here], of_chunk[here] = renamed(owner, last[nodes], num_ranks), chunk + first
-            last[nodes] = of_cell[here]  # of a node's cells the last one counts
+            owner, chunk = Chunking(self, part, num_ranks, seed, costs).assign()
+            cell_owner[cells], cell_chunk[cells] = relabel_to_match(owner, last[nodes], num_ranks), chunk + first
+            last[nodes] = cell_owner[cells]  # the last cell of each node wins
             first += int(chunk.max()) + 1
-        return replace(Placed.by_cell(num_ranks, of_cell, graph), of_chunk=of_chunk)
+        return replace(Partition.by_cell(num_ranks, cell_owner, graph), cell_chunk=cell_chunk)

@@ -1,4 +1,4 @@
-"""The first snapshot in good parts, and then everybody stays."""
+"""METIS on the first snapshot; later nodes go to the smallest rank."""
 
 from __future__ import annotations
 
@@ -9,48 +9,46 @@ from typing import ClassVar
 import numpy as np
 
 from strobe.graph import Snapshot
-from strobe.ops.csr import IntArray
-from strobe.placement.arriving import NOWHERE
+from strobe.ops.sparse.csr import IntArray
+from strobe.placement.algorithms.metis import part_graph, snapshot_adjacency
 from strobe.placement.loads import loads_of_cells
-from strobe.placement.partition import partition
-from strobe.placement.settling import Settles, Settling
-from strobe.placement.union import links
+from strobe.placement.streaming import NO_RANK, StickyPartitioner, StickyPlacement
 
 
 @dataclass(frozen=True, kw_only=True)
-class Greedy(Settles):
-    """METIS on the first snapshot that has nodes; all stay there, and who comes later joins the rank with fewest nodes.
+class Greedy(StickyPlacement):
+    """METIS on the first non-empty snapshot; nodes keep their rank, and new nodes go to the rank with fewest nodes.
 
-    A baseline (Zhang and Wu 2025, §5.1), which does not say what becomes of new nodes. Nothing is weighed again: edges
-    that come later are cut as chance has it, and loads drift apart where degrees change.
+    A baseline of Zhang and Wu 2025, §5.1, which does not specify new nodes. Later edges are cut at random, and loads
+    drift as degrees change.
     """
 
     name: ClassVar[str] = "greedy"
 
-    def start(self, num_ranks: int, *, seed: int = 0) -> Settling:
-        """Nobody has a rank yet."""
-        return _FirstComeFirstParted(num_ranks, seed)
+    def start(self, num_ranks: int, *, seed: int = 0) -> StickyPartitioner:
+        """Start a partitioner without snapshots."""
+        return _GreedyPartitioner(num_ranks, seed)
 
 
-class _FirstComeFirstParted(Settling):
+class _GreedyPartitioner(StickyPartitioner):
     def __init__(self, num_ranks: int, seed: int) -> None:
         super().__init__(num_ranks)
         self._seed = seed
 
-    def _ranks_of(self, snapshot: Snapshot, new: IntArray) -> IntArray:
-        placed = self._of_node[self._of_node != NOWHERE]
-        if not placed.size:
-            return partition(links(snapshot), loads_of_cells(snapshot), self._num_ranks, self._seed)
-        return with_fewest(np.bincount(placed, minlength=self._num_ranks), new.size)
+    def _assign_new(self, snapshot: Snapshot, new: IntArray) -> IntArray:
+        owners = self._node_owner[self._node_owner != NO_RANK]
+        if not owners.size:
+            return part_graph(snapshot_adjacency(snapshot), loads_of_cells(snapshot), self._num_ranks, self._seed)
+        return assign_to_smallest(np.bincount(owners, minlength=self._num_ranks), new.size)
 
 
-def with_fewest(counts: IntArray, number: int) -> IntArray:
-    """The ranks of so many newcomers, who one after the other join the rank with fewest, of equals the first."""
+def assign_to_smallest(counts: IntArray, num_new: int) -> IntArray:
+    """Assign ``num_new`` nodes one by one to the rank with fewest nodes, ties to the first."""
     ranks = [(int(count), rank) for rank, count in enumerate(counts)]
     heapify(ranks)
-    joined = np.empty(number, np.int16)
-    for newcomer in range(number):
+    owner = np.empty(num_new, np.int16)
+    for i in range(num_new):
         count, rank = ranks[0]
         heapreplace(ranks, (count + 1, rank))
-        joined[newcomer] = rank
-    return joined
+        owner[i] = rank
+    return owner

@@ -1,4 +1,4 @@
-"""What there is to do, in arcs: those that end in a cell, and what the cell itself is worth."""
+"""Loads of cells, nodes and ranks, in arcs."""
 
 from __future__ import annotations
 
@@ -7,37 +7,36 @@ from collections.abc import Sequence
 import numpy as np
 
 from strobe.graph import DynamicGraph, Snapshot
-from strobe.ops.csr import IntArray
-from strobe.placement.base import Placed
-from strobe.placement.work import CELL_LOAD
+from strobe.ops.sparse.csr import IntArray
+from strobe.placement.base import Partition
+from strobe.placement.model_costs import CELL_LOAD
 
 
 def loads_of_cells(snapshot: Snapshot) -> IntArray:
-    """What every cell of a snapshot costs, [n]."""
+    """Load of every cell of a snapshot, [n]."""
     return snapshot.in_degree.astype(np.int64) + CELL_LOAD
 
 
 def loads_of_nodes(graph: DynamicGraph) -> IntArray:
-    """What every node costs over all time, [N]; 0 for those that are never present."""
+    """Load of every node over all snapshots, [N]; 0 if never present."""
     loads = np.zeros(graph.num_nodes, np.int64)
     for snapshot in graph:
         loads[snapshot.nodes] += loads_of_cells(snapshot)
     return loads
 
 
-def loads_of_ranks(graph: DynamicGraph, placed: Placed, stretches: Sequence[range]) -> IntArray:
-    """What every rank has to do in every stretch of time, [S, W]."""
-    loads = np.zeros((len(stretches), placed.num_ranks), np.int64)
-    for at, stretch in enumerate(stretches):
-        for t in stretch:
-            done = np.bincount(placed.owners(graph, t), loads_of_cells(graph[t]), placed.num_ranks)
-            loads[at] += done.astype(np.int64)
+def loads_of_ranks(graph: DynamicGraph, partition: Partition, spans: Sequence[range]) -> IntArray:
+    """Load of every rank in every span of snapshots, [S, W]."""
+    loads = np.zeros((len(spans), partition.num_ranks), np.int64)
+    for i, span in enumerate(spans):
+        for t in span:
+            load = np.bincount(partition.owners(graph, t), loads_of_cells(graph[t]), partition.num_ranks)
+            loads[i] += load.astype(np.int64)
     return loads
 
 
-def even_sequences(graph: DynamicGraph, num_ranks: int) -> IntArray:
-    """The rank of every node, [N], in order of id: about as many sequences each. Nodes that are never present have
-    none and do not count."""
-    there = loads_of_nodes(graph) > 0
-    number: IntArray = np.maximum(np.cumsum(there) - 1, 0)
-    return number * num_ranks // max(int(there.sum()), 1)
+def split_sequences_evenly(graph: DynamicGraph, num_ranks: int) -> IntArray:
+    """Rank of every node, [N], by id, with similar numbers of sequences. Nodes that are never present do not count."""
+    present = loads_of_nodes(graph) > 0
+    index: IntArray = np.maximum(np.cumsum(present) - 1, 0)
+    return index * num_ranks // max(int(present.sum()), 1)

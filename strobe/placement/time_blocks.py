@@ -1,4 +1,4 @@
-"""Consecutive snapshots per rank, cut where the load balances."""
+"""Blocks of consecutive snapshots with balanced loads."""
 
 from __future__ import annotations
 
@@ -11,31 +11,36 @@ import numpy as np
 
 from strobe.errors import OptionError
 from strobe.graph import DynamicGraph
-from strobe.ops.csr import IntArray
-from strobe.placement.base import Placed, Placement, cell_loads
-from strobe.placement.block_parts import in_parts
-from strobe.placement.blocks import cut
-from strobe.placement.borders import Borders
-from strobe.placement.stretches import stretches
-from strobe.placement.ways import EVEN, best, limit, unevenness, way
-from strobe.placement.work import Work
+from strobe.ops.sparse.csr import IntArray
+from strobe.placement.algorithms.blocks import (
+    MAX_IMBALANCE,
+    FractionalBlocks,
+    PartitionCandidate,
+    balance_blocks,
+    choose_candidate,
+    evaluate_candidate,
+    imbalance,
+    imbalance_limit,
+    split_blocks,
+)
+from strobe.placement.base import Partition, Placement, snapshot_loads, split_at_windows
+from strobe.placement.model_costs import ModelCosts
 from strobe.strategy import Fact
 
 
 @dataclass(frozen=True, kw_only=True)
 class TimeBlocks(Placement):
-    """In every window a block of consecutive snapshots per rank, such that the largest block is as small as can be.
+    """One block of consecutive snapshots per rank in every window, minimizing the largest block.
 
-    No arc is cut, and a node changes ranks once per block it lives through. Where whole snapshots are uneven (the
-    slowest ranks of all windows would have more than 1.05 times the mean load), a block may end within a snapshot,
-    whose other cells the next rank has: ranks have the same load, and rows of neighbours travel only in snapshots at
-    borders, between the two that share one. Ranks still follow each other in time along every sequence.
+    No arc is cut, and a node changes ranks once per block. If whole snapshots are uneven (slowest ranks above 1.05
+    times the mean load), blocks may end within a snapshot: loads are even, neighbor rows are sent only in shared
+    snapshots, and ranks still follow each other in time along every sequence.
 
-    Where ranks are too many for that, more than two to a snapshot or fewer than two snapshots to a rank, there is
-    another way: blocks of whole snapshots whose nodes are cut into parts, rank = block * parts + part. What sends
-    fewer rows is taken, of what is even. ``parts`` asks for so many of them, everywhere; 1 for whole snapshots.
+    With more than two ranks per snapshot or fewer than two snapshots per rank, blocks of whole snapshots with nodes
+    split into parts, rank = block * parts + part, are a candidate, too; of the even candidates the one that sends the
+    fewest rows wins. ``parts`` fixes their number; 1 keeps snapshots whole.
 
-    Snapshots and nodes are cut by METIS; by hash where pymetis is not installed.
+    Snapshots and nodes are split by METIS, or by hash without pymetis.
     """
 
     name: ClassVar[str] = "time-blocks"
@@ -44,94 +49,103 @@ class TimeBlocks(Placement):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.parts is not None and self.parts < 1:
-            raise OptionError(f"nodes are cut into at least 1 part, not {self.parts}")
+            raise OptionError(f"parts of {self.name} must be at least 1, not {self.parts}")
 
     @property
     def gives(self) -> tuple[Fact, ...]:
         return ("whole snapshots",) if self.parts == 1 else ()
 
     def place(
-        self, graph: DynamicGraph, windows: Sequence[range], num_ranks: int, *, seed: int = 0, work: Work | None = None
-    ) -> Placed:
-        del work
+        self,
+        graph: DynamicGraph,
+        windows: Sequence[range],
+        num_ranks: int,
+        *,
+        seed: int = 0,
+        costs: ModelCosts | None = None,
+    ) -> Partition:
+        del costs
         self._check(num_ranks)
-        spans = stretches(windows, len(graph))
-        pieces = [_Stretch(graph[span.start : span.stop], num_ranks, seed, _computed(span, windows)) for span in spans]
-        if num_ranks == 1 or self.parts == 1 or (self.parts is None and _even(pieces)):
-            of_snapshot = np.concatenate([np.empty(0, np.int64), *(piece.blocks(num_ranks) for piece in pieces)])
-            return Placed.by_snapshot(num_ranks, of_snapshot, graph.num_nodes)
-        of_cell: list[IntArray] = [np.empty(0, np.int16)]
+        spans = split_at_windows(windows, len(graph))
+        pieces = [_Span(graph[span.start : span.stop], num_ranks, seed, _is_computed(span, windows)) for span in spans]
+        if num_ranks == 1 or self.parts == 1 or (self.parts is None and _is_even(pieces)):
+            snapshot_owner = np.concatenate([np.empty(0, np.int64), *(piece.blocks(num_ranks) for piece in pieces)])
+            return Partition.by_snapshot(num_ranks, snapshot_owner, graph.num_nodes)
+        cell_owner: list[IntArray] = [np.empty(0, np.int16)]
         last = np.full(graph.num_nodes, -1, np.int16)
         for piece in pieces:
-            owners = piece.best(last) if self.parts is None else piece.in_parts(self.parts, last)
+            owners = piece.choose(last) if self.parts is None else piece.assign_parts(self.parts, last)
             for snapshot, owner in zip(piece.graph, owners, strict=True):
                 last[snapshot.nodes] = owner
-            of_cell += owners
-        return Placed.by_cell(num_ranks, np.concatenate(of_cell), graph)
+            cell_owner += owners
+        return Partition.by_cell(num_ranks, np.concatenate(cell_owner), graph)
 
     def _check(self, num_ranks: int) -> None:
         divisors = _divisors(num_ranks)
         if self.parts is not None and num_ranks > 1 and self.parts not in divisors:
             raise OptionError(
-                f"{num_ranks} ranks cannot be blocks of {self.parts} parts each: "
+                f"{num_ranks} ranks cannot be divided into blocks of {self.parts} parts: "
                 f"choose one of {', '.join(map(str, divisors))}, or none"
             )
 
 
 @dataclass(frozen=True, eq=False)
-class _Stretch:
-    """A stretch of time, and ways to share it out: owners of all cells of every snapshot. ``last`` is the rank that
-    had each node's last cell before it, [N], -1 for none."""
+class _Span:
+    """A span of snapshots and its candidate partitions, as owners of the cells of every snapshot. ``last``: rank of
+    each node's last cell before the span, [N], or -1."""
 
     graph: DynamicGraph
     num_ranks: int
     seed: int
-    computed: bool
+    is_computed: bool
 
     @cached_property
     def loads(self) -> IntArray:
-        return cell_loads(self.graph)
+        return snapshot_loads(self.graph)
 
     def blocks(self, num_blocks: int) -> IntArray:
-        """The block of every snapshot, [T], where they stay whole."""
-        return cut(self.loads, num_blocks)
+        """Block of every snapshot, [T], without splitting snapshots."""
+        return balance_blocks(self.loads, num_blocks)
 
     def loads_of_blocks(self, num_blocks: int) -> IntArray:
         return np.bincount(self.blocks(num_blocks), self.loads, num_blocks).astype(np.int64)
 
-    def whole(self) -> list[IntArray]:
-        """A block of whole snapshots for every rank."""
+    def assign_whole(self) -> list[IntArray]:
+        """One block of whole snapshots per rank."""
         blocks = self.blocks(self.num_ranks).astype(np.int16)
         return [np.full(snapshot.num_nodes, block) for snapshot, block in zip(self.graph, blocks, strict=True)]
 
-    def in_parts(self, parts: int, last: IntArray) -> list[IntArray]:
-        """Fewer blocks, and the nodes of each in parts."""
-        return in_parts(self.graph, self.blocks(self.num_ranks // parts), parts, last, self.seed)
+    def assign_parts(self, parts: int, last: IntArray) -> list[IntArray]:
+        """Fewer blocks, with the nodes of each split into parts."""
+        return split_blocks(self.graph, self.blocks(self.num_ranks // parts), parts, last, self.seed)
 
-    def best(self, last: IntArray) -> list[IntArray]:
-        """Whole snapshots if they are even, or else snapshots shared at borders, unless nodes in parts send less."""
-        whole = self.whole()
-        if not self.computed or _even([self]):
+    def choose(self, last: IntArray) -> list[IntArray]:
+        """Whole snapshots if even; else blocks that share snapshots, unless parts of nodes send fewer rows."""
+        whole = self.assign_whole()
+        if not self.is_computed or _is_even([self]):
             return whole
-        borders = Borders.of(self.graph, self.num_ranks)
-        ways = [way(self.graph, owners, last, self.num_ranks) for owners in (whole, borders.owners(self.seed))]
-        if not borders.in_pairs or ways[-1].uneven > EVEN:
+        shared = FractionalBlocks.of(self.graph, self.num_ranks)
+        candidates = [self._evaluate(owners, last) for owners in (whole, shared.owners(self.seed))]
+        if not shared.is_pairwise or candidates[-1].imbalance > MAX_IMBALANCE:
             for parts in _divisors(self.num_ranks)[1:]:
-                # Parts only add to how uneven blocks are, and METIS takes its time.
-                if unevenness(self.loads_of_blocks(self.num_ranks // parts)[None]) <= limit(ways):
-                    ways.append(way(self.graph, self.in_parts(parts, last), last, self.num_ranks))
-        return best(ways).owners
+                # parts only add to the imbalance of blocks: skip METIS if those are too uneven already
+                if imbalance(self.loads_of_blocks(self.num_ranks // parts)[None]) <= imbalance_limit(candidates):
+                    candidates.append(self._evaluate(self.assign_parts(parts, last), last))
+        return choose_candidate(candidates).owners
+
+    def _evaluate(self, owners: list[IntArray], last: IntArray) -> PartitionCandidate:
+        return evaluate_candidate(self.graph, owners, last, self.num_ranks)
 
 
-def _computed(span: range, windows: Sequence[range]) -> bool:
-    """Whether some window holds it; nobody computes the others, such as a last snapshot that is only asked about."""
+def _is_computed(span: range, windows: Sequence[range]) -> bool:
+    """Whether a window contains the span; e.g. a last snapshot with targets only is not computed."""
     return not any(len(window) for window in windows) or any(span.start in window for window in windows)
 
 
-def _even(pieces: Sequence[_Stretch]) -> bool:
-    """Whether whole snapshots are even in all of these together."""
-    loads = [piece.loads_of_blocks(piece.num_ranks) for piece in pieces if piece.computed]
-    return not loads or unevenness(np.array(loads)) <= EVEN
+def _is_even(pieces: Sequence[_Span]) -> bool:
+    """Whether blocks of whole snapshots are even over all spans."""
+    loads = [piece.loads_of_blocks(piece.num_ranks) for piece in pieces if piece.is_computed]
+    return not loads or imbalance(np.array(loads)) <= MAX_IMBALANCE
 
 
 def _divisors(num_ranks: int) -> list[int]:

@@ -1,6 +1,6 @@
-"""What training will cost, known before it starts: measured on this machine, and learned from the measurements."""
+"""Predicted costs of training: memory, seconds and communication, from short measurements on this machine."""
 
-from strobe.planner.learned import learned_loads, predictor
-from strobe.planner.workload import Predictor, fit
+from strobe.planner.time.predictor import WorkloadPredictor, fit_predictor
+from strobe.planner.time.predictor_cache import get_predicted_loads, get_predictor
 
-__all__ = ["Predictor", "fit", "learned_loads", "predictor"]
+__all__ = ["WorkloadPredictor", "fit_predictor", "get_predicted_loads", "get_predictor"]

@@ -1,4 +1,4 @@
-"""Plans on clusters of many sizes: what is measured here, simulated there."""
+"""Simulation of plans on clusters of many sizes, calibrated on this machine."""
 
 from __future__ import annotations
 
@@ -8,29 +8,30 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import Any
 
-from strobe.engine.choice import ModelLike
-from strobe.engine.job import Given, Job, choose
+from strobe.engine.inputs.graph_source import GraphLike
+from strobe.engine.inputs.model_choice import ModelLike
+from strobe.engine.inputs.resolve import TrainRequest, resolve
+from strobe.engine.job import Job
 from strobe.engine.progress import Progress
-from strobe.engine.source import GraphLike
 from strobe.errors import OptionError
 from strobe.plan import Plan
-from strobe.planner.calibration import Calibration, calibrated, calibrated_together
-from strobe.planner.network import Network
-from strobe.planner.pass_times import MEASURE_S
-from strobe.planner.simulator import Simulated, Simulator
+from strobe.planner.comm.network import Network
+from strobe.planner.services import PlannerServices
+from strobe.planner.simulator import SimulatedEpoch, Simulator
+from strobe.planner.time.calibration import Calibration, calibrate, calibrate_concurrently
+from strobe.planner.time.passes import MEASURE_S
 from strobe.tasks import Task
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Simulation:
-    """What some plans would take on clusters of some sizes; of those that do not fit on all of them, ``reasons`` says
-    why."""
+    """Simulated epochs of plans; ``reasons`` tells why a plan was not simulated on all numbers of ranks."""
 
     graph: str
     model: str
     network: Network
     calibrations: dict[str, Calibration]
-    found: dict[str, list[Simulated]]
+    results: dict[str, list[SimulatedEpoch]]
     reasons: dict[str, str]
 
     def to_json(self) -> dict[str, Any]:
@@ -39,7 +40,7 @@ class Simulation:
             "model": self.model,
             "network": self.network.to_json(),
             "calibrations": {name: each.to_json() for name, each in self.calibrations.items()},
-            "plans": {name: [each.to_json() for each in rows] for name, rows in self.found.items()},
+            "plans": {name: [each.to_json() for each in rows] for name, rows in self.results.items()},
             "reasons": self.reasons,
         }
 
@@ -58,79 +59,84 @@ def simulate(
     progress: Progress | None = None,
     **settings: Any,
 ) -> Simulation:
-    """Epochs of plans on so many ranks, each from passes that are timed on this machine.
+    """Simulate epochs of plans on several numbers of ranks, from passes that are timed on this machine.
 
     Args:
-        plans: by a name of your choice.
-        ranks: how many there would be, one simulation for each number.
-        network: how they would be connected. Where hosts have several ranks, as many processes are timed at once as
-            they have, up to this machine's cores. None: all ranks on this machine, and its own messages are timed.
-        seconds: to time passes in, for each plan whose batches are others.
+        graph, model, task, model_options, data_dir: as for ``train``.
+        plans: plans by name.
+        ranks: numbers of ranks.
+        network: the network. If hosts have several ranks, as many concurrent processes are timed, up to the number of
+            cores. None: all ranks are on this machine, and messages between them are timed.
+        seconds: time limit for the passes of each plan with other batches.
         settings: fields of ``Settings``: window, seed, device, ….
+
+    Raises:
+        OptionError: no plans, no ranks, or more ranks than cores without a network.
     """
-    watch = Progress() if progress is None else progress
+    progress = Progress() if progress is None else progress
     _check(plans, ranks, network)
-    together = _together(ranks, network)
-    known: dict[tuple[range, ...] | None, tuple[Calibration, Network | None]] = {}
-    calibrations, found, reasons = {}, {}, {}
+    concurrent = _num_concurrent(ranks, network)
+    measured: dict[tuple[range, ...] | None, tuple[Calibration, Network | None]] = {}
+    calibrations, results, reasons = {}, {}, {}
     for name, plan in plans.items():
-        given = Given(graph, model, task, model_options, None, settings, data_dir, plan)
-        job = choose(given, None, watch)
-        conflicts = {count: job.plan.conflicts(count) for count in ranks}
-        fitting = [count for count in ranks if not conflicts[count]]
-        if len(fitting) < len(ranks):
-            reasons[name] = "\n".join(str(each) for each in next(filter(None, conflicts.values())))
-        if job.plan.batching.drawing is not None:
-            reasons[name] = "its batches are drawn while it trains: there are none to time before"
-            continue
-        if job.plan.batching.decay is not None:
-            reasons[name] = "its windows slide and are thinner in the past: only whole snapshots are timed"
-            continue
-        if job.plan.batching.sampling is not None:
-            reasons[name] = "its cells are drawn while it trains: only whole snapshots are timed"
-            continue
+        request = TrainRequest(
+            graph, model, task, model_options, None, settings, data_dir, plan, services=PlannerServices()
+        )
+        job = resolve(request, None, progress)
+        fitting, reason = _fitting_ranks(job, ranks)
+        if reason:
+            reasons[name] = reason
         if not fitting:
             continue
-        key = _passes(job)
-        if key not in known:
-            known[key] = (
-                (calibrated(job, seconds=seconds, progress=watch), None)
-                if together == 1
-                else calibrated_together(given, together, seconds=seconds, progress=watch)
+        key = _calibration_key(job)
+        if key not in measured:
+            measured[key] = (
+                (calibrate(job, seconds=seconds, progress=progress), None)
+                if concurrent == 1
+                else calibrate_concurrently(request, concurrent, seconds=seconds, progress=progress)
             )
-        calibration, measured = known[key]
-        network = network or measured or Network()
-        simulator = Simulator(job=job, calibration=calibration, network=network, progress=watch)
-        calibrations[name], found[name] = calibration, [simulator.run(count) for count in fitting]
+        calibration, local_network = measured[key]
+        network = network or local_network or Network()
+        simulator = Simulator(job=job, calibration=calibration, network=network, progress=progress)
+        calibrations[name], results[name] = calibration, [simulator.run(count) for count in fitting]
     return Simulation(
         graph=job.source.name,
         model=job.choice.name,
         network=network or Network(),
         calibrations=calibrations,
-        found=found,
+        results=results,
         reasons=reasons,
     )
 
 
-def _passes(job: Job) -> tuple[range, ...] | None:
-    """The same for jobs whose passes are timed on the same parts."""
-    return tuple(batch.times for batch in job.batches) if job.plan.own_batches else None
+def _fitting_ranks(job: Job, ranks: Sequence[int]) -> tuple[list[int], str]:
+    """Return the numbers of ranks that a plan can be simulated on, and why not on all of them."""
+    if job.plan.batching.not_simulated is not None:
+        return [], job.plan.batching.not_simulated
+    conflicts = {count: job.plan.conflicts(count) for count in ranks}
+    reason = next(filter(None, conflicts.values()), [])
+    return [count for count in ranks if not conflicts[count]], "\n".join(map(str, reason))
 
 
-def _together(ranks: Sequence[int], network: Network | None) -> int:
-    """How many processes are timed at once."""
+def _calibration_key(job: Job) -> tuple[range, ...] | None:
+    """Equal for jobs whose passes are timed on the same parts."""
+    return tuple(batch.times for batch in job.batches) if job.plan.per_rank_batches else None
+
+
+def _num_concurrent(ranks: Sequence[int], network: Network | None) -> int:
+    """Number of processes that are timed concurrently."""
     wanted = max(ranks) if network is None else network.ranks_per_host
     return min(wanted, len(os.sched_getaffinity(0)))
 
 
 def _check(plans: Mapping[str, Plan], ranks: Sequence[int], network: Network | None) -> None:
     if not plans:
-        raise OptionError("say which plans to simulate")
+        raise OptionError("no plans to simulate: give at least one")
     if not ranks or min(ranks) < 1:
         raise OptionError(f"there is at least 1 rank, not {min(ranks, default=0)}")
     cores = len(os.sched_getaffinity(0))
     if network is None and max(ranks) > cores:
         raise OptionError(
-            f"{max(ranks)} ranks on this machine, which has {cores} cores, would only wait for each other: say how "
-            "the hosts of a cluster are connected (network)"
+            f"{max(ranks)} ranks do not fit on this machine with {cores} cores: describe the network of a cluster "
+            "(network)"
         )

@@ -1,4 +1,4 @@
-"""Published ways to train, and our own, each six visible choices: functions that return a plan."""
+"""Presets: functions that return the plan of a published system, a baseline, or our own, as six visible choices."""
 
 from __future__ import annotations
 
@@ -6,28 +6,20 @@ from collections.abc import Callable
 from typing import Any
 
 from strobe.errors import UnknownNameError
-from strobe.options import check_options, hints_of
+from strobe.options import check_options, option_types
 from strobe.plan import Plan
-from strobe.presets.bvr import bvr
-from strobe.presets.dbos import dbos
-from strobe.presets.dbov import dbov
+from strobe.presets.baselines import bvr, dbos, dbov, hash_nodes, metis, psg, pss, pss_ts, pts
 from strobe.presets.dgc import dgc
 from strobe.presets.distdy import distdy
 from strobe.presets.dygnex import dygnex
 from strobe.presets.dynahb import dynahb
 from strobe.presets.flare import flare
-from strobe.presets.hash import hash as by_hash
-from strobe.presets.metis import metis
-from strobe.presets.psg import psg
-from strobe.presets.pss import pss
-from strobe.presets.pss_ts import pss_ts
-from strobe.presets.pts import pts
 from strobe.presets.relay import relay
 
-__all__ = ["ARRIVING", "PRESETS", "describe", "preset"]
+__all__ = ["DEFAULT_ONLINE", "PRESETS", "describe", "preset"]
 
-ARRIVING = "distdy"
-"""The one for snapshots that arrive, where nobody says which."""
+DEFAULT_ONLINE = "distdy"
+"""Default preset of online training."""
 
 PRESETS: dict[str, Callable[..., Plan]] = {
     "bvr": bvr,
@@ -38,7 +30,7 @@ PRESETS: dict[str, Callable[..., Plan]] = {
     "dygnex": dygnex,
     "dynahb": dynahb,
     "flare": flare,
-    "hash": by_hash,
+    "hash": hash_nodes,
     "metis": metis,
     "psg": psg,
     "pss": pss,
@@ -49,13 +41,25 @@ PRESETS: dict[str, Callable[..., Plan]] = {
 
 
 def preset(name: str, **options: Any) -> Plan:
-    """The plan of a name, with options of its own."""
+    """Make the plan of a preset.
+
+    Args:
+        name: a key of ``PRESETS``.
+        options: keyword arguments of the preset function.
+
+    Returns:
+        The plan.
+
+    Raises:
+        UnknownNameError: unknown preset or option.
+        OptionError: an option has the wrong type.
+    """
     if name not in PRESETS:
         raise UnknownNameError("preset", name, PRESETS)
-    check_options(f"preset {name}", options, hints_of(PRESETS[name]))
+    check_options(f"preset {name}", options, option_types(PRESETS[name]))
     return PRESETS[name](**options)
 
 
 def describe() -> list[tuple[str, str]]:
-    """(name, what it does) of every preset."""
+    """(name, first line of the docstring) of every preset."""
     return [(name, (make.__doc__ or "").splitlines()[0]) for name, make in PRESETS.items()]

@@ -1,10 +1,10 @@
-"""DGC: chunks of cells, fused, and rows that travel only when they have moved."""
+"""DGC: fused chunks of cells with stale aggregation."""
 
 from __future__ import annotations
 
 from strobe.batching import Fused
 from strobe.exchange import Exchange, Stale, StaleTime
-from strobe.exchange.stale import Form
+from strobe.exchange.stale import Adapt
 from strobe.placement import Chunks
 from strobe.plan import Plan
 from strobe.schedule import InOrder
@@ -12,27 +12,29 @@ from strobe.store import Full as FullStore
 from strobe.sync import AllReduce
 
 
-def dgc(memory: float = 1024.0, share: float | None = None, form: Form = "described") -> Plan:
-    """Chunks that hang together along edges and in time; rows travel when they have moved (DGC, Chen et al. 2023).
+def dgc(memory: float = 1024.0, threshold: float | None = None, adapt: Adapt = "grow") -> Plan:
+    """Chunks connected along edges and in time; rows are sent when they have changed (DGC, Chen et al. 2023).
 
-    Convolutions run in pieces of ``memory`` MiB. ``share`` of the largest move is the threshold (0: every row travels,
-    exact; None: by the loss, in one of two ``form``s). See docs/presets/dgc.md.
+    Convolutions run in pieces of ``memory`` MiB. Rows are sent when they changed by more than ``threshold`` of the
+    largest change (0: always, exact; None: by the loss, see ``adapt``). See docs/presets/dgc.md.
 
     | axis      | choice     | in the paper | faithful or changed                                                      |
     |-----------|------------|--------------|--------------------------------------------------------------------------|
-    | store     | full       |              | nothing said                                                             |
+    | store     | full       |              | not specified                                                            |
     | placement | chunks     | 4.1, 4.2     | changed: chunks merge level by level, METIS assigns them, cells may move |
-    | batching  | fused      | 5.1.1        | faithful; memory is measured on a few chunks, not in a whole epoch       |
-    | structure | stale      | 5.2          | both readings of equation 6; gradients stay behind with their rows       |
-    | time      | stale      | 5.2          | rows of attention; states are relayed, fresh                             |
-    | schedule  | in-order   |              | nothing said                                                             |
+    | batching  | fused      | 5.1.1        | faithful; memory is measured on a few chunks, not over an epoch          |
+    | structure | stale      | 5.2          | both readings of equation 6; gradients of unsent rows are dropped        |
+    | time      | stale      | 5.2          | rows of attention; states are always relayed                             |
+    | schedule  | in-order   |              | not specified                                                            |
     | sync      | all-reduce | 3            | faithful                                                                 |
     """
     return Plan(
         store=FullStore(),
         placement=Chunks(loads="predicted"),
         batching=Fused(memory=memory),
-        exchange=Exchange(structure=Stale(share=share, form=form), time=StaleTime(share=share, form=form)),
+        exchange=Exchange(
+            structure=Stale(threshold=threshold, adapt=adapt), time=StaleTime(threshold=threshold, adapt=adapt)
+        ),
         schedule=InOrder(),
         sync=AllReduce(),
     )

@@ -1,1 +1,1 @@
-"""Pages: one self-contained HTML file each, readable offline, on a phone and in the dark."""
+"""Reports for people: text summaries, SVG charts and HTML pages."""

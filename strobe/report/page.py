@@ -1,4 +1,4 @@
-"""The frame all pages share: style, key numbers, plots with captions, and writing the file."""
+"""Frame of all HTML pages: style, key numbers, plots with captions, and writing the file."""
 
 from __future__ import annotations
 
@@ -10,17 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from strobe.errors import MissingPackageError, OptionError
-from strobe.io.atomic import write_whole
-from strobe.palette import PALETTE
-
-"""Told apart by most kinds of colour blindness, and readable on white and on near-black."""
+from strobe.io.atomic import write_atomic
+from strobe.report.charts.svg import PALETTE
 
 _DOCTYPE = "<!doctype html>"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tile:
-    """One key number: what it is, its value, and a few words on it."""
+class StatTile:
+    """A key number with a label and a note."""
 
     label: str
     value: str
@@ -29,7 +27,7 @@ class Tile:
 
 @dataclass(frozen=True, kw_only=True)
 class Plot:
-    """A plotly figure with its heading and the sentence a reader should take from it."""
+    """A plotly figure with heading and caption."""
 
     heading: str
     figure: Any
@@ -37,8 +35,8 @@ class Plot:
     alt: str
 
 
-def page(title: str, subtitle: str, tiles: Iterable[Tile], plots: Sequence[Plot]) -> str:
-    """One HTML page that loads nothing: plotly.js (about 5 MB) is in it, once. Texts are escaped here."""
+def page(title: str, subtitle: str, tiles: Iterable[StatTile], plots: Sequence[Plot]) -> str:
+    """Return an HTML page that loads nothing from outside: it contains plotly.js (about 5 MB). Escapes all texts."""
     shown = [_figure(plot, number) for number, plot in enumerate(plots)]
     numbers = "".join(_tile(tile) for tile in tiles)
     return f"""{_DOCTYPE}
@@ -63,7 +61,7 @@ def page(title: str, subtitle: str, tiles: Iterable[Tile], plots: Sequence[Plot]
 
 
 def new_figure(*, y_title: str, x_title: str = "") -> Any:
-    """An empty plotly figure in the page's style, with a transparent ground so that dark mode works."""
+    """Return an empty plotly figure in the page's style; its background is transparent for dark mode."""
     try:
         from plotly.graph_objects import Figure
     except ImportError as error:
@@ -88,9 +86,13 @@ def new_figure(*, y_title: str, x_title: str = "") -> Any:
 
 
 def check_target(path: Path) -> None:
-    """Refuses a place where a page cannot or should not be written; a page that is there may be replaced."""
+    """Check that a page can be written to ``path``; an existing page may be replaced.
+
+    Raises:
+        OptionError: ``path`` is a directory, not writable, or an existing file that is no HTML page.
+    """
     if path.is_dir():
-        raise OptionError(f"{path} is a directory: give the name of a file for the page, such as {path / 'page.html'}")
+        raise OptionError(f"{path} is a directory: give a file name for the page, such as {path / 'page.html'}")
     if not path.parent.is_dir():
         raise OptionError(f"there is no directory {path.parent} to write {path.name} into")
     if not os.access(path.parent, os.W_OK | os.X_OK):
@@ -100,9 +102,9 @@ def check_target(path: Path) -> None:
 
 
 def write_page(path: Path, text: str) -> None:
-    """Writes the page in one step: a reader sees the old file or the whole new one."""
+    """Write a page atomically."""
     check_target(path)
-    write_whole(path, lambda file: file.write(text.encode()))
+    write_atomic(path, lambda file: file.write(text.encode()))
 
 
 def _is_page(path: Path) -> bool:
@@ -116,13 +118,13 @@ def _is_page(path: Path) -> bool:
     return not start or start.startswith((b"<!doctype html", b"<html"))
 
 
-def _tile(tile: Tile) -> str:
+def _tile(tile: StatTile) -> str:
     note = f"<dd class='note'>{escape(tile.note)}</dd>" if tile.note else ""
     return f"<div><dt>{escape(tile.label)}</dt><dd>{escape(tile.value)}</dd>{note}</div>"
 
 
 def _figure(plot: Plot, number: int) -> str:
-    drawn = plot.figure.to_html(
+    content = plot.figure.to_html(
         full_html=False,
         include_plotlyjs=number == 0,
         default_width="100%",
@@ -133,7 +135,7 @@ def _figure(plot: Plot, number: int) -> str:
     return (
         f"<figure aria-labelledby='heading-{number}' aria-describedby='caption-{number}'>"
         f"<h2 id='heading-{number}'>{escape(plot.heading)}</h2>"
-        f"<div role='img' aria-label='{escape(plot.alt)}'>{drawn}</div>"
+        f"<div role='img' aria-label='{escape(plot.alt)}'>{content}</div>"
         f"<figcaption id='caption-{number}'>{escape(plot.caption)}</figcaption></figure>"
     )
 

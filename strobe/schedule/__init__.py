@@ -1,25 +1,32 @@
-"""In which order, on which rank, batches run."""
+"""Schedule axis: in which order, and on which rank, batches run."""
 
-from strobe.schedule.balanced import Balanced
+from typing import TYPE_CHECKING
+
 from strobe.schedule.base import Schedule
-from strobe.schedule.costs import Costs, Solved, Steps
-from strobe.schedule.free_running import FreeRunning
-from strobe.schedule.greedy import Greedy
-from strobe.schedule.in_order import InOrder
-from strobe.schedule.optimal import Optimal
-from strobe.schedule.packing import Packing
-from strobe.schedule.random_split import RandomSplit
+from strobe.schedule.costs import Costs, Solution, Steps
+from strobe.schedule.packing.base import BinPacking
+from strobe.strategy import lazy_strategies
+
+if TYPE_CHECKING:
+    from strobe.schedule.balanced import Balanced
+    from strobe.schedule.free_running import FreeRunning
+    from strobe.schedule.greedy import Greedy
+    from strobe.schedule.in_order import InOrder
+    from strobe.schedule.optimal import Optimal
+    from strobe.schedule.random_split import RandomSplit
 
 __all__ = [
     "Balanced",
+    "BinPacking",
     "Costs",
     "FreeRunning",
     "Greedy",
     "InOrder",
     "Optimal",
-    "Packing",
     "RandomSplit",
     "Schedule",
-    "Solved",
+    "Solution",
     "Steps",
 ]
+
+__getattr__ = lazy_strategies(__name__)

@@ -1,4 +1,4 @@
-"""One batch after the other."""
+"""Batches in order of time."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ from strobe.schedule.costs import Costs, Steps
 
 @dataclass(frozen=True, kw_only=True)
 class InOrder(Schedule):
-    """Batches in order of time. Shared ones take a step each; others are dealt to the ranks, ``per_step`` of them in
-    a step (None: one per rank)."""
+    """Batches in order of time. A shared batch takes a step; other batches are assigned to ranks round-robin.
+
+    Args:
+        per_step: batches per step where they are not shared; one per rank by default.
+    """
 
     name: ClassVar[str] = "in-order"
     per_step: int | None = None
@@ -21,7 +24,7 @@ class InOrder(Schedule):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.per_step is not None and self.per_step < 1:
-            raise OptionError(f"a step has at least 1 batch, not {self.per_step}")
+            raise OptionError(f"per_step must be at least 1 batch, not {self.per_step}")
 
     def steps(self, num_batches: int, num_ranks: int, *, shared: bool, costs: Costs | None = None) -> Steps:
         del costs

@@ -1,4 +1,4 @@
-"""The shortest epoch there is, or one that is nearly as short."""
+"""Packing to within a gap of the optimum."""
 
 from __future__ import annotations
 
@@ -10,73 +10,78 @@ from typing import ClassVar
 import numpy as np
 
 from strobe.errors import OptionError
-from strobe.schedule.bins import SAME, Bins, cost_of_bins, lower_bound, solved
-from strobe.schedule.costs import Costs, Solved
+from strobe.schedule.costs import Costs, Solution
 from strobe.schedule.greedy import greedy_bins
-from strobe.schedule.packing import Packing
+from strobe.schedule.packing.base import BinPacking
+from strobe.schedule.packing.bins import TOLERANCE, Bins, cost_of_bins, lower_bound, make_solution
+from strobe.schedule.packing.branch_and_bound import FOUND, UNKNOWN, search
+from strobe.schedule.packing.local_search import improve_bins
+from strobe.schedule.packing.milp import is_small_enough, solve_milp
 
 SHORT, LONG = (24, 100_000), (3, 1_000_000)
-"""Goes, and exchanges in each: half a second at first, a few seconds where that was not enough."""
+"""Restarts of the local search, and exchanges in each: half a second at first, a few seconds later."""
 
 TRIES = 3_000_000
-"""Batches that the search puts somewhere, at most: one or two seconds."""
+"""Most placements of batches in one branch-and-bound search: one or two seconds."""
 
-SEARCHED = 200
-"""Batches up to which it is worth to search at all."""
+MAX_SEARCHED = 200
+"""Most batches for branch and bound."""
 
 STRIDE = 0.005
-"""The least part by which the search raises the bound at once."""
+"""Smallest relative step by which the search raises the bound."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Optimal(Packing):
-    """A schedule whose epoch is at most ``gap``, as a part of it, above a bound that none stays
-    below; or the best that was found when ``seconds`` are over.
+class Optimal(BinPacking):
+    """A schedule within ``gap`` of a lower bound of all schedules, or the best one found within ``time_limit_s``.
 
-    Starts from the greedy schedule and stops as soon as it is good enough: exchanges batches between bins, then
-    searches all schedules that waste little enough, which finds one or raises the bound, then asks an integer
-    programme. The first two count what they do, so their answer is the same every time; that of the last, or of a
-    slow machine, may depend on the clock. A stage that has begun ends: the whole may take a few seconds more.
+    Starts from the greedy schedule and stops as soon as it is within the gap: local search, then branch and bound,
+    which finds a better schedule or raises the bound, then an integer program (HiGHS). The first two are bounded by
+    counts and so deterministic; the integer program, and any stage on a slow machine, may depend on the clock. A stage
+    that has begun is completed, which may exceed the limit by a few seconds.
+
+    Args:
+        gap: largest accepted relative distance to the lower bound.
+        time_limit_s: seconds after which no further stage begins.
     """
 
     name: ClassVar[str] = "optimal"
     gap: float = 0.02
-    seconds: float = 10.0
+    time_limit_s: float = 10.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 <= self.gap < 1:
-            raise OptionError(f"gap is a part of the epoch, from 0 to below 1, not {self.gap}")
-        if not 0 < self.seconds < float("inf"):
-            raise OptionError(f"seconds must be above 0, not {self.seconds}")
+            raise OptionError(f"gap must be from 0 to below 1, not {self.gap}")
+        if not 0 < self.time_limit_s < float("inf"):
+            raise OptionError(f"time_limit_s must be above 0, not {self.time_limit_s}")
 
-    def solve(self, costs: Costs, num_ranks: int) -> Solved:
-        state = _State(costs, num_ranks, self.limit, self.gap, np.inf, lower_bound(costs, num_ranks, self.limit))
-        state = state.met(greedy_bins(costs, num_ranks, self.limit), "greedy")
-        if not state.good:
+    def solve(self, costs: Costs, num_ranks: int) -> Solution:
+        state = _State(
+            costs, num_ranks, self.max_per_step, self.gap, np.inf, lower_bound(costs, num_ranks, self.max_per_step)
+        )
+        state = state.with_bins(greedy_bins(costs, num_ranks, self.max_per_step), "greedy")
+        if not state.is_good:
             _compile()
-            state = replace(state, until=monotonic() + self.seconds)
-        for stage in (_exchange, _search, _exchange_longer, _ask):
-            if state.good or monotonic() >= state.until:
+            state = replace(state, until=monotonic() + self.time_limit_s)
+        for stage in (_try_exchanges, _try_search, _try_more_exchanges, _try_milp):
+            if state.is_good or monotonic() >= state.until:
                 break
             state = stage(state)
-        return solved(state.bins, costs, num_ranks, state.bound, state.told)
+        return make_solution(state.bins, costs, num_ranks, state.bound, state.description)
 
 
 @cache
 def _compile() -> None:
-    """Once on a machine this takes longer than many a schedule, and must not count as time spent on one."""
-    from strobe.schedule.improve import improved
-    from strobe.schedule.search import search
-
+    """Compile the kernels, so that compilation does not count towards the time limit."""
     few = Costs(np.array([3.0, 2.0, 1.0]))
-    list(improved([[0], [1], [2]], few, 2, 2, 0.0, goes=1, exchanges=1))
+    list(improve_bins([[0], [1], [2]], few, 2, 2, 0.0, restarts=1, exchanges=1))
     search(few, 2, 2, 3.0, 10)
 
 
 @dataclass(frozen=True)
 class _State:
-    """What is asked, the best bins so far, and what is known about better ones."""
+    """The problem, the best bins so far, and the lower bound."""
 
     costs: Costs
     num_ranks: int
@@ -86,15 +91,15 @@ class _State:
     bound: float
     bins: Bins = field(default_factory=list)
     cost: float = np.inf
-    by: str = ""
+    method: str = ""
 
-    def met(self, bins: Bins, by: str) -> _State:
-        """With these bins, if they are better."""
+    def with_bins(self, bins: Bins, method: str) -> _State:
+        """Replace the bins if these are better."""
         loads = np.array([self.costs.seconds[batches].sum() for batches in bins])
-        cost = cost_of_bins(loads, self.num_ranks, self.costs.agree_s)
-        return replace(self, bins=bins, cost=cost, by=by) if cost < self.cost else self
+        cost = cost_of_bins(loads, self.num_ranks, self.costs.sync_s)
+        return replace(self, bins=bins, cost=cost, method=method) if cost < self.cost else self
 
-    def raised(self, bound: float) -> _State:
+    def with_bound(self, bound: float) -> _State:
         return replace(self, bound=max(self.bound, bound))
 
     @property
@@ -102,45 +107,42 @@ class _State:
         return self.bound * (1 + self.gap)
 
     @property
-    def good(self) -> bool:
-        return self.cost <= self.goal * (1 + SAME)
+    def is_good(self) -> bool:
+        return self.cost <= self.goal * (1 + TOLERANCE)
 
     @property
-    def told(self) -> str:
-        return f"{self.by}, proven" if self.cost <= self.bound * (1 + SAME) else self.by
+    def description(self) -> str:
+        return f"{self.method}, proven" if self.cost <= self.bound * (1 + TOLERANCE) else self.method
 
 
-def _exchange(state: _State, how: tuple[int, int] = SHORT) -> _State:
-    from strobe.schedule.improve import improved  # numba takes its time to load
-
-    goes, exchanges = how
-    by = state.by if state.by.endswith("exchanges") else f"{state.by}, then exchanges"
-    ways = improved(state.bins, state.costs, state.num_ranks, state.limit, state.goal, goes=goes, exchanges=exchanges)
-    for bins in ways:
-        state = state.met(bins, by)
-        if state.good or monotonic() >= state.until:
+def _try_exchanges(state: _State, effort: tuple[int, int] = SHORT) -> _State:
+    restarts, exchanges = effort
+    method = state.method if state.method.endswith("exchanges") else f"{state.method}, then exchanges"
+    for bins in improve_bins(
+        state.bins, state.costs, state.num_ranks, state.limit, state.goal, restarts=restarts, exchanges=exchanges
+    ):
+        state = state.with_bins(bins, method)
+        if state.is_good or monotonic() >= state.until:
             break
     return state
 
 
-def _exchange_longer(state: _State) -> _State:
-    return _exchange(state, LONG)
+def _try_more_exchanges(state: _State) -> _State:
+    return _try_exchanges(state, LONG)
 
 
-def _search(state: _State) -> _State:
-    """Is there one that is good enough? If not, the bound is higher than we knew, and so is what is good enough. Where
-    that takes too many tries, ask for less: to rule out a goal nearer to the bound takes fewer."""
-    from strobe.schedule.search import FOUND, UNKNOWN, search
-
+def _try_search(state: _State) -> _State:
+    """Search for a schedule at the goal. If there is none, raise the bound and with it the goal. If the search runs out
+    of tries, halve the step: a goal closer to the bound is easier to rule out."""
     stride = max(state.gap, STRIDE)
-    while len(state.costs) <= SEARCHED and not state.good and monotonic() < state.until:
-        better = state.cost * (1 - SAME)
+    while len(state.costs) <= MAX_SEARCHED and not state.is_good and monotonic() < state.until:
+        better = state.cost * (1 - TOLERANCE)
         goal = min(better, state.bound * (1 + stride))
-        verdict, bins = search(state.costs, state.num_ranks, state.limit, goal, TRIES)
-        if verdict == FOUND:
-            state = state.met(bins, "search")
-        elif verdict != UNKNOWN:
-            state = state.raised(state.cost if goal == better else goal * (1 - SAME))
+        outcome, bins = search(state.costs, state.num_ranks, state.limit, goal, TRIES)
+        if outcome == FOUND:
+            state = state.with_bins(bins, "search")
+        elif outcome != UNKNOWN:
+            state = state.with_bound(state.cost if goal == better else goal * (1 - TOLERANCE))
         elif stride > STRIDE:
             stride = max(stride / 2, STRIDE)
         else:
@@ -148,12 +150,10 @@ def _search(state: _State) -> _State:
     return state
 
 
-def _ask(state: _State) -> _State:
-    from strobe.schedule.programme import ask, fits
-
-    if not fits(state.costs, state.limit):
+def _try_milp(state: _State) -> _State:
+    if not is_small_enough(state.costs, state.limit):
         return state
-    left = max(state.until - monotonic(), 0.1)
-    answer = ask(state.costs, state.num_ranks, state.limit, state.bound, state.gap, left)
-    state = state.raised(answer.bound)
-    return state if answer.bins is None else state.met(answer.bins, "integer programme")
+    left_s = max(state.until - monotonic(), 0.1)
+    result = solve_milp(state.costs, state.num_ranks, state.limit, state.bound, state.gap, left_s)
+    state = state.with_bound(result.bound)
+    return state if result.bins is None else state.with_bins(result.bins, "integer programme")

@@ -1,4 +1,4 @@
-"""Time cut in two at random, the later part first."""
+"""Snapshots split at a random point, the later part first."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from strobe.strategy import Need
 
 @dataclass(frozen=True, kw_only=True)
 class RandomSplit(Schedule):
-    """In every epoch the training snapshots are cut at a point by lot: first those after it, then those before it.
+    """Every epoch splits the training snapshots at a random point and trains the later part first.
 
-    The later part goes on from the states that the epoch before had at that point; the first epoch, which has none, is
-    not cut. (3.2 of Huang et al. 2026.) Not exact: those states are as old as an epoch.
+    The later part starts from the states that the previous epoch had at that point; the first epoch is not split.
+    (Section 3.2 of Huang et al. 2026.) Not exact: these states are one epoch old.
     """
 
     name: ClassVar[str] = "random-split"
@@ -26,10 +26,10 @@ class RandomSplit(Schedule):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        why = "windows are cut at another point in every epoch"
+        why = "the split point changes in every epoch"
         return (Need("sliding windows", why, "batching trapezoid, or schedule in-order"),)
 
-    def stretches(self, times: range, epoch: int, seed: int) -> list[range]:
+    def time_order(self, times: range, epoch: int, seed: int) -> list[range]:
         if epoch == 0 or len(times) < 2:
             return [times]
         cut = int(np.random.default_rng([seed, 21, epoch]).integers(1, len(times)))

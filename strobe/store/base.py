@@ -1,4 +1,4 @@
-"""The first axis: how snapshots are kept, and how snapshot t is made."""
+"""Store axis: how snapshots are stored and rebuilt."""
 
 from __future__ import annotations
 
@@ -8,34 +8,41 @@ from typing import Protocol
 
 from strobe.graph import DynamicGraph
 from strobe.graph.arrays import Array
-from strobe.ops.csr import IntArray
+from strobe.ops.sparse.csr import IntArray
 from strobe.strategy import Strategy
 
 
-class KeptRows(Protocol):
-    """Rows of features of one server's nodes in consecutive snapshots."""
+class RowStore(Protocol):
+    """Feature rows of one rank's nodes in consecutive snapshots."""
 
     def add(self, t: int, nodes: IntArray, x: Array) -> None:
-        """The next snapshot: ids, ascending, and their rows, [n, F]."""
+        """Add the next snapshot: ascending node ids and their rows, [n, F]."""
         ...
 
     def drop(self) -> int:
-        """Takes the oldest snapshot out; which one it was."""
+        """Remove the oldest snapshot and return its number."""
         ...
 
-    def pick(self, t: int, at: IntArray) -> Array:
-        """The rows of some nodes of snapshot t, by their positions in what was added, in any order."""
+    def select(self, t: int, positions: IntArray) -> Array:
+        """Select rows of snapshot t by their positions among the added rows, in any order."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Store(Strategy):
-    """A way to keep a graph."""
+    """How the snapshots of a graph are stored."""
 
     @abstractmethod
-    def rows(self) -> KeptRows:
-        """Where one server keeps the rows of its nodes in the snapshots of a window; empty."""
+    def row_store(self) -> RowStore:
+        """Create an empty row store for the feature rows of one rank."""
 
     @abstractmethod
-    def keep(self, graph: DynamicGraph) -> DynamicGraph:
-        """The same graph, kept in this way."""
+    def wrap(self, graph: DynamicGraph) -> DynamicGraph:
+        """Store a graph.
+
+        Args:
+            graph: the graph.
+
+        Returns:
+            A graph with bit-identical snapshots, features and labels.
+        """

@@ -1,7 +1,20 @@
-"""How ranks agree on weights."""
+"""Sync axis: how ranks combine gradients or weights."""
 
-from strobe.sync.all_reduce import AllReduce
-from strobe.sync.average import Average
-from strobe.sync.base import Sync, Syncing, average_buffers
+from typing import TYPE_CHECKING
 
-__all__ = ["AllReduce", "Average", "Sync", "Syncing", "average_buffers"]
+from strobe.strategy import lazy_strategies
+from strobe.sync.base import GradientSync, Sync, average_buffers
+
+if TYPE_CHECKING:
+    from strobe.sync.all_reduce import AllReduce
+    from strobe.sync.average import Average
+
+__all__ = [
+    "AllReduce",
+    "Average",
+    "GradientSync",
+    "Sync",
+    "average_buffers",
+]
+
+__getattr__ = lazy_strategies(__name__)

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from strobe.comm import Arrival, Comm
+from strobe.comm import Comm, Work
 from strobe.errors import OptionError
-from strobe.sync.base import Sync, Syncing
+from strobe.sync.base import GradientSync, Sync
 
 KIND = "gradients"
 
@@ -34,79 +34,85 @@ class AllReduce(Sync):
             raise OptionError(f"a bucket has at least 1 KiB, not {self.bucket_kb}")
 
     def start(
-        self, parameters: Sequence[nn.Parameter], comm: Comm, optimiser: Optimizer | None = None, free: bool = False
-    ) -> Syncing:
-        del optimiser  # gets the same gradients everywhere, and so keeps the same
-        assert comm.num_ranks == 1 or not free, "ranks that add up gradients take every step together"
-        return _Summing(parameters, comm, self.bucket_kb * 1024)
+        self,
+        parameters: Sequence[nn.Parameter],
+        comm: Comm,
+        optimizer: Optimizer | None = None,
+        free_running: bool = False,
+    ) -> GradientSync:
+        del optimizer  # gets the same gradients everywhere, and so keeps the same
+        assert comm.num_ranks == 1 or not free_running, "ranks that add up gradients take every step together"
+        return _AllReduceSync(parameters, comm, self.bucket_kb * 1024)
 
 
 @dataclass(eq=False)
 class _Bucket:
     parameters: list[nn.Parameter]
-    waits_for: set[int] = field(default_factory=set)
-    arrival: Arrival | None = None
+    pending: set[int] = field(default_factory=set)
+    work: Work | None = None
 
 
-class _Summing(Syncing):
+class _AllReduceSync(GradientSync):
     def __init__(self, parameters: Sequence[nn.Parameter], comm: Comm, bucket_bytes: int) -> None:
         self._comm = comm
-        self._buckets = _cut([p for p in parameters if p.requires_grad], bucket_bytes) if comm.num_ranks > 1 else []
+        self._buckets = (
+            _make_buckets([p for p in parameters if p.requires_grad], bucket_bytes) if comm.num_ranks > 1 else []
+        )
         self._next, self._active = 0, False
         self._hooks = [
-            parameter.register_post_accumulate_grad_hook(self._hook(bucket, parameter))
+            parameter.register_post_accumulate_grad_hook(self._make_hook(bucket, parameter))
             for bucket in self._buckets
             for parameter in bucket.parameters
         ]
 
-    def backward_begins(self, last: bool = True) -> None:
+    def begin_backward(self, last: bool = True) -> None:
         self._active = last
         if last:
             self._next = 0
             for bucket in self._buckets:
-                bucket.waits_for = {id(parameter) for parameter in bucket.parameters}
+                bucket.pending = {id(parameter) for parameter in bucket.parameters}
 
-    def backward_ends(self) -> None:
+    def end_backward(self) -> None:
         self._active = False
         while self._next < len(self._buckets):  # parameters that this rank's cells did not touch
-            self._send()
+            self._reduce_next()
         for bucket in self._buckets:
-            assert bucket.arrival is not None
-            total = bucket.arrival.wait()
+            assert bucket.work is not None
+            total = bucket.work.wait()
             sizes = [parameter.numel() for parameter in bucket.parameters]
             for parameter, part in zip(bucket.parameters, total.split(sizes), strict=True):
                 parameter.grad = part.view_as(parameter)
-            bucket.arrival = None
+            bucket.work = None
 
-    def stepped(self) -> None:
+    def after_step(self) -> None:
         pass
 
     def close(self) -> None:
         for hook in self._hooks:
             hook.remove()
 
-    def _hook(self, bucket: _Bucket, parameter: nn.Parameter):  # type: ignore[no-untyped-def]
+    def _make_hook(self, bucket: _Bucket, parameter: nn.Parameter):  # type: ignore[no-untyped-def]
         def ready(_: Tensor) -> None:
             if not self._active:
                 return
-            bucket.waits_for.discard(id(parameter))
+            bucket.pending.discard(id(parameter))
             # In order, whatever is ready first: all ranks must send the same buckets one after the other.
-            while self._next < len(self._buckets) and not self._buckets[self._next].waits_for:
-                self._send()
+            while self._next < len(self._buckets) and not self._buckets[self._next].pending:
+                self._reduce_next()
 
         return ready
 
-    def _send(self) -> None:
+    def _reduce_next(self) -> None:
         bucket = self._buckets[self._next]
         parts = [
             torch.zeros_like(parameter).flatten() if parameter.grad is None else parameter.grad.flatten()
             for parameter in bucket.parameters
         ]
-        bucket.arrival = self._comm.sum_later(torch.cat(parts), kind=KIND)
+        bucket.work = self._comm.all_reduce_async(torch.cat(parts), kind=KIND)
         self._next += 1
 
 
-def _cut(parameters: list[nn.Parameter], bucket_bytes: int) -> list[_Bucket]:
+def _make_buckets(parameters: list[nn.Parameter], bucket_bytes: int) -> list[_Bucket]:
     """Buckets from the last parameter to the first, about the order in which backward reaches them; one type each."""
     buckets: list[_Bucket] = []
     size = 0

@@ -14,10 +14,10 @@ from torch.optim import Optimizer
 from strobe.comm import Comm
 from strobe.errors import OptionError
 from strobe.strategy import Fact, Need
-from strobe.sync.base import Sync, Syncing
-from strobe.sync.mean import Means
+from strobe.sync.base import GradientSync, Sync
+from strobe.sync.state_averager import StateAverager
 
-AVERAGE, END, FIRST_NUMBER = 0, 1, 2
+AVERAGE, END_EPOCH, FIRST_VALUE = 0, 1, 2
 """What rank 0 calls: all average now; all average, and the epoch is over; from here on a number, so much larger."""
 
 
@@ -55,7 +55,7 @@ class Average(Sync):
 
     @property
     def gives(self) -> tuple[Fact, ...]:
-        return ("weights apart",)
+        return ("divergent weights",)
 
     @property
     def needs(self) -> tuple[Need, ...]:
@@ -63,147 +63,161 @@ class Average(Sync):
             return ()
         return (
             Need(
-                "free steps",
+                "independent steps",
                 "ranks that take every step together meet by the number of steps, and a clock would part them",
                 "schedule free-running, or every so many steps in place of every_s",
             ),
         )
 
     @property
-    def steps_between(self) -> int:
+    def steps_per_sync(self) -> int:
         return self.every
 
     def start(
-        self, parameters: Sequence[nn.Parameter], comm: Comm, optimiser: Optimizer | None = None, free: bool = False
-    ) -> Syncing:
+        self,
+        parameters: Sequence[nn.Parameter],
+        comm: Comm,
+        optimizer: Optimizer | None = None,
+        free_running: bool = False,
+    ) -> GradientSync:
         weights = [parameter for parameter in parameters if parameter.requires_grad]
-        means = Means(weights, optimiser, comm)
+        means = StateAverager(weights, optimizer, comm)
         if self.every_s is None:
-            return _Counted(weights, means, comm, free, self.every)
-        return _Timed(weights, means, comm, free, self.every_s)
+            return _AverageBySteps(weights, means, comm, free_running, self.every)
+        return _AverageBySeconds(weights, means, comm, free_running, self.every_s)
 
 
-class _Averaging(Syncing):
+class _AveragingSync(GradientSync):
     """Ranks meet at words of rank 0: all that it called before has then been heard, and nobody waits alone."""
 
-    def __init__(self, weights: list[nn.Parameter], means: Means, comm: Comm, free: bool) -> None:
-        self._weights, self._means, self._comm, self._free = weights, means, comm, free
-        self.share = 1.0 if free else float(comm.num_ranks)  # the mean of the ranks' steps is the step of the whole
-        self._line = comm.line()
-        self._held: int | None = None
-        self._number: int | None = None
+    def __init__(self, weights: list[nn.Parameter], averager: StateAverager, comm: Comm, free_running: bool) -> None:
+        self._weights, self._averager, self._comm, self._free_running = weights, averager, comm, free_running
+        self.loss_scale = (
+            1.0 if free_running else float(comm.num_ranks)
+        )  # the mean of the ranks' steps is the step of the whole
+        self._channel = comm.open_control_channel()
+        self._pending_command: int | None = None
+        self._value: int | None = None
 
-    def backward_begins(self, last: bool = True) -> None:
+    def begin_backward(self, last: bool = True) -> None:
         pass
 
-    def backward_ends(self) -> None:
-        if self._free or self._comm.num_ranks == 1:
+    def end_backward(self) -> None:
+        if self._free_running or self._comm.num_ranks == 1:
             return
         for weight in self._weights:  # the rank's part of a step of all: momentum goes on where it has no gradient, too
             if weight.grad is None:
                 weight.grad = torch.zeros_like(weight)
 
-    def epoch_ends(self) -> None:
-        self._meet(END)
+    def skip_step(self) -> None:
+        if self._free_running:
+            self.after_step()
 
-    def pass_on(self, number: int) -> None:
+    def end_epoch(self) -> None:
+        self._average_all(END_EPOCH)
+
+    def publish(self, value: int) -> None:
         assert self._comm.rank == 0, "only rank 0 passes a number on"
-        if number < 0:
-            raise ValueError(f"numbers from 0 on can be passed on, not {number}")
-        if number != self._number:
-            self._number = number
-            self._line.call(FIRST_NUMBER + number)
+        if value < 0:
+            raise ValueError(f"numbers from 0 on can be passed on, not {value}")
+        if value != self._value:
+            self._value = value
+            self._channel.post(FIRST_VALUE + value)
 
     @property
-    def told(self) -> int | None:
+    def last_published(self) -> int | None:
         if self._comm.rank:
-            self._listen()
-            return self._number
+            self._poll_command()
+            return self._value
         return None
 
     def close(self) -> None:
-        self._line.close()
+        self._channel.close()
 
-    def _meet(self, word: int) -> None:
+    def _average_all(self, command: int) -> None:
         """All ranks take the mean. Rank 0 has the others come; they wait for its word first, not for each other."""
         if self._comm.rank == 0:
-            self._line.call(word)
-            self._means.take()
-            self._line.settle()  # they came, so they have heard it
+            self._channel.post(command)
+            self._averager.average()
+            self._channel.flush()  # they came, so they have heard it
             return
-        called = self._called()
-        assert called == word, f"rank {self._comm.rank} has not taken as many steps as rank 0 since they last met"
-        self._means.take()
+        called = self._take_command()
+        assert called == command, f"rank {self._comm.rank} has not taken as many steps as rank 0 since they last met"
+        self._averager.average()
 
-    def _called(self) -> int:
+    def _take_command(self) -> int:
         """The word to come that is called next; waits for it, and lets go of it."""
-        word, self._held = self._next(), None
+        word, self._pending_command = self._wait_command(), None
         return word
 
-    def _next(self) -> int:
+    def _wait_command(self) -> int:
         """The word to come that is called next; waits for it."""
-        while self._held is None:
-            self._take(self._line.next())
-        return self._held
+        while self._pending_command is None:
+            self._handle_message(self._channel.wait())
+        return self._pending_command
 
-    def _listen(self) -> int | None:
+    def _poll_command(self) -> int | None:
         """Takes note of numbers that are here, up to a word to come, which is held until it is followed."""
-        while self._held is None and (word := self._line.heard()) is not None:
-            self._take(word)
-        return self._held
+        while self._pending_command is None and (word := self._channel.poll()) is not None:
+            self._handle_message(word)
+        return self._pending_command
 
-    def _take(self, word: int) -> None:
-        if word < FIRST_NUMBER:
-            self._held = word
+    def _handle_message(self, message: int) -> None:
+        if message < FIRST_VALUE:
+            self._pending_command = message
         else:
-            self._number = word - FIRST_NUMBER
+            self._value = message - FIRST_VALUE
 
 
-class _Counted(_Averaging):
+class _AverageBySteps(_AveragingSync):
     """All ranks take as many steps, and come by their number."""
 
-    def __init__(self, weights: list[nn.Parameter], means: Means, comm: Comm, free: bool, every: int) -> None:
-        super().__init__(weights, means, comm, free)
+    def __init__(
+        self, weights: list[nn.Parameter], averager: StateAverager, comm: Comm, free_running: bool, every: int
+    ) -> None:
+        super().__init__(weights, averager, comm, free_running)
         self._every, self._steps = every, 0
 
-    def stepped(self) -> None:
+    def after_step(self) -> None:
         self._steps += 1
         if self._steps == self._every:
-            self._meet(AVERAGE)
+            self._average_all(AVERAGE)
             self._steps = 0
 
-    def epoch_ends(self) -> None:
-        super().epoch_ends()
+    def end_epoch(self) -> None:
+        super().end_epoch()
         self._steps = 0
 
 
-class _Timed(_Averaging):
+class _AverageBySeconds(_AveragingSync):
     """Rank 0's clock has all come; the others look after each of their steps whether they were called."""
 
-    def __init__(self, weights: list[nn.Parameter], means: Means, comm: Comm, free: bool, every_s: float) -> None:
-        super().__init__(weights, means, comm, free)
+    def __init__(
+        self, weights: list[nn.Parameter], averager: StateAverager, comm: Comm, free_running: bool, every_s: float
+    ) -> None:
+        super().__init__(weights, averager, comm, free_running)
         self._every_s, self._since = every_s, perf_counter()
 
     @property
-    def follows(self) -> bool:
+    def is_follower(self) -> bool:
         return self._comm.rank > 0
 
     @property
-    def over(self) -> bool:
-        return self._held == END
+    def epoch_over(self) -> bool:
+        return self._pending_command == END_EPOCH
 
-    def epoch_begins(self) -> None:
+    def begin_epoch(self) -> None:
         self._since = perf_counter()
 
-    def stepped(self) -> None:
+    def after_step(self) -> None:
         if self._comm.rank:
-            while self._listen() == AVERAGE:
-                self._meet(AVERAGE)
+            while self._poll_command() == AVERAGE:
+                self._average_all(AVERAGE)
         elif perf_counter() - self._since >= self._every_s:
-            self._meet(AVERAGE)
+            self._average_all(AVERAGE)
             self._since = perf_counter()
 
-    def epoch_ends(self) -> None:
-        while self._comm.rank and self._next() == AVERAGE:  # rank 0 still takes steps
-            self._meet(AVERAGE)
-        super().epoch_ends()
+    def end_epoch(self) -> None:
+        while self._comm.rank and self._wait_command() == AVERAGE:  # rank 0 still takes steps
+            self._average_all(AVERAGE)
+        super().end_epoch()

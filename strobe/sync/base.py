@@ -7,59 +7,80 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from strobe.comm import Comm
 from strobe.strategy import Strategy
 
 
-class Syncing(ABC):
+class GradientSync(ABC):
     """What changes while ranks agree: one for each run."""
 
-    share: float = 1.0
+    loss_scale: float = 1.0
     """What a rank's loss is multiplied with before backward, so that agreeing gives the gradient of the whole."""
 
     @abstractmethod
-    def backward_begins(self, last: bool = True) -> None:
+    def begin_backward(self, last: bool = True) -> None:
         """Gradients are about to appear; ``last`` where no other backward of the same step follows."""
 
     @abstractmethod
-    def backward_ends(self) -> None:
+    def end_backward(self) -> None:
         """Gradients are there; afterwards they are what the optimiser should use."""
 
     @abstractmethod
-    def stepped(self) -> None:
+    def after_step(self) -> None:
         """The optimiser has changed the weights."""
 
     @abstractmethod
     def close(self) -> None:
-        """Lets go of the model."""
+        """Release the model."""
 
-    def epoch_begins(self) -> None:  # noqa: B027
+    def backward(self, loss: Tensor, *, divisor: float, last: bool) -> None:
+        """Backward pass of a part of the step's loss, which is a sum over ``divisor`` examples; ``last`` where no other
+        part follows."""
+        self.begin_backward(last)
+        (loss * self.loss_scale / divisor).backward()
+
+    def step(self, optimizer: Optimizer, *, max_grad_norm: float | None, contributed: bool) -> None:
+        """Synchronize gradients, clip them and take an optimizer step. ``contributed``: this rank had a backward
+        pass."""
+        if not contributed:
+            self.begin_backward()
+        self.end_backward()
+        if max_grad_norm:
+            nn.utils.clip_grad_norm_(optimizer.param_groups[0]["params"], max_grad_norm)
+        optimizer.step()
+        optimizer.zero_grad()
+        self.after_step()
+
+    def skip_step(self) -> None:  # noqa: B027
+        """A step without examples: ranks that run free count on it."""
+
+    def begin_epoch(self) -> None:  # noqa: B027
         """Steps of an epoch follow."""
 
-    def epoch_ends(self) -> None:  # noqa: B027
+    def end_epoch(self) -> None:  # noqa: B027
         """All ranks come, after the last step of theirs; afterwards they have the same weights."""
 
     @property
-    def follows(self) -> bool:
+    def is_follower(self) -> bool:
         """Whether rank 0 says when an epoch of this rank ends, which may take steps until then. Only where ranks run
         free by the clock; never on rank 0."""
         return False
 
     @property
-    def over(self) -> bool:
+    def epoch_over(self) -> bool:
         """On a rank that follows: whether rank 0 has ended the epoch, as far as was heard after the last step. Then it
         waits, and this rank should take no more steps."""
         return False
 
-    def pass_on(self, number: int) -> None:
+    def publish(self, value: int) -> None:
         """On rank 0: tells the others a number, from 0 on, and goes on. Where ranks have nothing to follow, nothing."""
-        del number
+        del value
 
     @property
-    def told(self) -> int | None:
+    def last_published(self) -> int | None:
         """On the others: the latest number that rank 0 has passed on, of those that are here. All are that it passed
         on before the last time weights were averaged."""
         return None
@@ -75,7 +96,7 @@ def average_buffers(module: nn.Module, comm: Comm) -> None:
     if comm.num_ranks == 1 or not buffers:
         return
     mine = torch.cat([buffer.detach().flatten() for buffer in buffers])
-    mean = comm.sum(mine, kind="buffers") / comm.num_ranks
+    mean = comm.all_reduce(mine, kind="buffers") / comm.num_ranks
     for buffer, part in zip(buffers, mean.split([buffer.numel() for buffer in buffers]), strict=True):
         buffer.copy_(part.view_as(buffer))
 
@@ -85,14 +106,18 @@ class Sync(Strategy):
     """A way to agree."""
 
     @property
-    def steps_between(self) -> int:
+    def steps_per_sync(self) -> int:
         """Steps from one sum over all ranks to the next, at least: a clock may leave more between them."""
         return 1
 
     @abstractmethod
     def start(
-        self, parameters: Sequence[nn.Parameter], comm: Comm, optimiser: Optimizer | None = None, free: bool = False
-    ) -> Syncing:
+        self,
+        parameters: Sequence[nn.Parameter],
+        comm: Comm,
+        optimizer: Optimizer | None = None,
+        free_running: bool = False,
+    ) -> GradientSync:
         """Begins a run with parameters that are the same on all ranks, and with the optimiser that changes them, whose
         state is then the same, too. ``free``: ranks take steps of their own, each with a loss that is the mean over
         its own examples."""

@@ -1,4 +1,4 @@
-"""What a task is: the question asked of cells, how an answer is scored, and what a trivial answer scores."""
+"""Base classes of tasks: examples, loss, metrics and trivial baselines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from strobe.graph import DynamicGraph
-from strobe.options import check_options, hints_of
+from strobe.options import check_options, option_types
 from strobe.tasks.split import Split, check_shares
 
 Metrics = dict[str, float]
@@ -20,140 +20,158 @@ Metrics = dict[str, float]
 
 @dataclass(frozen=True)
 class Examples:
-    """What is asked about one snapshot (or, joined, about a window).
+    """Examples of one snapshot or, concatenated, of a window.
 
-    ``rows`` says which cells an example reads: one index per cell for nodes, two for pairs (sources, destinations);
-    None stands for all cells in order. ``y`` is what the head should say: for regression a row of numbers, for
-    classification the class as the graph has it, for pairs 1 or 0, each positive right before its own negatives.
-    ``base`` is what the answer starts from, where the head only says by how much it differs.
+    Args:
+        cell_index: the cells that examples read: one tensor for nodes, two for pairs (sources, destinations); None for
+            all cells in order.
+        labels: targets of the head: rows of numbers for regression, class ids of the graph for classification, 1 or 0
+            for pairs, each positive right before its negatives.
+        offset: added to predictions; None without one.
     """
 
-    rows: tuple[Tensor, ...] | None
-    y: Tensor
-    base: Tensor | None = None
+    cell_index: tuple[Tensor, ...] | None
+    labels: Tensor
+    offset: Tensor | None = None
 
     def __len__(self) -> int:
-        return len(self.y)
+        return len(self.labels)
 
 
 class Problem(ABC):
-    """A task bound to a graph: what is fitted to training snapshots is fitted, everything asked is fixed by a seed.
+    """A task bound to a graph: scales are fitted to training snapshots, and a seed fixes all samples.
 
-    ``graph`` is the graph as the model reads it (features chosen and standardised); ``split`` says which snapshots
-    may be learnt from. Nothing here reads a snapshot outside ``split.train`` to decide how training goes.
+    ``graph`` is the graph as the model reads it (features chosen and standardized); ``split`` divides its snapshots.
+    Nothing that affects training is read from snapshots outside ``split.train``.
     """
 
     graph: DynamicGraph
     split: Split
     metric: ClassVar[str]
-    """What runs are compared by; defined wherever anything was asked."""
+    """The metric that runs are compared by; defined wherever there are examples."""
     higher_is_better: ClassVar[bool]
-    asks_pairs: ClassVar[bool] = False
-    """Whether an example reads two cells."""
-    judged_by_base: ClassVar[bool] = True
-    """Whether loss and metrics must know what answers start from."""
-    asked_at_once: ClassVar[bool] = False
-    """Whether several threads may ask for examples of different snapshots at a time."""
-    reach: int = 0
-    """Snapshots after t that must have been read before all targets of snapshot t are known."""
+    is_edge_level: ClassVar[bool] = False
+    """Whether an example is a pair of cells."""
+    needs_offset: ClassVar[bool] = True
+    """Whether loss and metrics read ``Examples.offset``."""
+    thread_safe: ClassVar[bool] = False
+    """Whether several threads may call ``examples`` at a time."""
+    target_delay: int = 0
+    """Snapshots after t that must be read before all targets of snapshot t are known."""
     note: str | None = None
-    """What a user should know about the problem before training, if anything."""
-    changes_with_epoch: bool = False
-    """Whether training examples are drawn anew every epoch. Where not, and in evaluation, they may be kept."""
+    """A note for the user before training."""
+    resamples_each_epoch: bool = False
+    """Whether training examples differ between epochs. Otherwise, and in evaluation, they may be cached."""
 
     @abstractmethod
     def head(self, width: int) -> nn.Module:
-        """Turns the embeddings of all cells into answers: ``head(z, *rows)``, rows as examples have them."""
+        """Make the head: ``head(z, *cell_index)`` maps embeddings [cells, width] to predictions of examples."""
 
     @abstractmethod
     def examples(self, t: int, epoch: int | None = None) -> Examples | None:
-        """What is asked of the cells of snapshot t, as positions in it; None where there is nothing to ask.
+        """The examples of snapshot t; deterministic in any order of calls.
 
-        ``epoch`` is given in training only: then negatives may be drawn anew. The same arguments give the same
-        examples, in any order of asking; snapshots in no part of the split are asked nothing.
+        Args:
+            t: the snapshot that is read.
+            epoch: in training; negatives may differ between epochs. None in evaluation.
+
+        Returns:
+            Examples whose ``cell_index`` are positions in snapshot t; None without examples.
         """
 
-    def to_judge(self, t: int, epoch: int | None, dtype: torch.dtype | None) -> Examples | None:
-        """What loss and metrics read of a snapshot's examples. Numbers are as models compute with them, where their
-        ``dtype`` is given; classes stay whole."""
+    def examples_for_loss(self, t: int, epoch: int | None, dtype: torch.dtype | None) -> Examples | None:
+        """The parts of a snapshot's examples that loss and metrics read, floating-point labels as ``dtype``."""
         examples = self.examples(t, epoch)
         if examples is None:
             return None
-        base = examples.base if self.judged_by_base else None
+        offset = examples.offset if self.needs_offset else None
         if dtype is None:
-            return replace(examples, base=base)
-        y = examples.y.to(dtype) if examples.y.is_floating_point() else examples.y
-        return replace(examples, y=y, base=None if base is None else base.to(dtype))
+            return replace(examples, offset=offset)
+        labels = examples.labels.to(dtype) if examples.labels.is_floating_point() else examples.labels
+        return replace(examples, labels=labels, offset=None if offset is None else offset.to(dtype))
 
     @abstractmethod
-    def questions(self, t: int) -> Examples | None:
-        """What can be asked of snapshot t while nobody knows the answers (``y`` is -1 or NaN): of every cell, or, for
-        pairs, of every edge it has. None where there is nothing to ask."""
+    def unlabeled_examples(self, t: int) -> Examples | None:
+        """Examples of snapshot t with unknown targets (``labels`` -1 or NaN): every cell or, for pairs, every edge;
+        None without any."""
 
-    def all_test(self) -> Problem:
-        """The same problem with everything that has an answer in its test part: for graphs no run has learnt from."""
+    def as_test_only(self) -> Problem:
+        """A copy with all snapshots in the test part: for graphs that no run was trained on."""
         other = copy(self)
         other.split = Split(range(0), range(0), range(self.split.test.stop))
         return other
 
-    def at(self, t: int) -> Problem:
-        """The same problem when the targets of snapshot t have just become known, because snapshot t + ``reach`` has
-        been read: snapshot t is scored, and the targets of all snapshots before it are known."""
+    def with_online_split(self, t: int) -> Problem:
+        """A copy for online training once snapshot t + ``target_delay`` has been read: snapshot t is for validation,
+        all snapshots before it are for training."""
         other = copy(self)
         other.split = Split(range(t), range(t, t + 1), range(t + 1, t + 1))
         return other
 
     @abstractmethod
-    def loss(self, answers: Tensor, examples: Examples) -> Tensor:
-        """The loss summed over the examples: windows and ranks add up exactly."""
+    def loss(self, predictions: Tensor, examples: Examples) -> Tensor:
+        """The loss summed over examples, so that losses of windows and ranks add up."""
 
     @abstractmethod
-    def metrics(self, answers: Sequence[Tensor], examples: Sequence[Examples]) -> Metrics:
-        """Metrics over the snapshots of a part, in the units of the data; empty where nothing was asked.
+    def metrics(self, predictions: Sequence[Tensor], examples: Sequence[Examples]) -> Metrics:
+        """Metrics over the snapshots of a part, in the units of the data; empty without examples.
 
-        A metric that is not defined for what was asked is absent; answers that are not numbers give NaN.
+        A metric that is undefined for the examples is absent; NaN predictions give NaN.
         """
 
     @abstractmethod
     def baselines(self, part: str) -> dict[str, Metrics]:
-        """What answers that need no learning score on the examples of a part, by name; empty where nothing is asked."""
+        """Metrics of trivial predictors on the examples of a part, by name; empty without examples."""
 
     def counts(self, part: str) -> dict[str, int]:
-        """How much is asked in evaluating a part, and what cannot be, by name."""
+        """Numbers of snapshots and examples in the evaluation of a part, by name."""
         times = self.split.with_examples(part)
         sizes = [len(examples) for t in times if (examples := self.examples(t)) is not None]
         return {"snapshots": len(sizes), "examples": sum(sizes)}
 
     @abstractmethod
-    def table(self, answers: Tensor, examples: Examples, t: int) -> dict[str, Any]:
-        """Columns of a table of predictions for snapshot t, without node ids."""
+    def table(self, predictions: Tensor, examples: Examples, t: int) -> dict[str, Any]:
+        """Columns of the table of predictions for snapshot t, without node ids."""
 
     @abstractmethod
     def state(self) -> dict[str, Any]:
-        """What JSON needs, beside the task's options, to ask the same questions of the same graph again."""
+        """Fitted values and the seed, for JSON: ``Task.bind(graph, state=...)`` gives equal examples."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task(ABC):
-    """The question, as a value: its fields are its configuration and survive JSON."""
+    """What a model predicts. The fields are the configuration and survive JSON.
+
+    Args:
+        train: share of snapshots for training.
+        validation: share of snapshots for validation; the rest is the test part.
+    """
 
     name: ClassVar[str]
     train: float = 0.7
     validation: float = 0.1
 
     def __post_init__(self) -> None:
-        check_options(self.name, asdict(self), hints_of(type(self)))
+        check_options(self.name, asdict(self), option_types(type(self)))
         check_shares(self.train, self.validation)
 
     def to_json(self) -> dict[str, Any]:
-        """The name and all options: ``strobe.tasks.make_task(**values)`` makes an equal task again."""
+        """The name and all options; ``strobe.tasks.make_task(**values)`` gives an equal task."""
         return {"name": self.name, **asdict(self)}
 
     @abstractmethod
     def bind(self, graph: DynamicGraph, *, seed: int = 0, state: dict[str, Any] | None = None) -> Problem:
-        """The task on a graph. ``state`` (of an earlier ``Problem.state()``) takes the place of fitting and of the
-        seed."""
+        """Bind the task to a graph.
+
+        Args:
+            graph: the graph.
+            seed: of all samples.
+            state: an earlier ``Problem.state()``, which replaces fitting and the seed.
+
+        Raises:
+            InputError: the graph has too few snapshots, or no targets.
+        """
 
     def rebind(self, problem: Problem, graph: DynamicGraph) -> Problem:
-        """A problem of this task on a graph that has grown since: its first snapshots are the same."""
+        """Bind the task to a grown graph, whose first snapshots are those of ``problem``."""
         return self.bind(graph, state=problem.state())

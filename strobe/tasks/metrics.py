@@ -1,7 +1,6 @@
-"""How answers are scored, each metric one pure function of arrays with one exact definition.
+"""Metrics: pure functions of arrays, in double precision.
 
-A metric that is not defined for what it is given (no examples, only one kind of pair, an answer that is not a number)
-is NaN, never a number that looks like a result. Everything is computed in double precision.
+An undefined metric (no examples, pairs of one kind only, a NaN prediction) is NaN.
 """
 
 from __future__ import annotations
@@ -13,38 +12,44 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from strobe.ops.csr import FloatArray, IntArray
-from strobe.ops.threads import run_ranges
+from strobe.ops.runtime.parallel import run_ranges
+from strobe.ops.sparse.csr import FloatArray, IntArray
 
-Answers = npt.NDArray[Any]
+ClassArray = npt.NDArray[Any]
 BoolArray = npt.NDArray[np.bool_]
 
 _BLOCK_ROWS = 1 << 14
-"""Rows that are compared at a time: what is made of them stays in a core's cache."""
+"""Rows compared at a time; they fit into a core's cache."""
 
 
-class Errors(NamedTuple):
-    """How many numbers were said, and the sums of their squared and absolute errors: those of parts add up."""
+class ErrorSums(NamedTuple):
+    """The count of predicted numbers, and the sums of their squared and absolute errors."""
 
     numbers: int
     squares: float
     absolute: float
 
 
-def errors(
-    said: FloatArray, true: FloatArray, *, units: FloatArray | None = None, otherwise: FloatArray | None = None
-) -> Errors:
-    """Of rows of numbers [n, K] against what is true, in ``units`` of their column; with what is said ``otherwise`` of
-    the column where they are none. The same bits on any number of threads."""
+def sum_errors(
+    predicted: FloatArray, true: FloatArray, *, units: FloatArray | None = None, fill_value: FloatArray | None = None
+) -> ErrorSums:
+    """Sum the errors of rows [n, K]; equal bits on any number of threads.
+
+    Args:
+        predicted: predictions, [n, K].
+        true: targets, [n, K].
+        units: factor of each column's errors, [K].
+        fill_value: prediction of each column where ``predicted`` is NaN, [K].
+    """
     blocks = -(-len(true) // _BLOCK_ROWS)
     sums = np.zeros((blocks, 2))
 
     def compare(first: int, end: int) -> None:
         for block in range(first, end):
             rows = slice(block * _BLOCK_ROWS, (block + 1) * _BLOCK_ROWS)
-            off = said[rows].astype(np.float64)
-            if otherwise is not None:
-                np.copyto(off, otherwise, where=np.isnan(off))
+            off = predicted[rows].astype(np.float64)
+            if fill_value is not None:
+                np.copyto(off, fill_value, where=np.isnan(off))
             off -= true[rows]
             if units is not None:
                 off *= units
@@ -52,64 +57,63 @@ def errors(
 
     run_ranges(compare, blocks)
     squares, absolute = sums.sum(0).tolist()
-    return Errors(true.size, squares, absolute)
+    return ErrorSums(true.size, squares, absolute)
 
 
-def mse(parts: Sequence[Errors]) -> float:
-    """The mean over all numbers of the squared error."""
+def mse(parts: Sequence[ErrorSums]) -> float:
+    """Mean squared error over all numbers."""
     numbers = sum(part.numbers for part in parts)
     return sum(part.squares for part in parts) / numbers if numbers else math.nan
 
 
-def mae(parts: Sequence[Errors]) -> float:
-    """The mean over all numbers of the absolute error."""
+def mae(parts: Sequence[ErrorSums]) -> float:
+    """Mean absolute error over all numbers."""
     numbers = sum(part.numbers for part in parts)
     return sum(part.absolute for part in parts) / numbers if numbers else math.nan
 
 
-def accuracy(said: Answers, true: Answers) -> float:
-    """The share of examples whose class is the one that was said."""
-    return float((said == true).mean()) if len(true) else math.nan
+def accuracy(predicted: ClassArray, true: ClassArray) -> float:
+    """Share of examples with the predicted class."""
+    return float((predicted == true).mean()) if len(true) else math.nan
 
 
-def macro_f1(said: Answers, true: Answers) -> float:
-    """The mean over classes of F1 = 2 hits / (times said + times true), over classes that were said or are true."""
+def macro_f1(predicted: ClassArray, true: ClassArray) -> float:
+    """Mean of F1 = 2 hits / (times predicted + times true) over classes that are predicted or true."""
     if not len(true):
         return math.nan
-    classes, index = np.unique(np.concatenate([said, true]), return_inverse=True)
-    said_at, true_at = index[: len(said)], index[len(said) :]
-    hits = np.bincount(true_at[said_at == true_at], minlength=len(classes))
+    classes, index = np.unique(np.concatenate([predicted, true]), return_inverse=True)
+    predicted_at, true_at = index[: len(predicted)], index[len(predicted) :]
+    hits = np.bincount(true_at[predicted_at == true_at], minlength=len(classes))
     return float((2 * hits / np.bincount(index, minlength=len(classes))).mean())
 
 
 def auc(score: FloatArray, positive: BoolArray) -> float:
-    """The chance that a positive scores higher than a negative, where a tie counts one half (area under the ROC)."""
+    """Area under the ROC: the probability that a positive scores higher than a negative; ties count one half."""
     true, false = _at_thresholds(score, positive)
     if not len(true) or not (true[-1] and false[-1]):
         return math.nan
-    # Negatives that join at a threshold lose against all positives above it and tie with those that join with them.
+    # Negatives at a threshold lose against positives above it and tie with positives at it.
     won = np.diff(false, prepend=0) * (true - np.diff(true, prepend=0) / 2)
     return float(won.sum() / (float(true[-1]) * float(false[-1])))
 
 
 def ap(score: FloatArray, positive: BoolArray) -> float:
-    """Average precision: over the distinct scores from the highest down, the precision of all pairs that score at
-    least as much, weighted by the share of the positives with just this score."""
+    """Average precision: precision at each distinct score, weighted by the share of positives with that score."""
     true, false = _at_thresholds(score, positive)
     if not len(true) or not true[-1]:
         return math.nan
     return float((np.diff(true, prepend=0) * (true / (true + false))).sum() / true[-1])
 
 
-def ranks(score: FloatArray, positive: BoolArray) -> FloatArray:
-    """The rank of each positive among itself and its own negatives, the pairs that follow it up to the next positive.
+def rank_positives(score: FloatArray, positive: BoolArray) -> FloatArray:
+    """The rank of each positive among itself and its negatives, which follow it up to the next positive.
 
-    1 is best; with ties it is the mean of the ranks they share: 1 + higher negatives + equal negatives / 2. Positives
-    without negatives have no rank and are left out. A score that is not a number makes the rank so.
+    Ranks start at 1; ties share their mean rank: 1 + higher negatives + equal negatives / 2. Positives without
+    negatives are left out. A NaN score gives a NaN rank.
     """
     group = np.cumsum(positive, dtype=np.int64) - 1
     own = score[positive][group]
-    # Twice the rank less one, a whole number; NaN compares with nothing, so it is carried by the sum itself.
+    # Twice (rank - 1), an integer; NaN compares false, so the sum carries it.
     beats = np.where(np.isnan(score) | np.isnan(own), np.nan, 2.0 * (score > own) + (score == own))
     beats[positive] = np.where(np.isnan(score[positive]), np.nan, 0.0)
     number = int(positive.sum())
@@ -118,17 +122,17 @@ def ranks(score: FloatArray, positive: BoolArray) -> FloatArray:
 
 
 def mrr(rank: FloatArray) -> float:
-    """The mean of 1 / rank."""
+    """Mean reciprocal rank."""
     return float((1 / rank).mean()) if len(rank) else math.nan
 
 
-def hits(rank: FloatArray, k: int) -> float:
-    """The share of ranks that are k or better."""
+def hits_at_k(rank: FloatArray, k: int) -> float:
+    """Share of ranks up to k."""
     return float((rank <= k).mean()) if len(rank) and not np.isnan(rank).any() else math.nan
 
 
 def _at_thresholds(score: FloatArray, positive: BoolArray) -> tuple[IntArray, IntArray]:
-    """Positives and negatives that score at least as much, for each distinct score from the highest down."""
+    """Numbers of positives and negatives with at least each distinct score, from the highest down."""
     if np.isnan(score).any():
         return np.empty(0, np.int64), np.empty(0, np.int64)
     order = np.argsort(-score)

@@ -1,4 +1,4 @@
-"""Node regression: degrees or features of the snapshots that follow, or labels that come with the data."""
+"""Node regression: degrees or features of later snapshots, or labels."""
 
 from __future__ import annotations
 
@@ -12,23 +12,29 @@ import torch
 from torch import Tensor, nn
 
 from strobe.errors import InputError, OptionError
-from strobe.graph import Carrier, Degrees, DynamicGraph, Snapshot, Static
-from strobe.graph.features import Beside, given
-from strobe.numbers import number_of
-from strobe.ops.csr import FloatArray, IntArray
-from strobe.ops.threads import each_in_order
-from strobe.options import several
+from strobe.format import pluralize
+from strobe.graph import Degrees, DynamicGraph, FeatureProvider, Snapshot, Static
+from strobe.graph.features import Concatenated, find_stored
+from strobe.ops.graph.column_stats import (
+    column_squared_deviations,
+    column_squared_differences,
+    column_sums,
+    scale_differences,
+)
+from strobe.ops.runtime.parallel import map_in_order
+from strobe.ops.sparse.csr import FloatArray, IntArray
+from strobe.options import as_tuple
 from strobe.tasks.base import Examples, Metrics, Problem, Task
-from strobe.tasks.features import inputs_state, with_inputs
-from strobe.tasks.fitted import fitted_numbers
-from strobe.tasks.labels import NOT_STATED, check_label_delay, label_delay_of
-from strobe.tasks.metrics import Errors, errors, mae, mse
-from strobe.tasks.places import places
-from strobe.tasks.readout import NodeReadout
+from strobe.tasks.heads import NodeReadout
+from strobe.tasks.inputs import inputs_state, with_inputs
+from strobe.tasks.label_delay import UNKNOWN_DELAY_NOTE, check_label_delay, resolve_label_delay
+from strobe.tasks.metrics import ErrorSums, mae, mse, sum_errors
+from strobe.tasks.positions import find_positions
+from strobe.tasks.saved_state import read_numbers
 from strobe.tasks.split import Split
 
 Target = Literal["degrees", "features", "labels"]
-Found = TypeVar("Found")
+ResultT = TypeVar("ResultT")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,19 +47,18 @@ class NodeRegression(Task):
     - ``features``: the graph's own features, as they are before they are standardized, or only ``column`` of them (a
       number, counted from 0, or several); ``ahead`` is 1 by default. With ``horizon=12`` the targets are
       x_{t+1}, …, x_{t+12}.
-    - ``labels``: the graph's labels; ``ahead`` is 0 by default: the label is stored with the cell that is to predict
-      it.
+    - ``labels``: the graph's labels; ``ahead`` is 0 by default: a label is stored with the cell that predicts it.
 
     A cell has an example when its node is present in all snapshots of the horizon and all targets are known: none is
     NaN, or -1 where labels are integers.
 
-    ``from_last``: True has the model predict the difference to the last value that is known at t (persistence); where a
-    node has none, to the training mean. False: the difference to the training mean. None: whichever is nearer to the
-    training targets. Always in units of the root mean square of that difference over training, column by column.
+    ``from_last``: True: predict the difference to the last value known at t (persistence), or to the training mean if
+    there is none. False: to the training mean. None: to whichever is nearer to the training targets. Differences are
+    divided by their root mean square over training, column by column.
 
     Degrees and features of snapshot t are known at t. Labels are not: the label of snapshot s is known once snapshot
     s + ``label_delay`` has been read. Where neither the task nor the graph (``info["label_delay"]``) states the delay,
-    no label is ever used as a last value, as a start or as a baseline.
+    no label is used as an offset or as a baseline.
     """
 
     name: ClassVar[str] = "regression"
@@ -72,13 +77,13 @@ class NodeRegression(Task):
             raise OptionError(f"horizon must be at least 1 snapshot, not {self.horizon}")
         if self.column is not None:
             if self.target != "features":
-                raise OptionError(f"column is of features, and the target is {self.target}: say target=features")
-            columns = several(self.column)
+                raise OptionError(f"column needs target=features, not {self.target}")
+            columns = as_tuple(self.column)
             if not columns or len(set(columns)) < len(columns) or min(columns) < 0:
-                raise OptionError(f"column must be a feature's number, 0 or more, or several different ones: {columns}")
+                raise OptionError(f"column must be one or several different numbers, 0 or more, not {columns}")
             object.__setattr__(self, "column", columns if len(columns) > 1 else columns[0])
         if self.label_delay is not None and self.target != "labels":
-            raise OptionError(f"label_delay is of labels, and the target is {self.target}: leave it out")
+            raise OptionError(f"label_delay needs target=labels, not {self.target}: leave it out")
         check_label_delay(self.label_delay, self.shift)
 
     @property
@@ -92,17 +97,17 @@ class NodeRegression(Task):
         return self.shift + self.horizon - 1
 
     def bind(self, graph: DynamicGraph, *, seed: int = 0, state: dict[str, Any] | None = None) -> RegressionProblem:
-        del seed  # nothing is drawn
+        del seed  # nothing is sampled
         return RegressionProblem(self, graph, state)
 
 
-class Asked(NamedTuple):
-    """Positions in a snapshot of the nodes whose target is known (None: of all), their targets, and the last values
-    known (NaN where there is none), [n, K]. Values are as the graph has them: what is computed with them is double."""
+class SnapshotTargets(NamedTuple):
+    """Positions of the cells with known targets (None: all), their targets and the last known values (NaN for none),
+    [n, K], in the dtype of the graph."""
 
-    at: IntArray | None
-    y: FloatArray
-    last: FloatArray
+    cell_index: IntArray | None
+    targets: FloatArray
+    last_values: FloatArray
 
 
 class RegressionProblem(Problem):
@@ -110,91 +115,95 @@ class RegressionProblem(Problem):
 
     metric = "mse"
     higher_is_better = False
-    judged_by_base = False
-    asked_at_once = True
+    needs_offset = False
+    thread_safe = True
 
     def __init__(self, task: NodeRegression, graph: DynamicGraph, state: dict[str, Any] | None) -> None:
         self.task = task
-        self._carrier = _carrier_of(task, graph)
-        self.delay = label_delay_of(graph, task.label_delay, task.shift) if task.target == "labels" else 0
+        self._provider = _target_provider(task, graph)
+        self.delay = resolve_label_delay(graph, task.label_delay, task.shift) if task.target == "labels" else 0
         if self.delay is None and task.from_last:
             raise OptionError(
-                "from_last starts from the last label known, and when labels become known was not said: say "
-                "label_delay=1 if the label of a snapshot is known once the next one has been read"
+                "from_last needs the delay of labels: give label_delay=1 if the label of a snapshot is known once the "
+                "next one has been read"
             )
-        self.note = NOT_STATED if self.delay is None and not isinstance(given(graph.labels), Static) else None
-        self.reach = task.last_shift + (self.delay or 0)
-        samples, gap = len(graph) - task.last_shift, max(self.reach - 1, 0)
-        self.split = Split.in_time(samples, task.train, task.validation, gap)
+        self.note = (
+            UNKNOWN_DELAY_NOTE if self.delay is None and not isinstance(find_stored(graph.labels), Static) else None
+        )
+        self.target_delay = task.last_shift + (self.delay or 0)
+        samples, gap = len(graph) - task.last_shift, max(self.target_delay - 1, 0)
+        self.split = Split.by_time(samples, task.train, task.validation, gap)
         self.graph = with_inputs(graph, self.split, None if state is None else state["inputs"])
         if state is None:
             self.mean, self.std, self.from_last = self._fit()
         else:
-            self.mean, self.std = (fitted_numbers(state, name, self.width) for name in ("mean", "std"))
+            self.mean, self.std = (read_numbers(state, name, self.width) for name in ("mean", "std"))
             self.from_last = bool(state["from_last"])
 
     @property
     def width(self) -> int:
-        """Numbers per example: those of every snapshot of the horizon."""
+        """Numbers per example, over all snapshots of the horizon."""
         return self.task.horizon * len(self._columns)
 
     @property
     def _columns(self) -> tuple[int, ...]:
-        """Which columns of the carrier are predicted."""
-        return tuple(range(math.prod(self._carrier.shape))) if self.task.column is None else several(self.task.column)
+        """The predicted columns of the provider."""
+        return tuple(range(math.prod(self._provider.shape))) if self.task.column is None else as_tuple(self.task.column)
 
     def head(self, width: int) -> nn.Module:
         return NodeReadout(width, self.width)
 
     def examples(self, t: int, epoch: int | None = None) -> Examples | None:
-        asked = self._asked(t) if self.split.part_of(t) else None
-        if asked is None or not len(asked.y):
+        targets = self._targets_with_examples(t)
+        if targets is None:
             return None
-        return Examples(_rows(asked), self._scaled(asked, torch.float64), self._base(asked))
+        return Examples(_cell_index(targets), self._normalize(targets, torch.float64), self._offset(targets))
 
-    def to_judge(self, t: int, epoch: int | None, dtype: torch.dtype | None) -> Examples | None:
-        del epoch  # nothing is drawn
-        asked = self._asked(t) if self.split.part_of(t) else None
-        if asked is None or not len(asked.y):
-            return None
-        return Examples(_rows(asked), self._scaled(asked, dtype or torch.float64))
+    def examples_for_loss(self, t: int, epoch: int | None, dtype: torch.dtype | None) -> Examples | None:
+        del epoch  # nothing is sampled
+        targets = self._targets_with_examples(t)
+        return (
+            None
+            if targets is None
+            else Examples(_cell_index(targets), self._normalize(targets, dtype or torch.float64))
+        )
 
-    def questions(self, t: int) -> Examples | None:
+    def unlabeled_examples(self, t: int) -> Examples | None:
         nodes = self.graph[t].nodes
         if not len(nodes):
             return None
         unknown = np.full((len(nodes), self.width), np.nan)
-        base = self._base(Asked(None, unknown, self._last(t, nodes)))
-        return Examples(None, torch.from_numpy(unknown), base)
+        offset = self._offset(SnapshotTargets(None, unknown, self._last_known(t, nodes)))
+        return Examples(None, torch.from_numpy(unknown), offset)
 
-    def loss(self, answers: Tensor, examples: Examples) -> Tensor:
-        return nn.functional.mse_loss(answers, examples.y.to(answers), reduction="sum") / self.width
+    def loss(self, predictions: Tensor, examples: Examples) -> Tensor:
+        return nn.functional.mse_loss(predictions, examples.labels.to(predictions), reduction="sum") / self.width
 
-    def metrics(self, answers: Sequence[Tensor], examples: Sequence[Examples]) -> Metrics:
-        # What answers start from is the same on both sides.
-        pairs = ((_numbers(said), _numbers(asked.y)) for said, asked in zip(answers, examples, strict=True))
-        return _scores([errors(*pair, units=self.std) for pair in pairs])
+    def metrics(self, predictions: Sequence[Tensor], examples: Sequence[Examples]) -> Metrics:
+        # The offset is equal on both sides.
+        pairs = ((_to_numpy(each), _to_numpy(of.labels)) for each, of in zip(predictions, examples, strict=True))
+        return _scores([sum_errors(*pair, units=self.std) for pair in pairs])
 
     def baselines(self, part: str) -> dict[str, Metrics]:
-        """``last value``: persistence, the last value known (the training mean where there is none), only where it is
-        known when labels become known. ``mean``: of the training targets."""
+        """``last value``: persistence, the last known value (the training mean without one), if the delay of labels is
+        known. ``mean``: the training mean."""
 
-        def trivial(asked: Asked) -> tuple[Errors, Errors]:
-            mean = np.broadcast_to(self.mean, asked.y.shape)
-            return errors(asked.last, asked.y, otherwise=self.mean), errors(mean, asked.y)
+        def errors(snapshot: SnapshotTargets) -> tuple[ErrorSums, ErrorSums]:
+            _, y, last = snapshot
+            return sum_errors(last, y, fill_value=self.mean), sum_errors(np.broadcast_to(self.mean, y.shape), y)
 
-        found = list(self._of_all(self.split.with_examples(part), trivial))
-        if not found:
+        parts = list(self._map_targets(self.split.with_examples(part), errors))
+        if not parts:
             return {}
-        last, mean = zip(*found, strict=True)
+        last, mean = zip(*parts, strict=True)
         known = {} if self.delay is None else {"last value": _scores(last)}
         return {**known, "mean": _scores(mean)}
 
-    def table(self, answers: Tensor, examples: Examples, t: int) -> dict[str, Any]:
+    def table(self, predictions: Tensor, examples: Examples, t: int) -> dict[str, Any]:
         del t
         columns: dict[str, Any] = {}
-        for kind, values in (("predicted", answers), ("actual", examples.y)):
-            rows = self._in_units(values, examples)
+        for kind, values in (("predicted", predictions), ("actual", examples.labels)):
+            rows = self._denormalize(values, examples)
             columns |= {f"{kind}_{name}": rows[:, k] for k, name in enumerate(self._names)}
         return columns
 
@@ -208,30 +217,34 @@ class RegressionProblem(Problem):
             names = ["log_in_degree", "log_out_degree"]
         else:
             one = self.task.target.removesuffix("s")
-            names = [f"{one}_{k}" for k in self._columns] if math.prod(self._carrier.shape) > 1 else [one]
+            names = [f"{one}_{k}" for k in self._columns] if math.prod(self._provider.shape) > 1 else [one]
         if self.task.horizon == 1:
             return names
         first = self.task.shift
         return [f"{name}_ahead_{k}" for k in range(first, first + self.task.horizon) for name in names]
 
-    def _of_all(self, times: range, look: Callable[[Asked], Found]) -> Iterator[Found]:
-        """What is seen in what is asked of each snapshot, which is in memory only while it is looked at."""
+    def _map_targets(self, times: range, function: Callable[[SnapshotTargets], ResultT]) -> Iterator[ResultT]:
+        """Apply a function to the targets of each snapshot that has any, with few snapshots in memory."""
 
-        def at(k: int) -> Found | None:
-            asked = self._asked(times[k])
-            return look(asked) if len(asked.y) else None
+        def at(k: int) -> ResultT | None:
+            targets = self._read_targets(times[k])
+            return function(targets) if len(targets.targets) else None
 
-        return (found for found in each_in_order(at, len(times)) if found is not None)
+        return (result for result in map_in_order(at, len(times)) if result is not None)
 
-    def _asked(self, t: int) -> Asked:
-        nodes, (at, y) = self.graph[t].nodes, self._known(t)
-        return Asked(at, y, self._last(t, nodes if at is None else nodes[at]))
+    def _targets_with_examples(self, t: int) -> SnapshotTargets | None:
+        targets = self._read_targets(t) if self.split.part_of(t) else None
+        return targets if targets is not None and len(targets.targets) else None
 
-    def _known(self, t: int) -> tuple[IntArray | None, FloatArray]:
-        """Which nodes have known targets (None: all), and their targets, [n, horizon * K]."""
+    def _read_targets(self, t: int) -> SnapshotTargets:
+        nodes, (at, y) = self.graph[t].nodes, self._known_targets(t)
+        return SnapshotTargets(at, y, self._last_known(t, nodes if at is None else nodes[at]))
+
+    def _known_targets(self, t: int) -> tuple[IntArray | None, FloatArray]:
+        """Positions of the cells with known targets (None: all), and their targets, [n, horizon * K]."""
         nodes, first = self.graph[t].nodes, t + self.task.shift
-        aims = [self.graph[s] for s in range(first, first + self.task.horizon)]
-        values = [_rows_of(nodes, aim, self._values(aim)) for aim in aims]
+        later = [self.graph[s] for s in range(first, first + self.task.horizon)]
+        values = [_align_rows(nodes, snapshot, self._values(snapshot)) for snapshot in later]
         y = values[0] if len(values) == 1 else np.concatenate(values, axis=1)
         unknown = np.isnan(y)
         if not unknown.any():
@@ -239,18 +252,17 @@ class RegressionProblem(Problem):
         at = np.flatnonzero(~unknown.any(1))
         return at, y[at]
 
-    def _last(self, t: int, nodes: IntArray) -> FloatArray:
-        """The last values of nodes that are known when snapshot t has been read, repeated for every snapshot of the
-        horizon; NaN where there is none."""
+    def _last_known(self, t: int, nodes: IntArray) -> FloatArray:
+        """The last values of nodes known once snapshot t has been read, repeated over the horizon; NaN for none."""
         if self.delay is None or t < self.delay:
             return np.full((len(nodes), self.width), np.nan)
         known = self.graph[t - self.delay]
-        values = _rows_of(nodes, known, self._values(known))
+        values = _align_rows(nodes, known, self._values(known))
         return values if self.task.horizon == 1 else np.tile(values, (1, self.task.horizon))
 
     def _values(self, snapshot: Snapshot) -> FloatArray:
-        """The values of a snapshot that targets are made of, [n, K]; NaN where unknown."""
-        rows = self._carrier.rows(snapshot)
+        """The values of a snapshot's cells, [n, K]; NaN where unknown."""
+        rows = self._provider.rows(snapshot)
         rows = rows.reshape(len(rows), math.prod(rows.shape[1:]))
         if self.task.column is not None:
             rows = rows[:, list(self._columns)]
@@ -258,103 +270,98 @@ class RegressionProblem(Problem):
         marked = self.task.target == "labels" and rows.dtype.kind in "iu"
         return np.where(rows == -1, np.nan, values) if marked else values
 
-    def _base(self, asked: Asked) -> Tensor:
-        """What answers start from; where that is the mean it is in memory once."""
+    def _offset(self, targets: SnapshotTargets) -> Tensor:
+        """The offset of predictions; the mean is expanded without a copy."""
         if self.from_last:
-            return torch.from_numpy(self._filled(asked.last))
-        return torch.from_numpy(self.mean).expand(asked.y.shape)
+            return torch.from_numpy(self._fill_missing(targets.last_values))
+        return torch.from_numpy(self.mean).expand(targets.targets.shape)
 
-    def _scaled(self, asked: Asked, dtype: torch.dtype) -> Tensor:
-        """What the head should say."""
-        from strobe.ops.columns import scaled_between  # loads numba, which who trains nothing does not need
-
-        y = torch.empty(asked.y.shape, dtype=dtype)
-        scaled_between(asked.y, asked.last if self.from_last else None, self.mean, self.std, y.numpy())
+    def _normalize(self, targets: SnapshotTargets, dtype: torch.dtype) -> Tensor:
+        """The targets of the head: scaled differences to the offset."""
+        y = torch.empty(targets.targets.shape, dtype=dtype)
+        scale_differences(
+            targets.targets, targets.last_values if self.from_last else None, self.mean, self.std, y.numpy()
+        )
         return y
 
-    def _filled(self, last: FloatArray) -> FloatArray:
+    def _fill_missing(self, last: FloatArray) -> FloatArray:
         return np.where(np.isnan(last), self.mean, last)
 
-    def _in_units(self, scaled: Tensor, examples: Examples) -> FloatArray:
-        assert examples.base is not None
-        said: FloatArray = _numbers(scaled) * self.std + examples.base.numpy()
-        return said
+    def _denormalize(self, scaled: Tensor, examples: Examples) -> FloatArray:
+        assert examples.offset is not None
+        values: FloatArray = _to_numpy(scaled) * self.std + examples.offset.numpy()
+        return values
 
     def _fit(self) -> tuple[FloatArray, FloatArray, bool]:
-        """The mean of the training targets, the root mean square of what the model is to say, and what it starts from.
-
-        Two passes with few snapshots in memory at a time.
-        """
-        from strobe.ops.columns import column_squares, column_squares_between, column_sums
-
+        """Fit the mean of the training targets, the root mean square of differences, and whether they are to the last
+        value; in two passes with few snapshots in memory."""
         train = self.split.with_examples("train")
 
         def sums(k: int) -> tuple[int, FloatArray]:
-            _, y = self._known(train[k])
+            _, y = self._known_targets(train[k])
             return len(y), column_sums(y)
 
         count, total = 0, np.zeros(1)
-        for number, summed in each_in_order(sums, len(train)):
+        for number, summed in map_in_order(sums, len(train)):
             count, total = count + number, total + summed
         if not count:
-            raise InputError("no target of the training snapshots is known: train on more of them, or label some")
+            raise InputError("no target of the training snapshots is known: train on more snapshots, or add labels")
         if not np.isfinite(total).all():
             raise InputError("a target of the training snapshots is infinite: mark unknown ones as NaN")
         mean = self.mean = total / count
         from_mean, from_last = np.zeros_like(mean), np.zeros_like(mean)
 
-        def squares(asked: Asked) -> tuple[FloatArray, FloatArray]:
-            return column_squares(asked.y, mean), column_squares_between(asked.y, asked.last, mean)
+        def squares(snapshot: SnapshotTargets) -> tuple[FloatArray, FloatArray]:
+            _, y, last = snapshot
+            return column_squared_deviations(y, mean), column_squared_differences(y, last, mean)
 
-        for about_mean, about_last in self._of_all(train, squares):
+        for about_mean, about_last in self._map_targets(train, squares):
             from_mean += about_mean
             from_last += about_last
-        # Columns may have different units: each counts by what is left of its own variance.
+        # Columns may have different units: compare relative to each column's variance.
         better = self.delay is not None and bool((from_last / np.where(from_mean > 0, from_mean, 1.0)).mean() <= 1)
         last = better if self.task.from_last is None else self.task.from_last
         spread = np.sqrt((from_last if last else from_mean) / count)
         return mean, np.where(spread > 0, spread, 1.0), last
 
 
-def _carrier_of(task: NodeRegression, graph: DynamicGraph) -> Carrier:
-    """What the targets are values of."""
+def _target_provider(task: NodeRegression, graph: DynamicGraph) -> FeatureProvider:
+    """The provider of the target values."""
     if task.target == "degrees":
         return Degrees(log=True)
-    carrier = graph.labels if task.target == "labels" else graph.features
-    if carrier is None:
-        raise InputError(
-            f"the graph has no {task.target} to regress on: choose target degrees, or give the graph {task.target}"
-        )
+    provider = graph.labels if task.target == "labels" else graph.features
+    if provider is None:
+        raise InputError(f"the graph has no {task.target} to regress on: choose target=degrees, or add {task.target}")
     if task.target == "features":
-        if isinstance(given(carrier), Static) and not isinstance(carrier, Beside):
-            raise InputError("the graph's features are the same for all time: there is no change to predict")
-        width = math.prod(carrier.shape)
-        if beyond := [column for column in several(task.column) if column is not None and column >= width]:
+        if isinstance(find_stored(provider), Static) and not isinstance(provider, Concatenated):
+            raise InputError("the graph's features never change: there is nothing to predict")
+        width = math.prod(provider.shape)
+        if beyond := [column for column in as_tuple(task.column) if column is not None and column >= width]:
             raise InputError(
-                f"the graph has {number_of(width, 'feature')}, there is no column {beyond[0]} (the first is 0)"
+                f"the graph has {pluralize(width, 'feature')}, there is no column {beyond[0]} (the first is 0)"
             )
-    return carrier
+    return provider
 
 
-def _rows_of(wanted: IntArray, snapshot: Snapshot, values: FloatArray) -> FloatArray:
-    """The values of wanted nodes in a snapshot, NaN where a node is absent from it."""
+def _align_rows(wanted: IntArray, snapshot: Snapshot, values: FloatArray) -> FloatArray:
+    """The values of ``wanted`` nodes in a snapshot; NaN for absent nodes."""
     if len(wanted) == len(values) and (wanted is snapshot.nodes or snapshot.has_all_nodes):
-        return values  # those of all nodes, in order
-    at = places(wanted, snapshot.nodes)
+        return values
+    at = find_positions(wanted, snapshot.nodes)
     rows = np.full((len(wanted), values.shape[1]), np.nan)
     rows[at >= 0] = values[at[at >= 0]]
     return rows
 
 
-def _rows(asked: Asked) -> tuple[Tensor] | None:
-    return None if asked.at is None else (torch.from_numpy(asked.at),)
+def _cell_index(targets: SnapshotTargets) -> tuple[Tensor] | None:
+    return None if targets.cell_index is None else (torch.from_numpy(targets.cell_index),)
 
 
-def _numbers(rows: Tensor) -> FloatArray:
-    found: FloatArray = rows.detach().cpu().numpy()
-    return found
+def _to_numpy(rows: Tensor) -> FloatArray:
+    array: FloatArray = rows.detach().cpu().numpy()
+    return array
 
 
-def _scores(parts: Sequence[Errors]) -> Metrics:
-    """Of several snapshots, every number counting the same."""
+def _scores(parts: Sequence[ErrorSums]) -> Metrics:
+    """MSE and MAE over all numbers of several snapshots."""
     return {"mse": mse(parts), "mae": mae(parts)} if parts else {}

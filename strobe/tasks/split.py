@@ -1,23 +1,22 @@
-"""Time split into training, validation and test: nothing is learned from what is not known yet."""
+"""Split of snapshots into training, validation and test, in order of time."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from strobe.errors import InputError, OptionError
-from strobe.numbers import number_of
+from strobe.format import pluralize
 
 PARTS = ("train", "validation", "test")
 
 
 @dataclass(frozen=True)
 class Split:
-    """Snapshots a model reads, in order of time: first those it learns from, last those it is scored on. A state
-    carried from one part into the next is allowed, as it would be in use; learning is not.
+    """Training, validation and test snapshots, consecutive in time: states are carried through all parts.
 
-    Parts follow each other without a gap, because states are carried through all of them. The last ``gap`` snapshots
-    of training and of validation are read but have no examples: their targets would become known only after the next
-    part has begun. So whatever is fitted, trained or selected on one part is known when the next one is predicted.
+    The last ``gap`` snapshots of training and of validation are read but have no examples, because their targets become
+    known only after the next part begins. So all that is fitted, trained or selected on one part is known when the next
+    part is predicted.
     """
 
     train: range
@@ -26,8 +25,8 @@ class Split:
     gap: int = 0
 
     @classmethod
-    def in_time(cls, samples: int, train: float = 0.7, validation: float = 0.1, gap: int = 0) -> Split:
-        """Split the first ``samples`` snapshots: the first share with examples, the next, and the rest.
+    def by_time(cls, samples: int, train: float = 0.7, validation: float = 0.1, gap: int = 0) -> Split:
+        """Split the first ``samples`` snapshots by shares.
 
         Boundaries are rounded down: 29 snapshots at 0.7 and 0.1 become 20, 3 and 6. Each part has at least one
         snapshot with examples; ``gap`` snapshots follow those of training and those of validation.
@@ -35,18 +34,17 @@ class Split:
         check_shares(train, validation)
         with_examples = samples - 2 * gap
         if with_examples < len(PARTS):
-            apart = f", {number_of(gap, 'snapshot')} apart" if gap else ""
+            apart = f", {pluralize(gap, 'snapshot')} apart" if gap else ""
             raise InputError(
-                f"{max(samples, 0)} snapshots can be asked about, at least {len(PARTS) + 2 * gap} are needed: one each "
-                f"to train, to validate and to test{apart}. Cut the data into shorter snapshots, or look less far "
-                "ahead."
+                f"{max(samples, 0)} snapshots have targets, at least {len(PARTS) + 2 * gap} are needed: one each to "
+                f"train, to validate and to test{apart}. Cut the data into shorter snapshots, or look less far ahead."
             )
-        first, second = boundaries(with_examples, train, validation)
+        first, second = split_points(with_examples, train, validation)
         first, second = first + gap, second + 2 * gap
         return cls(range(first), range(first, second), range(second, samples), gap)
 
     def part(self, name: str) -> range:
-        """The snapshots that are read in a part."""
+        """The snapshots of a part."""
         return {"train": self.train, "validation": self.validation, "test": self.test}[name]
 
     def with_examples(self, name: str) -> range:
@@ -60,7 +58,7 @@ class Split:
 
 
 def check_shares(train: float, validation: float) -> None:
-    """Refuses shares that leave one of the parts nothing."""
+    """Raise OptionError for shares that leave a part empty."""
     if not (0 < train < 1 and 0 < validation < 1 and train + validation < 1):
         raise OptionError(
             f"shares of training and validation must be positive and leave something for testing, "
@@ -68,9 +66,9 @@ def check_shares(train: float, validation: float) -> None:
         )
 
 
-def boundaries(number: int, train: float, validation: float) -> tuple[int, int]:
-    """Where validation and where testing begin among so many things, at least three; each part gets one or more."""
-    # Shares as 0.7 + 0.1 are a little below what they stand for: what is meant is not rounded away.
+def split_points(number: int, train: float, validation: float) -> tuple[int, int]:
+    """Where validation and test begin among ``number`` items, at least 3; each part gets at least one."""
+    # 0.7 + 0.1 is a little below 0.8: the 1e-9 keeps it from being rounded down.
     first = min(max(int(number * train + 1e-9), 1), number - 2)
     second = min(max(int(number * (train + validation) + 1e-9), first + 1), number - 1)
     return first, second

@@ -1,9 +1,8 @@
 """The view a model is written against: the cells it is given, what they read, and their past."""
 
-from strobe.view.cache import Cache, Reading
-from strobe.view.cells import Cells
-from strobe.view.chosen import ChosenCells
-from strobe.view.share import Owners, Share
+from strobe.view.data.subgraph import KHopCache, ModelReads, SubgraphData
+from strobe.view.data.window import WindowData
+from strobe.view.partition.local import LocalPartition, Owners
 from strobe.view.view import Carry, View
 
-__all__ = ["Cache", "Carry", "Cells", "ChosenCells", "Owners", "Reading", "Share", "View"]
+__all__ = ["Carry", "KHopCache", "LocalPartition", "ModelReads", "Owners", "SubgraphData", "View", "WindowData"]

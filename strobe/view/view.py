@@ -1,300 +1,397 @@
-"""One pass of a model over cells. Models see nothing else, so they never know how many ranks there are."""
+"""The view a model is written against: one pass over the cells of a window. Models never see ranks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import cached_property
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from strobe.comm.rows import exchange, tied
+from strobe.comm.rows import attach_tokens, exchange
 from strobe.exchange import TimeEncoder
-from strobe.exchange.delivery import Arranged, Courier, Delivery, arrivals
-from strobe.exchange.flight import at_once
-from strobe.exchange.halo import Neighbours
-from strobe.exchange.halo_product import halo_product
-from strobe.exchange.overlapped import Overlapping
-from strobe.ops.normalise import Norm
-from strobe.ops.segments import highest, pick
-from strobe.ops.sparse import Sparse, spmm
-from strobe.ops.standardise import standardise
-from strobe.view.cells import Cells
-from strobe.view.pieces import Stage
-from strobe.view.share import Reads
-from strobe.view.together import standardised_together, top_rows_together
+from strobe.exchange.halo import HaloCells, halo_product
+from strobe.exchange.overlap.order import SnapshotSize
+from strobe.exchange.overlap.transfer import AsyncTransfer, Yield, run_to_completion
+from strobe.exchange.transfer import PermutedTransfer, RowExchange, RowTransfer, receive_rows
+from strobe.ops.dense.snapshot_norm import snapshot_norm
+from strobe.ops.sparse.normalize import Norm
+from strobe.ops.sparse.spmm import Sparse, spmm
+from strobe.view.data.window import WindowData
+from strobe.view.partition.local import Reads
+from strobe.view.stages.chunked import FusedChunk, Stage
+from strobe.view.stages.collective import snapshot_norm_across_ranks, top_rows, top_rows_across_ranks
 
 if TYPE_CHECKING:
-    from strobe.view.sampled import Level
+    from strobe.view.data.sampled import HopData
 
 Carry = list[Any]
-"""What a pass leaves for the next window, in the order it was kept: tensors, tuples and dictionaries of them."""
+"""States saved for the next window, in the order of the calls: tensors, tuples and dictionaries of tensors."""
 
 
 class View:
-    """The cells of a window in one pass, with what the windows before left behind.
+    """One pass of a model over the cells of a window.
 
-    Rows of every tensor are cells, t-major, in a snapshot by ascending node. On one rank a view holds all cells and
-    needs nobody else's; on several it holds those of its rank, and its methods fetch what they need of others.
+    Rows of every tensor are cells, t-major, by ascending node within a snapshot. On several ranks a view holds the
+    cells of its rank, and its methods exchange rows with the other ranks.
+
+    Args:
+        data: cells, features and matrices of the window.
+        carry: states that the previous window saved; None at the first window.
+        tokens: autograd tokens of the surrounding pass, for views of single snapshots; None starts a pass.
     """
 
-    def __init__(self, cells: Cells, carry: Carry | None = None, tokens: list[Tensor] | None = None) -> None:
-        self.cells = cells
-        self._past: Sequence[Any] | None = carry
+    def __init__(self, data: WindowData, carry: Carry | None = None, tokens: list[Tensor] | None = None) -> None:
+        self.data = data
+        self._previous_carry: Sequence[Any] | None = carry
         self.carry: Carry = []
         self.num_products = 0
         """Sparse products so far."""
-        if tokens is None and cells.share is not None:
-            for courier in cells.share.couriers.values():
-                courier.pass_begins()
-        self._tokens: list[Tensor] = [] if tokens is None else tokens  # of all that was sent or received in this pass
+        if tokens is None and data.local_partition is not None:
+            for row_exchange in data.local_partition.row_exchanges.values():
+                row_exchange.begin_pass()
+        self._tokens: list[Tensor] = [] if tokens is None else tokens  # one per exchange of this pass
 
     @property
     def x(self) -> Tensor:
         """Features of the cells, [C, F]."""
-        return self.cells.x
+        return self.data.x
 
     @property
     def num_cells(self) -> int:
-        return self.cells.num_cells
+        return self.data.num_cells
 
     @property
     def num_snapshots(self) -> int:
-        return self.cells.num_snapshots
+        return self.data.num_snapshots
 
     @property
     def num_slots(self) -> int:
-        """Rows of a state that has one per node: what ``recall`` and ``remember`` work on."""
-        return self.cells.sequences.num_slots
+        """Rows of a per-node state, as ``gather_state`` and ``scatter_state`` take it."""
+        return self.data.sequences.num_slots
 
     # Structure: along edges, within a snapshot.
 
-    def through(self, stage: Stage, weights: Sequence[Tensor], x: Tensor) -> Tensor:
-        """What a convolution gives the cells: in one go or, where the plan wants it, in pieces or by snapshot.
+    def run_structure(self, stage: Stage, weights: Sequence[Tensor], x: Tensor) -> Tensor:
+        """Run a convolution: on the whole window, in chunks of cells, or per snapshot, as the plan says.
 
-        ``stage(view, x)`` gets the rows that its view's cells read, their own first; ``weights`` are what it learns.
+        Args:
+            stage: ``stage(view, x)``, given a view of some cells and the rows they read, their own first.
+            weights: the parameters of the stage.
+            x: rows of all cells, [C, F].
+
+        Returns:
+            New rows of all cells, [C, F'].
         """
-        level = self._next_level()
-        if level is not None:
-            return level.run(stage, x)
-        if self.cells.fusing is None:
-            return self.by_snapshot(stage, x)
-        return self.cells.fusing.run(stage, weights, self.pull(x))
+        hop = self._next_hop_data()
+        if hop is not None:
+            return _run_hop(hop, stage, x)
+        if self.data.chunked_stage is None:
+            return self.run_per_snapshot(stage, x)
+        key = getattr(stage, "__self__", stage)  # bound methods are new objects at each access
+        return self.data.chunked_stage.run(partial(_run_chunk, stage), weights, self.pull(x), key)
 
-    def of_inputs(self, stage: Stage, x: Tensor) -> Tensor:
-        """What a convolution gives the cells that reads nothing of others but aggregates of inputs, which are computed
-        once a run, for all cells."""
-        level = self._next_level()
-        return self.at_once(stage, x) if level is None else level.run(stage, x)
+    def run_structure_on_inputs(self, stage: Stage, x: Tensor) -> Tensor:
+        """Run a convolution that reads neighbors only through aggregates of the inputs, which are cached for a run."""
+        hop = self._next_hop_data()
+        return self.run_whole(stage, x) if hop is None else _run_hop(hop, stage, x)
 
-    def _next_level(self) -> Level | None:
-        """The cells that the next product is computed for, where it is not all."""
-        level = self.cells.level(self.num_products)
-        if level is not None:
+    def _next_hop_data(self) -> HopData | None:
+        """The cells that the next sparse product is computed for; None: all."""
+        hop = self.data.hop_data(self.num_products)
+        if hop is not None:
             self.num_products += 1
-        return level
+        return hop
 
-    def by_snapshot(self, stage: Stage, x: Tensor, *given: Tensor) -> Tensor:
-        """What a stage gives the cells that reads each snapshot by itself: in one go or, where the plan wants rows of
-        one to travel while others compute, one coroutine for each.
+    def run_per_snapshot(self, stage: Stage, x: Tensor, *extras: Tensor) -> Tensor:
+        """Run a stage that reads each snapshot by itself: one coroutine per snapshot if the exchange overlaps them.
 
-        ``stage(view, x, *given)`` gets the view's own rows, and of what is ``given`` [T, …] the view's snapshots. It
-        awaits ``view.aggregated`` and ``view.pulled``. Inputs do not travel: a stage on them runs in one go.
+        Args:
+            stage: ``stage(view, x, *extras)``, given the rows and extras of the view's snapshots. It awaits
+                ``view.aggregate_async`` and ``view.pull_async``.
+            x: rows of all cells, [C, F]. Inputs are never exchanged: a stage on them runs on the whole window.
+            extras: tensors with one entry per snapshot, [T, ...].
         """
-        courier = self._courier() if self._hears_others else None
-        if not isinstance(courier, Overlapping) or self.num_snapshots < 2 or self.cells.is_input(x):
-            return self.at_once(stage, x, *given)
-        from strobe.view.overlapping import overlapped  # which has views of its own
+        if self._has_halo and self.num_snapshots > 1 and not self.data.is_input(x):
+            stages = _SnapshotStages(self.data, self._tokens, stage, x, extras)
+            out = self._row_exchange().run_per_snapshot(stages)
+            if out is not None:
+                return out
+        return self.run_whole(stage, x, *extras)
 
-        return overlapped(self.cells, courier, self._tokens, stage, self.split(x), *given)
+    def run_whole(self, stage: Stage, x: Tensor, *extras: Tensor) -> Tensor:
+        """Run a stage on all cells at once."""
+        return run_to_completion(stage(self, x, *extras))
 
-    def at_once(self, stage: Stage, x: Tensor, *given: Tensor) -> Tensor:
-        """What a stage gives all cells in one go."""
-        return at_once(stage(self, x, *given))
-
-    async def pulled(self, x: Tensor) -> Tensor:
-        """``pull``, for a stage that may give way while rows travel."""
+    async def pull_async(self, x: Tensor) -> Tensor:
+        """``pull``; a stage that runs per snapshot yields while rows are sent."""
         return self.pull(x)
 
-    async def aggregated(self, x: Tensor, norm: Norm = "gcn") -> Tensor:
-        """``aggregate``, for a stage that may give way while rows travel."""
+    async def aggregate_async(self, x: Tensor, norm: Norm = "gcn") -> Tensor:
+        """``aggregate``; a stage that runs per snapshot yields while rows are sent."""
         return self.aggregate(x, norm)
 
     def pull(self, x: Tensor) -> Tensor:
-        """The rows that the view's edges read: its own, then those of others."""
+        """Append the remote rows that the view's arcs read to local rows."""
         self.num_products += 1
-        if x is self.cells.x:
-            return self.cells.pulled_x
-        delivery = self._delivery("in", x)
-        if delivery is None:
+        if x is self.data.x:
+            return self.data.pulled_x
+        transfer = self._start_transfer("in", x)
+        if transfer is None:
             return x
-        arrived, token = arrivals(delivery, x)
+        rows, token = receive_rows(transfer, x)
         self._tokens.append(token)
-        return torch.cat([x, arrived])
+        return torch.cat([x, rows])
 
-    def pull_from(self, around: Neighbours, x: Tensor, *, kind: str) -> Tensor:
-        """Own rows, then those of some neighbours, always fresh."""
-        if around.route.silent:
+    def pull_from(self, halo: HaloCells, x: Tensor, *, kind: str) -> Tensor:
+        """Append the rows of ``halo`` to local rows. Never stale."""
+        if halo.route.is_empty:
             return x
-        arrived, token = exchange(self.cells.comm, around.route, x, kind=kind)
+        rows, token = exchange(self.data.comm, halo.route, x, kind=kind)
         self._tokens.append(token)
-        return torch.cat([x, arrived])
+        return torch.cat([x, rows])
 
-    def closed(self, loss: Tensor) -> Tensor:
-        """The loss; its backward takes part in all that was sent and received, whether this rank used it or not."""
-        return tied(loss, self._tokens) if self._tokens or self.cells.share is not None else loss
+    def attach_exchanges(self, loss: Tensor) -> Tensor:
+        """Tie every exchange of the pass to the loss, so that backward runs on all ranks in step."""
+        return attach_tokens(loss, self._tokens) if self._tokens or self.data.local_partition is not None else loss
 
     def aggregate(self, x: Tensor, norm: Norm = "gcn") -> Tensor:
-        """The normalised sparse product, every snapshot at once. Aggregates of ``view.x`` are computed once a run."""
-        level = self._next_level()
-        if level is not None:
-            return level.aggregate(x, norm)
+        """Multiply rows by the normalized adjacency of each snapshot. Aggregates of ``view.x`` are cached for a run."""
+        hop = self._next_hop_data()
+        if hop is not None:
+            return hop.aggregate(x, norm)
         self.num_products += 1
-        if self.cells.is_input(x):
-            return self.cells.aggregated_input(x, norm)
-        delivery = self._delivery("out" if norm == "mean_out" else "in", x)
-        if delivery is None:
-            return spmm(self.cells.product(norm), x)
-        out, token = halo_product(delivery, self.cells.halo_matrix(norm), x)
+        if self.data.is_input(x):
+            return self.data.aggregate_input(x, norm)
+        transfer = self._start_transfer("out" if norm == "mean_out" else "in", x)
+        if transfer is None:
+            return spmm(self.data.product(norm), x)
+        out, token = halo_product(transfer, self.data.halo_matrix(norm), x)
         self._tokens.append(token)
         return out
 
     def aggregate_x(self, norm: Norm = "gcn") -> Tensor:
-        """``aggregate(view.x)``, without keeping features that nobody asks for otherwise."""
-        if not self.cells.keeps_features_apart:
+        """``aggregate(view.x)``, without keeping features that nothing else reads."""
+        if not self.data.streams_features:
             return self.aggregate(self.x, norm)
         self.num_products += 1
-        return self.cells.aggregated_features(norm)
+        return self.data.aggregate_features(norm)
 
-    def _delivery(self, reads: Reads, x: Tensor) -> Delivery | None:
-        """How rows of neighbours elsewhere come; None where there are none. All ranks of a snapshot ask."""
-        if not self._hears_others:
+    def _start_transfer(self, reads: Reads, x: Tensor) -> RowTransfer | None:
+        """The transfer of halo rows; None if there are none. All ranks of a snapshot must call it."""
+        if not self._has_halo:
             return None
-        around = self.cells.neighbours(reads)
-        delivery = self._courier().delivery(around.route, x, kind="halo")
-        return delivery if delivery is None or around.arranged is None else Arranged(delivery, around.arranged)
+        halo = self.data.halo_cells(reads)
+        transfer = self._row_exchange().start_transfer(halo.route, x, kind="halo")
+        if transfer is None or halo.permutation is None:
+            return transfer
+        return PermutedTransfer(transfer, halo.permutation)
 
     @property
-    def _hears_others(self) -> bool:
-        return self.cells.share is not None and self.cells.share.splits_snapshots
+    def _has_halo(self) -> bool:
+        return self.data.local_partition is not None and self.data.local_partition.splits_snapshots
 
-    def _courier(self) -> Courier:
-        assert self.cells.share is not None
-        return self.cells.share.couriers["structure"]
+    def _row_exchange(self) -> RowExchange:
+        assert self.data.local_partition is not None
+        return self.data.local_partition.row_exchanges["structure"]
 
     @property
     def splits_snapshots(self) -> bool:
-        """Whether the same snapshots may have cells elsewhere."""
-        shared = self.cells.share is not None and self.cells.share.splits_snapshots
-        return shared or self.cells.splits_snapshots
+        """Whether the view's snapshots may have cells outside this view."""
+        return self._has_halo or self.data.splits_snapshots
 
     def matrix(self, norm: Norm = "loops") -> Sparse:
-        """The sparse matrix over pulled rows, for kernels that need its entries."""
-        return self.cells.matrix(norm)
+        """The sparse matrix over pulled rows, for kernels that read its entries."""
+        return self.data.matrix(norm)
 
     @cached_property
     def edge_index(self) -> Tensor:
-        """(row in the pulled rows, own row) of every arc, [2, E], as PyTorch Geometric's convolutions take them."""
-        matrix = self.cells.matrix("sum")
+        """(pulled row, local row) of every arc, [2, E], as PyTorch Geometric's convolutions take them."""
+        matrix = self.data.matrix("sum")
         return torch.stack([matrix.col.long(), matrix.rows])
 
     @property
     def edge_weight(self) -> Tensor | None:
-        """The weight of every arc, or None."""
-        return self.cells.matrix("sum").weight
+        """The weight of every arc, [E], or None."""
+        return self.data.matrix("sum").weight
 
     # Time: along the sequence of a node.
 
     def over_time(self, encoder: TimeEncoder, *x: Tensor) -> Tensor:
-        """Runs an encoder over the view's sequences; it goes on where it stopped in the window before.
+        """Run a time encoder over the view's sequences, from the state that the previous window saved.
 
-        An encoder of several inputs gets them as a tuple.
+        Args:
+            encoder: the time stage. With several inputs it is given them as a tuple.
+            x: rows of all cells, [C, F] each.
+
+        Returns:
+            Outputs of all cells, [C, F'].
         """
-        out, state, tokens = self.cells.timing(encoder).run(encoder, x, self.carried())
+        out, state, tokens = self.data.time_stage(encoder).run(encoder, x, self.load_state())
         self._tokens += tokens
-        self.keep(state)
+        self.save_state(state)
         return out
 
-    def carried(self) -> Any | None:
-        """What the call of ``keep`` at this place left in the window before; None at the beginning of time."""
-        return None if self._past is None else self._past[len(self.carry)]
+    def load_state(self) -> Any | None:
+        """The state saved by the corresponding ``save_state`` of the previous window; None at the first window."""
+        return None if self._previous_carry is None else self._previous_carry[len(self.carry)]
 
-    def keep(self, value: Any) -> None:
-        """Leaves a value for the next window. Kept values are matched by the order in which they are kept."""
+    def save_state(self, value: Any) -> None:
+        """Save a state for the next window. States are matched by the order of the calls."""
         self.carry.append(value)
 
     @property
-    def slides(self) -> bool:
-        """Whether the next window begins before this one ends: ``keep_each`` then wants what is after each snapshot."""
-        return self.cells.slides
+    def is_sliding(self) -> bool:
+        """Whether the next window begins before this one ends: ``save_states`` then needs all snapshots' states."""
+        return self.data.is_sliding
 
-    def keep_each(self, values: Sequence[Any], *, per_node: bool = False) -> None:
-        """The same from what is after every snapshot, or after the last alone where windows do not slide.
-        ``per_node``: it is a state with a row for each slot."""
-        self.keep(self.cells.next_start(self.carried(), values, per_node=per_node))
+    def save_states(self, values: Sequence[Any], *, per_node: bool = False) -> None:
+        """Save the state after every snapshot, or after the last one only if windows do not slide.
+
+        Args:
+            values: states in order of time.
+            per_node: whether a state has one row per slot.
+        """
+        self.save_state(self.data.next_state(self.load_state(), values, per_node=per_node))
 
     # Snapshot by snapshot, for models whose convolution reads the state or whose weights change.
 
     def steps(self) -> Iterator[View]:
-        """A view of each snapshot, in order of time, for structure and ``recall``; time stages want the whole view."""
-        return (View(cells, tokens=self._tokens) for cells in self.cells.single)
+        """Views of single snapshots in order of time, for structure stages and ``gather_state``."""
+        return (View(data, tokens=self._tokens) for data in self.data.single)
 
     def split(self, x: Tensor) -> tuple[Tensor, ...]:
-        """The rows of each snapshot."""
-        return torch.split(x, [b - a for a, b in pairwise(self.cells.cell_ptr)])
+        """Split rows by snapshot."""
+        return torch.split(x, [b - a for a, b in pairwise(self.data.cell_ptr)])
 
-    def recall(self, state: Tensor) -> Tensor:
-        """Rows of a state per node [S, H] that belong to the nodes of this (one-snapshot) view."""
-        sequences, moved = self.cells.sequences, self.cells.handover
+    def gather_state(self, state: Tensor) -> Tensor:
+        """Select the rows of a per-node state [S, H] of the nodes in this (one-snapshot) view."""
+        sequences, handover = self.data.sequences, self.data.handover
         rows = state if sequences.slot is None else state[sequences.slots]
-        if moved is None:
+        if handover is None:
             return rows
-        assert self.cells.share is not None
-        arrived, token = exchange(self.cells.share.comm, moved.route, state, kind="state")
+        assert self.data.local_partition is not None
+        received, token = exchange(self.data.local_partition.comm, handover.route, state, kind="state")
         self._tokens.append(token)
-        return rows.index_copy(0, moved.places, arrived)
+        return rows.index_copy(0, handover.places, received)
 
-    def remember(self, state: Tensor, rows: Tensor) -> Tensor:
-        """The state with the rows of this view's nodes replaced."""
-        sequences = self.cells.sequences
+    def scatter_state(self, state: Tensor, rows: Tensor) -> Tensor:
+        """Replace the rows of this view's nodes in a per-node state."""
+        sequences = self.data.sequences
         return rows if sequences.slot is None else state.index_copy(0, sequences.slots, rows)
 
     def top_rows(self, x: Tensor, direction: Tensor, k: int) -> Tensor:
-        """The k rows of each snapshot with the highest score x·p / |p|, times its tanh, best first: [T, k, F].
+        """Select the k rows of each snapshot with the highest score x·p / |p|, times tanh of the score.
 
-        Of equal scores the lower row comes first. Zeros where a snapshot has fewer than k cells.
+        Returns:
+            Rows in descending order of score, [T, k, F]; ties by row, zeros if a snapshot has fewer than k cells.
         """
-        if self.cells.share is not None and self.cells.share.comm.num_ranks > 1:
-            top, tokens = top_rows_together(self.cells.share, x, direction, k, self.cells.cell_ptr)
-            self._tokens += tokens
-            return top
-        unit = direction / direction.norm()
-        scores = torch.mv(x.detach(), unit.detach().to(x.dtype))
-        best = [highest(part, k) for part in self.split(scores)]
-        at = [rows + start for rows, start in zip(best, self.cells.cell_ptr, strict=False)]
-        chosen = (pick(x, torch.cat(at)) if at else x[:0]).to(unit.dtype)
-        # Scores of the chosen rows alone, again: the gradient of all of them would be as large as x and zero.
-        weighed = chosen * torch.tanh(torch.mv(chosen, unit))[:, None]
-        if len(weighed) < k * len(best):
-            filled = [torch.arange(len(rows), device=x.device) + t * k for t, rows in enumerate(best)]
-            weighed = weighed.new_zeros(k * len(best), x.shape[1]).index_copy(0, torch.cat(filled), weighed)
-        return weighed.view(len(best), k, x.shape[1])
+        partition = self.data.local_partition
+        if partition is None or partition.comm.num_ranks == 1:
+            return top_rows(x, direction, k, self.data.cell_ptr)
+        top, tokens = top_rows_across_ranks(partition, x, direction, k, self.data.cell_ptr)
+        self._tokens += tokens
+        return top
 
-    def standardised(self, x: Tensor, scale: Tensor, shift: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
-        """Each snapshot's cells brought to mean 0 and variance 1 per column, then times ``scale`` plus ``shift``.
+    def snapshot_norm(self, x: Tensor, scale: Tensor, shift: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+        """Normalize each snapshot's cells to mean 0 and variance 1 per column, times ``scale`` plus ``shift``.
 
-        Also the means and unbiased variances they had, [*, F] each, a row per snapshot of two cells or more, without
-        gradient.
+        Returns:
+            The rows, and the means and unbiased variances, [*, F] each, without gradient, one row per snapshot of at
+            least two cells.
         """
-        sizes = [b - a for a, b in pairwise(self.cells.cell_ptr)]
-        share = self.cells.share
-        if share is None or share.comm.num_ranks == 1:
-            out, means, variances = standardise(x, scale, shift, eps, self.cells.cell_ptr)
+        sizes = [b - a for a, b in pairwise(self.data.cell_ptr)]
+        partition = self.data.local_partition
+        if partition is None or partition.comm.num_ranks == 1:
+            out, means, variances = snapshot_norm(x, scale, shift, eps, self.data.cell_ptr)
         else:
-            out, means, variances, tokens = standardised_together(share, x, scale, shift, eps, self.cells.cell_ptr)
+            out, means, variances, tokens = snapshot_norm_across_ranks(
+                partition, x, scale, shift, eps, self.data.cell_ptr
+            )
             self._tokens += tokens
-            sizes = share.num_cells.tolist()
-        told = [t for t, size in enumerate(sizes) if size > 1]
-        return out, means[told], variances[told]
+            sizes = partition.snapshot_sizes.tolist()
+        has_variance = [t for t, size in enumerate(sizes) if size > 1]
+        return out, means[has_variance], variances[has_variance]
+
+
+def _run_chunk(stage: Stage, chunk: FusedChunk, rows: Tensor) -> Tensor:
+    return View(chunk).run_whole(stage, rows)  # type: ignore[arg-type]
+
+
+def _run_hop(hop: HopData, stage: Stage, x: Tensor) -> Tensor:
+    """Run a convolution on the cells up to a hop. Rows of the window's other cells are 0."""
+    view = View(hop)
+    out = view.run_whole(stage, hop.load_rows(x))
+    hop.hop_data(view.num_products - 1)  # raises if the convolution had a second product
+    return hop.scatter_rows(out)
+
+
+class _SnapshotView(View):
+    """One snapshot of a window whose structure stage runs as a coroutine."""
+
+    def __init__(
+        self,
+        data: WindowData,
+        tokens: list[Tensor],
+        row_exchange: RowExchange,
+        make_async: Callable[[RowTransfer], AsyncTransfer],
+    ) -> None:
+        super().__init__(data, tokens=tokens)
+        self._snapshot_exchange, self._make_async = row_exchange, make_async
+
+    async def aggregate_async(self, x: Tensor, norm: Norm = "gcn") -> Tensor:
+        transfer, x = await self._send("out" if norm == "mean_out" else "in", x)
+        if transfer is None:
+            return spmm(self.data.product(norm), x)
+        out, token = transfer.recv_and_multiply(self.data.halo_matrix(norm), x)
+        self._tokens.append(token)
+        return out
+
+    async def pull_async(self, x: Tensor) -> Tensor:
+        transfer, x = await self._send("in", x)
+        if transfer is None:
+            return x
+        out, token = transfer.recv_and_concat(x)
+        self._tokens.append(token)
+        return out
+
+    async def _send(self, reads: Reads, x: Tensor) -> tuple[AsyncTransfer | None, Tensor]:
+        sync = self._start_transfer(reads, x)
+        transfer = None if sync is None else self._make_async(sync)
+        x = x if transfer is None else transfer.start_send(x)
+        await Yield(x.shape[1])
+        return transfer, x
+
+    def _row_exchange(self) -> RowExchange:
+        return self._snapshot_exchange
+
+
+@dataclass(frozen=True, eq=False)
+class _SnapshotStages:
+    """A structure stage of a window as one coroutine per snapshot (``exchange.overlap.transfer.SnapshotStages``)."""
+
+    data: WindowData
+    tokens: list[Tensor]
+    stage: Stage
+    x: Tensor
+    extras: tuple[Tensor, ...]
+
+    @cached_property
+    def inputs(self) -> tuple[Tensor, ...]:
+        return torch.split(self.x, [b - a for a, b in pairwise(self.data.cell_ptr)])
+
+    @cached_property
+    def sizes(self) -> list[SnapshotSize]:
+        return [
+            SnapshotSize(each.num_cells, each.num_arcs, each.halo_cells("in").route.rows_sent)
+            for each in self.data.single
+        ]
+
+    def start(
+        self, t: int, row_exchange: RowExchange, make_async: Callable[[RowTransfer], AsyncTransfer]
+    ) -> Coroutine[Yield, None, Tensor]:
+        view = _SnapshotView(self.data.single[t], self.tokens, row_exchange, make_async)
+        return self.stage(view, self.inputs[t], *(extra[t : t + 1] for extra in self.extras))

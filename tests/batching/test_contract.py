@@ -1,4 +1,4 @@
-"""What holds for every batching."""
+"""The contract of every batching."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strobe.batching import Batch, Batching, Full, Fused, Groups, Hybrid, Sampled, Trapezoid, Vertices, Windows
-from strobe.batching.drawing import Drawing, draw
-from strobe.registry import AXES, make
+from strobe.batching import Batching, BatchSpec, Full, Fused, Groups, Hybrid, Sampled, Trapezoid, Vertices, Windows
+from strobe.batching.subgraph_sampler import SubgraphSampler, sample_batch
+from strobe.registry import AXES, make_strategy
 from tests.graphs import PlainGraph, dynamic_graphs
 from tests.placement.cases import chain
 
-CUT: list[Batching] = [
+FIXED: list[Batching] = [
     Full(),
     Fused(),
     Fused(memory=0, size=3),
@@ -28,123 +28,129 @@ CUT: list[Batching] = [
     Vertices(size=1),
     Vertices(size=4),
     Trapezoid(),
-    Trapezoid(full=1, decayed=2, keep=0.5, tune=3, most=0.9),
+    Trapezoid(full=1, decayed=2, min_keep=0.5, search_every=3, max_share=0.9),
     Sampled(),
     Sampled(history=2, size=7, fanouts=(3, 0, 2), passes=2),
 ]
-"""An epoch always has the same batches."""
+"""Batchings with fixed batches."""
 
-DRAWN: list[Batching] = [
+SAMPLED: list[Batching] = [
     Vertices(size=1, reservoir=0),
     Vertices(size=4, reservoir=0.5),
     Hybrid(),
     Hybrid(snapshots=1, vertices=1),
-    Hybrid(snapshots=2, vertices=3, groups=2, memory=0),
-    Hybrid(snapshots=(0.2, 0.5), vertices=(0.1, 3), sizes="random", steps=5),
-    Hybrid(snapshots=(0.2, 0.5), vertices=0.3, sizes="learned"),
+    Hybrid(snapshots=2, vertices=3, num_strata=2, memory=0),
+    Hybrid(snapshots=(0.2, 0.5), vertices=(0.1, 3), size_policy="random", steps_per_epoch=5),
+    Hybrid(snapshots=(0.2, 0.5), vertices=0.3, size_policy="learned"),
 ]
-"""Ranks draw batches while they train."""
+"""Batchings whose batches ranks sample during training."""
 
-BATCHINGS = CUT + DRAWN
+BATCHINGS = FIXED + SAMPLED
 
 every_batching = pytest.mark.parametrize("batching", BATCHINGS, ids=str)
-every_cut = pytest.mark.parametrize("batching", CUT, ids=str)
-every_drawn = pytest.mark.parametrize("batching", DRAWN, ids=str)
+every_fixed = pytest.mark.parametrize("batching", FIXED, ids=str)
+every_sampled = pytest.mark.parametrize("batching", SAMPLED, ids=str)
 
 
-def drawing_of(batching: Batching) -> Drawing:
-    assert batching.drawing is not None
-    return batching.drawing
+def sampler_of(batching: Batching) -> SubgraphSampler:
+    assert isinstance(batching, Hybrid | Vertices)
+    assert batching.sampler is not None
+    return batching.sampler
 
 
 def test_every_registered_batching_is_under_contract() -> None:
     assert {type(batching) for batching in BATCHINGS} == set(AXES["batching"].values())
 
 
-@every_cut
+@every_fixed
 @settings(max_examples=30)
 @given(plain=dynamic_graphs(carried=False, max_snapshots=7), data=st.data())
-def test_an_epoch_asks_every_training_cell_exactly_once(
+def test_every_training_cell_has_its_example_once_per_epoch(
     batching: Batching, plain: PlainGraph, data: st.DataObject
 ) -> None:
     graph = plain.build()
     first = data.draw(st.integers(0, len(graph)))
     times = range(first, data.draw(st.integers(first, len(graph))))
-    asked = Counter(
+    targets = Counter(
         (t, v)
         for batch in batching.batches(graph, times, hops=2, seed=1)
-        for t in batch.asked
+        for t in batch.target_times
         for v in plain.present(t)
-        if batch.targets is None or v in batch.targets
+        if batch.seed_nodes is None or v in batch.seed_nodes
     )
-    assert asked == Counter((t, v) for t, v in plain.cells() if t in times)
+    assert targets == Counter((t, v) for t, v in plain.cells() if t in times)
 
 
-@every_cut
+@every_fixed
 @settings(max_examples=30)
 @given(plain=dynamic_graphs(carried=False, max_snapshots=7, min_snapshots=1))
-def test_a_batch_holds_what_it_is_asked_about_and_nothing_outside_the_training_time(
-    batching: Batching, plain: PlainGraph
-) -> None:
+def test_batches_stay_within_training_snapshots(batching: Batching, plain: PlainGraph) -> None:
     graph = plain.build()
     times = range(1, len(graph))
     for batch in batching.batches(graph, times, hops=2):
-        assert set(batch.asked) <= set(batch.times) <= set(times)
-        assert batch.targets is None or batch.hops == 2
+        assert set(batch.target_times) <= set(batch.times) <= set(times)
+        assert batch.seed_nodes is None or batch.hops == 2
 
 
-@every_cut
-def test_the_same_seed_gives_the_same_batches(batching: Batching) -> None:
+@every_fixed
+def test_batches_depend_on_the_seed_alone(batching: Batching) -> None:
     graph = chain([20] * 5)
     first, again = (batching.batches(graph, range(5), hops=1, seed=3) for _ in range(2))
-    assert [_told(batch) for batch in first] == [_told(batch) for batch in again]
+    assert [_values(batch) for batch in first] == [_values(batch) for batch in again]
 
 
 @every_batching
-def test_batches_are_cut_beforehand_or_drawn_while_training(batching: Batching) -> None:
-    known = batching.batches(chain([20] * 5), range(5), hops=1, seed=3)
-    assert bool(known) == (batching.drawing is None) == (batching in CUT)
+def test_batches_are_fixed_or_sampled_during_training(batching: Batching) -> None:
+    batches = batching.batches(chain([20] * 5), range(5), hops=1, seed=3)
+    assert bool(batches) == (not batching.uses_khop_cache) == (batching in FIXED)
 
 
-@every_drawn
-def test_who_draws_needs_all_at_hand_and_has_batches_of_its_own(batching: Batching) -> None:
-    assert [need.fact for need in batching.needs] == ["inputs at hand"]
+@every_sampled
+def test_sampled_batching_requires_local_inputs_and_per_rank_batches(batching: Batching) -> None:
+    assert [need.fact for need in batching.needs] == ["local inputs"]
     assert "batches per rank" in batching.gives
-    assert batching.wants_hops
+    assert batching.needs_hops
     assert not batching.exact
 
 
-@every_drawn
+@every_sampled
 @given(num_nodes=st.integers(0, 30), num_snapshots=st.integers(0, 9), seed=st.integers(0, 100))
-def test_what_is_drawn_is_in_the_training_time_and_of_the_ranks_nodes(
+def test_sampled_batches_stay_within_snapshots_and_nodes_of_the_rank(
     batching: Batching, num_nodes: int, num_snapshots: int, seed: int
 ) -> None:
     times, own = range(2, 2 + num_snapshots), np.arange(num_nodes) * 3
-    drawing = drawing_of(batching)
-    groups = np.array_split(own, drawing.groups)
-    for kind, size in enumerate(drawing.sizes(num_snapshots, num_nodes)):
-        batch = draw(times, groups, size, 2, (seed, kind))
-        assert batch.asked == batch.times
-        assert (len(batch.times), batch.hops, batch.carries) == (size.snapshots, 2, False)
+    sampler = sampler_of(batching)
+    strata = np.array_split(own, sampler.num_strata)
+    for kind, size in enumerate(sampler.sizes(num_snapshots, num_nodes)):
+        batch = sample_batch(times, strata, size, 2, (seed, kind))
+        assert batch.target_times == batch.times
+        assert (len(batch.times), batch.hops, batch.continues_state) == (size.snapshots, 2, False)
         assert set(batch.times) <= set(times)
-        assert batch.targets is not None
-        assert len(batch.targets) == size.nodes
-        assert set(batch.targets.tolist()) <= set(own.tolist())
+        assert batch.seed_nodes is not None
+        assert len(batch.seed_nodes) == size.nodes
+        assert set(batch.seed_nodes.tolist()) <= set(own.tolist())
         assert bool(size.nodes and size.snapshots) == bool(num_nodes and num_snapshots)
 
 
-@pytest.mark.parametrize("batching", [batching for batching in DRAWN if drawing_of(batching).steps is None], ids=str)
-def test_an_epoch_of_batches_of_a_middling_size_asks_as_many_cells_as_there_are(batching: Batching) -> None:
-    drawing, counts = drawing_of(batching), (40, 600)
-    cells = sorted(size.snapshots * size.nodes for size in drawing.sizes(*counts))
-    asked = drawing.num_steps(*counts) * cells[len(cells) // 2]
-    assert asked == pytest.approx(40 * 600, rel=0.05)
+@pytest.mark.parametrize(
+    "batching", [batching for batching in SAMPLED if sampler_of(batching).steps_per_epoch is None], ids=str
+)
+def test_epoch_of_median_batches_covers_as_many_cells_as_the_rank_has(batching: Batching) -> None:
+    sampler, counts = sampler_of(batching), (40, 600)
+    cells = sorted(size.snapshots * size.nodes for size in sampler.sizes(*counts))
+    covered = sampler.num_steps(*counts) * cells[len(cells) // 2]
+    assert covered == pytest.approx(40 * 600, rel=0.05)
 
 
 @every_batching
-def test_a_batching_survives_json(batching: Batching) -> None:
-    assert make("batching", json.loads(json.dumps(batching.to_json()))) == batching
+def test_batching_survives_json(batching: Batching) -> None:
+    assert make_strategy("batching", json.loads(json.dumps(batching.to_json()))) == batching
 
 
-def _told(batch: Batch) -> tuple[object, ...]:
-    return batch.times, batch.asked, batch.carries, None if batch.targets is None else batch.targets.tolist()
+def _values(batch: BatchSpec) -> tuple[object, ...]:
+    return (
+        batch.times,
+        batch.target_times,
+        batch.continues_state,
+        None if batch.seed_nodes is None else batch.seed_nodes.tolist(),
+    )

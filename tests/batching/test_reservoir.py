@@ -19,11 +19,11 @@ from strobe.batching import reservoir as module
 from strobe.batching.reservoir import Reservoir
 
 Made = tuple[int, int]
-"""A batch is told by its kind and number."""
+"""A batch is its kind and number."""
 
 
 class Maker:
-    """Makes batches, counts them, and takes its time if it is told to."""
+    """Makes and counts batches, with a delay if given."""
 
     def __init__(self, pace: Pace | None = None) -> None:
         self.pace, self.made, self._lock = pace, Counter[Made](), threading.Lock()
@@ -44,10 +44,10 @@ class Pace:
         self._random = random.Random(seed)
 
     def __call__(self) -> None:
-        time.sleep(self._random.random() * self._most[is_beside()] / 1000)
+        time.sleep(self._random.random() * self._most[in_background()] / 1000)
 
 
-def is_beside() -> bool:
+def in_background() -> bool:
     return threading.current_thread().name == "batches"
 
 
@@ -83,20 +83,20 @@ def settle(reservoir: Reservoir[Made]) -> None:
 class Reference:
     """What is taken, the slow way: a list of those that may be taken again, newest first."""
 
-    def __init__(self, capacities: Sequence[int], rooms: Sequence[int], seed: Sequence[int]) -> None:
-        self._capacities, self._rooms = capacities, rooms
+    def __init__(self, capacities: Sequence[int], sizes: Sequence[int], seed: Sequence[int]) -> None:
+        self._capacities, self._sizes = capacities, sizes
         self._random = np.random.default_rng(list(seed))
-        self._kept: list[list[int]] = [[] for _ in capacities]
+        self._cached: list[list[int]] = [[] for _ in capacities]
         self._used = [0 for _ in capacities]
         self.chances: list[float] = []
 
     def take(self, kind: int) -> Made:
-        kept = self._kept[kind]
-        self.chances.append(len(kept) / self._capacities[kind])
+        cached = self._cached[kind]
+        self.chances.append(len(cached) / self._capacities[kind])
         if self._random.random() < self.chances[-1]:
-            return kind, kept[int(self._random.integers(len(kept)))]
+            return kind, cached[int(self._random.integers(len(cached)))]
         number, self._used[kind] = self._used[kind], self._used[kind] + 1
-        self._kept[kind] = [number, *kept][: self._rooms[kind]]
+        self._cached[kind] = [number, *cached][: self._sizes[kind]]
         return kind, number
 
 
@@ -112,15 +112,13 @@ PACES = {
 @pytest.mark.parametrize("starts", [True, False], ids=["beside", "never started"])
 @pytest.mark.parametrize("first", [True, False], ids=["first", "no first"])
 @pytest.mark.parametrize("pace", PACES)
-def test_what_is_taken_does_not_depend_on_how_fast_anything_is(
-    pace: str, first: bool, starts: bool, bytes_each: int
-) -> None:
+def test_taken_batches_do_not_depend_on_timing(pace: str, first: bool, starts: bool, bytes_each: int) -> None:
     capacities, kinds = [5, 9, 2], by_lot(3, 120)
-    rooms = [5, 9, 2] if not bytes_each else [3, 3, 2]
-    slow = Reference(capacities, rooms, (4, 5))
+    sizes = [5, 9, 2] if not bytes_each else [3, 3, 2]
+    slow = Reference(capacities, sizes, (4, 5))
     reservoir = Reservoir(Maker(PACES[pace]), capacities, seed=(4, 5), limit=90, num_bytes=lambda _: bytes_each)
     if first:
-        reservoir.first()
+        reservoir.warm_up()
     if starts:
         reservoir.start()
     try:
@@ -136,7 +134,7 @@ def test_what_is_taken_does_not_depend_on_how_fast_anything_is(
     seed=st.integers(0, 1000),
     data=st.data(),
 )
-def test_it_takes_again_what_is_kept_with_the_chance_of_the_paper_and_never_above_1(
+def test_reuse_probability_is_cached_over_capacity(
     capacities: list[int], room: int, seed: int, data: st.DataObject
 ) -> None:
     kinds = data.draw(st.lists(st.integers(0, len(capacities) - 1), max_size=60))
@@ -149,10 +147,10 @@ def test_it_takes_again_what_is_kept_with_the_chance_of_the_paper_and_never_abov
 
 
 @pytest.mark.parametrize("pace", PACES)
-def test_once_there_are_enough_no_new_ones_are_made_and_none_is_made_twice(pace: str) -> None:
+def test_each_batch_is_made_once_up_to_the_capacity(pace: str) -> None:
     maker = Maker(PACES[pace])
     reservoir = Reservoir(maker, [4, 7], seed=(0,))
-    reservoir.first()
+    reservoir.warm_up()
     with started(reservoir):
         found = taken(reservoir, by_lot(2, 300))
         settle(reservoir)
@@ -161,7 +159,7 @@ def test_once_there_are_enough_no_new_ones_are_made_and_none_is_made_twice(pace:
     assert set(maker.made.values()) == {1}
 
 
-def test_the_thread_makes_all_that_are_enough_before_anybody_asks() -> None:
+def test_thread_fills_the_cache_before_the_first_take() -> None:
     maker = Maker()
     reservoir = Reservoir(maker, [3, 2], seed=(0,))
     with started(reservoir):
@@ -169,7 +167,7 @@ def test_the_thread_makes_all_that_are_enough_before_anybody_asks() -> None:
     assert maker.made == Counter({(0, 0): 1, (0, 1): 1, (0, 2): 1, (1, 0): 1, (1, 1): 1})
 
 
-def test_kinds_that_are_least_ahead_of_training_come_first() -> None:
+def test_kind_least_ahead_of_training_is_made_first() -> None:
     order = list[Made]()
 
     def make(kind: int, number: int) -> Made:
@@ -177,7 +175,7 @@ def test_kinds_that_are_least_ahead_of_training_come_first() -> None:
         return kind, number
 
     reservoir = Reservoir(make, [5, 3], seed=(0,))
-    reservoir.first()
+    reservoir.warm_up()
     while (0, 2) not in order:
         reservoir.take(0)
     del order[:]
@@ -187,10 +185,10 @@ def test_kinds_that_are_least_ahead_of_training_come_first() -> None:
 
 
 @pytest.mark.parametrize(("room", "capacity"), [(3, 10), (1, 10), (0, 10)])
-def test_where_few_fit_the_oldest_makes_room_and_new_ones_keep_coming(room: int, capacity: int) -> None:
+def test_oldest_batch_is_evicted_when_memory_is_full(room: int, capacity: int) -> None:
     maker = Maker()
     reservoir = Reservoir(maker, [capacity], seed=(2,), limit=10.0 * room + 9, num_bytes=lambda _: 10)
-    reservoir.first()
+    reservoir.warm_up()
     num_takes, newest, again = 3000, -1, 0
     with started(reservoir):
         for _ in range(num_takes):
@@ -199,19 +197,19 @@ def test_where_few_fit_the_oldest_makes_room_and_new_ones_keep_coming(room: int,
             assert newest - room < number <= newest + 1
             newest = max(newest, number)
             with reservoir._changed:
-                assert len(reservoir._kept[0]) <= room + 2, "those that are kept, and two that wait"
+                assert len(reservoir._cache[0]) <= room + 2
     assert again == pytest.approx(num_takes * room / capacity, abs=6 * (num_takes / 4) ** 0.5)
-    assert set(maker.made.values()) == {1}, "none is made twice while it is kept, or ever again after that"
+    assert set(maker.made.values()) == {1}
     assert newest < len(maker.made) <= newest + 3
 
 
-def test_kinds_share_memory_evenly_and_the_first_of_each_tells_how_many_fit() -> None:
+def test_kinds_share_memory_evenly() -> None:
     reservoir = Reservoir(Maker(), [100, 100], seed=(0,), limit=120, num_bytes=lambda made: (10, 30)[made[0]])
-    reservoir.first()
-    assert reservoir.remembered()["room"] == [6, 2]
+    reservoir.warm_up()
+    assert reservoir.state_dict()["cache_sizes"] == [6, 2]
 
 
-def test_how_many_fit_is_known_before_a_second_one_is_made() -> None:
+def test_first_batch_determines_the_cache_size() -> None:
     maker, early = Maker(), list[Made]()
 
     def make(kind: int, number: int) -> Made:
@@ -231,7 +229,7 @@ def test_how_many_fit_is_known_before_a_second_one_is_made() -> None:
 
 @pytest.mark.parametrize("bytes_each", [0, 10], ids=["all fit", "few fit"])
 @pytest.mark.parametrize("done", [0, 1, 25, 100])
-def test_it_goes_on_from_what_was_remembered_as_if_it_had_never_stopped(done: int, bytes_each: int) -> None:
+def test_reservoir_resumes_from_its_state(done: int, bytes_each: int) -> None:
     capacities, kinds = [4, 12], by_lot(2, 160)
 
     def reservoir_of(pace: str) -> Reservoir[Made]:
@@ -241,8 +239,8 @@ def test_it_goes_on_from_what_was_remembered_as_if_it_had_never_stopped(done: in
     first = reservoir_of("a slow thread")
     with started(first):
         before = taken(first, kinds[:done])
-        memory = json.loads(json.dumps(first.remembered()))
-        assert taken(first, kinds[done:]) == uninterrupted[done:], "to be asked changes nothing"
+        memory = json.loads(json.dumps(first.state_dict()))
+        assert taken(first, kinds[done:]) == uninterrupted[done:]
     assert before == uninterrupted[:done]
     for pace, makes_first, starts in (
         ("slow steps", True, True),
@@ -251,8 +249,8 @@ def test_it_goes_on_from_what_was_remembered_as_if_it_had_never_stopped(done: in
     ):
         again = reservoir_of(pace or "no time at all")
         if makes_first:
-            again.first()
-        again.recall(memory)
+            again.warm_up()
+        again.load_state_dict(memory)
         if starts:
             again.start()
         try:
@@ -261,32 +259,32 @@ def test_it_goes_on_from_what_was_remembered_as_if_it_had_never_stopped(done: in
             again.close()
 
 
-def test_what_is_remembered_does_not_change_afterwards() -> None:
+def test_saved_state_is_a_copy() -> None:
     reservoir = Reservoir(Maker(), [5], seed=(0,))
     taken(reservoir, [0] * 4)
-    memory = reservoir.remembered()
+    memory = reservoir.state_dict()
     as_text = json.dumps(memory)
     taken(reservoir, [0] * 10)
     assert json.dumps(memory) == as_text
     other = Reservoir(Maker(), [5], seed=(1,))
-    other.recall(memory)
+    other.load_state_dict(memory)
     taken(other, [0] * 10)
     assert json.dumps(memory) == as_text
 
 
-def test_a_reservoir_that_goes_on_forgets_what_will_not_be_taken_again_and_makes_the_rest_anew() -> None:
+def test_loading_a_state_drops_batches_that_are_not_reused() -> None:
     def reservoir_of(maker: Maker) -> Reservoir[Made]:
         return Reservoir(maker, [20], seed=(0,), limit=3, num_bytes=lambda _: 1)
 
     first, maker = reservoir_of(Maker()), Maker()
-    while first.remembered()["used"] != [10]:
+    while first.state_dict()["used"] != [10]:
         first.take(0)
     again = reservoir_of(maker)
-    again.first()
-    again.recall(first.remembered())
+    again.warm_up()
+    again.load_state_dict(first.state_dict())
     with started(again):
         settle(again)
-        assert sorted(again._kept[0]) == [7, 8, 9, 10, 11]
+        assert sorted(again._cache[0]) == [7, 8, 9, 10, 11]
     assert sorted(maker.made) == [(0, number) for number in (0, 7, 8, 9, 10, 11)]
 
 
@@ -300,9 +298,9 @@ def frames(error: BaseException) -> list[str]:
     return [frame.name for frame in traceback.extract_tb(error.__traceback__)]
 
 
-def test_an_error_beside_training_is_told_by_the_next_step_from_where_it_came() -> None:
+def test_error_in_the_thread_is_raised_by_the_next_take() -> None:
     reservoir = Reservoir(failing, [5], seed=(0,))
-    reservoir.first()
+    reservoir.warm_up()
     reservoir.start()
     assert reservoir._thread is not None
     reservoir._thread.join(30)
@@ -314,7 +312,7 @@ def test_an_error_beside_training_is_told_by_the_next_step_from_where_it_came() 
     reservoir.close()
 
 
-def test_an_error_in_a_step_is_told_at_once_and_again_and_ends_the_thread() -> None:
+def test_error_in_take_is_raised_again_and_ends_the_thread() -> None:
     reservoir = Reservoir(failing, [5], seed=(0,))
     for _ in range(2):
         with pytest.raises(ValueError, match="batch 2") as error:
@@ -324,11 +322,11 @@ def test_an_error_in_a_step_is_told_at_once_and_again_and_ends_the_thread() -> N
     reservoir.close()
 
 
-def test_whoever_waits_for_a_batch_learns_that_it_cannot_be_made() -> None:
+def test_take_that_waits_raises_the_error_of_the_thread() -> None:
     at_it, go = threading.Event(), threading.Event()
 
     def make(kind: int, number: int) -> Made:
-        if is_beside():
+        if in_background():
             at_it.set()
             assert go.wait(30)
         return failing(kind, number + 2)
@@ -343,7 +341,7 @@ def test_whoever_waits_for_a_batch_learns_that_it_cannot_be_made() -> None:
     reservoir.close()
 
 
-def test_an_error_in_counting_bytes_is_no_secret() -> None:
+def test_error_in_num_bytes_is_raised() -> None:
     def num_bytes(made: Made) -> int:
         raise ValueError(f"who knows what {made} takes")
 
@@ -357,7 +355,7 @@ def test_an_error_in_counting_bytes_is_no_secret() -> None:
     reservoir.close()
 
 
-def test_closing_waits_for_the_batch_that_is_being_made_and_for_no_other() -> None:
+def test_close_waits_for_the_batch_being_made() -> None:
     at_it, go, made = threading.Event(), threading.Event(), list[Made]()
 
     def make(kind: int, number: int) -> Made:
@@ -382,11 +380,11 @@ def test_closing_waits_for_the_batch_that_is_being_made_and_for_no_other() -> No
     assert not reservoir._thread.is_alive()
 
 
-def test_closing_twice_or_without_a_start_is_nothing() -> None:
+def test_close_twice_or_without_start_is_harmless() -> None:
     reservoir = Reservoir(Maker(), [2], seed=(0,))
     reservoir.close()
     reservoir.close()
-    assert reservoir.take(0)[0] == (0, 0), "what is asked all the same is made where it is asked"
+    assert reservoir.take(0)[0] == (0, 0)
     other = Reservoir(Maker(), [2], seed=(0,))
     other.start()
     other.close()
@@ -397,10 +395,10 @@ class Clock:
     """Seconds that pass when a batch is made, and at no other time."""
 
     def __init__(self) -> None:
-        self.now, self.asked = 0.0, Counter[bool]()
+        self.now, self.calls = 0.0, Counter[bool]()
 
     def __call__(self) -> float:
-        self.asked[is_beside()] += 1
+        self.calls[in_background()] += 1
         return self.now
 
 
@@ -411,32 +409,32 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return found
 
 
-def test_seconds_beside_training_are_hidden_those_of_steps_are_not(clock: Clock) -> None:
+def test_only_background_seconds_are_overlapped(clock: Clock) -> None:
     def make(kind: int, number: int) -> Made:
         clock.now += 2 + kind
         return kind, number
 
     reservoir = Reservoir(make, [3, 4], seed=(0,))
-    reservoir.first()
-    assert reservoir.hidden() == 0
+    reservoir.warm_up()
+    assert reservoir.pop_overlapped_s() == 0
     with started(reservoir):
         settle(reservoir)
-    assert reservoir.hidden() == 2 * 2 + 3 * 3
-    assert reservoir.hidden() == 0, "each second once"
+    assert reservoir.pop_overlapped_s() == 2 * 2 + 3 * 3
+    assert reservoir.pop_overlapped_s() == 0, "each second once"
     assert [took for _, took in (reservoir.take(0) for _ in range(20))] == [0.0] * 20
     alone = Reservoir(make, [3], seed=(0,))
     assert sum(alone.take(0)[1] for _ in range(50)) == 3 * 2
-    assert alone.hidden() == 0
+    assert alone.pop_overlapped_s() == 0
 
 
-def test_seconds_that_training_waited_are_not_hidden(clock: Clock) -> None:
+def test_seconds_that_training_waits_are_not_overlapped(clock: Clock) -> None:
     at_it = threading.Event()
 
     def make(kind: int, number: int) -> Made:
         clock.now += 5
         at_it.set()
         deadline = time.monotonic() + 30
-        while clock.asked[False] < 2 and time.monotonic() < deadline:
+        while clock.calls[False] < 2 and time.monotonic() < deadline:
             time.sleep(0.001)  # until the step has looked at the clock for the second time, when it begins to wait
         clock.now += 3
         return kind, number
@@ -445,10 +443,10 @@ def test_seconds_that_training_waited_are_not_hidden(clock: Clock) -> None:
     with started(reservoir):
         assert at_it.wait(30)
         assert reservoir.take(0) == ((0, 0), 3.0)
-        assert reservoir.hidden() == 5
+        assert reservoir.pop_overlapped_s() == 5
 
 
-def test_two_thousand_steps_of_many_kinds_while_the_thread_is_at_it() -> None:
+def test_many_steps_of_many_kinds_with_a_thread() -> None:
     capacities = [40, 7, 1, 300, 90, 3]
     maker, kinds = Maker(), by_lot(6, 2000)
     reservoir = Reservoir(maker, capacities, seed=(1,), limit=6 * 50, num_bytes=lambda _: 1)
@@ -458,16 +456,16 @@ def test_two_thousand_steps_of_many_kinds_while_the_thread_is_at_it() -> None:
     assert set(maker.made.values()) == {1}
 
 
-def test_a_batch_of_any_type_will_do() -> None:
+def test_batches_may_have_any_type() -> None:
     reservoir: Reservoir[dict[str, Any] | None] = Reservoir(lambda kind, number: None, [2], seed=(0,))
     with_nothing = [reservoir.take(0)[0] for _ in range(5)]
     assert with_nothing == [None] * 5
 
 
-def test_who_remembers_nothing_yet_does_not_forget_how_many_fit() -> None:
-    fresh = Reservoir(Maker(), [4], seed=(3,)).remembered()
+def test_state_without_sizes_keeps_known_sizes() -> None:
+    fresh = Reservoir(Maker(), [4], seed=(3,)).state_dict()
     reservoir, other = Reservoir(Maker(), [4], seed=(3,)), Reservoir(Maker(), [4], seed=(3,))
-    reservoir.first()
-    reservoir.recall(fresh)
+    reservoir.warm_up()
+    reservoir.load_state_dict(fresh)
     assert taken(reservoir, [0] * 40) == taken(other, [0] * 40)
-    assert reservoir.remembered() == other.remembered()
+    assert reservoir.state_dict() == other.state_dict()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.fuzzing import slow_values
+from benchmarks.fuzzing import slow_clocks, slow_values
 from benchmarks.fuzzing.campaign import run_input
 from benchmarks.fuzzing.tables import Tables
 
@@ -36,3 +36,10 @@ def test_no_input_of_the_slice_differs_from_plain_python(part: int, tmp_path: Pa
 )
 def test_the_oracle_knows_dates(text: str, seconds: float | None) -> None:
     assert slow_values.date(text) == seconds
+
+
+def test_the_oracle_names_snapshots_that_begin_before_the_year_1() -> None:
+    events: list[slow_clocks.Event] = [("a", "b", float(slow_values.YEAR_1), None, None)]
+    assert slow_clocks.every(12345, events, dated=True).names == ["0000-12-31T21:09:15"]
+    assert slow_clocks.every(7 * 86400, events, dated=True).names == ["0000-12-28"]
+    assert slow_clocks.every(0.5, events, dated=False).names is None

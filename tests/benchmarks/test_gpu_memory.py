@@ -48,7 +48,7 @@ def test_all_cases_run_on_a_cpu_and_every_figure_is_there(tmp_path: Path, monkey
     assert [path.name for path in tmp_path.iterdir()] == ["record.json"]  # graphs are gone
 
 
-def test_a_case_that_fails_is_told_of_and_the_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_case_is_reported_and_the_others_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def child(module: str, part: str, path: Path, model: str, *rest: Any) -> dict[str, Any]:
         if part == "bitcoin":
             raise subprocess.CalledProcessError(-9, "python")
@@ -72,7 +72,7 @@ def test_a_case_that_fails_is_told_of_and_the_others_go_on(tmp_path: Path, monke
 def test_an_error_of_a_run_is_one_sentence(tmp_path: Path) -> None:
     made(tmp_path / "graph", 10, 20, 3)
     failed = case("bitcoin", tmp_path / "graph", "tgcn", "auto", "cpu", 1)["failed"]
-    assert failed.startswith("InputError: 2 snapshots can be asked about")
+    assert failed.startswith("InputError: 2 snapshots have targets")
     assert "\n" not in failed
 
 

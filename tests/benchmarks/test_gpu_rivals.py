@@ -13,7 +13,7 @@ from benchmarks.gpu_rivals import RIVALS
 from benchmarks.peer_graph import edges
 from strobe.graph import Degrees, from_edges
 from strobe.models import make_model
-from strobe.view import Cells, View
+from strobe.view import View, WindowData
 
 NODES, SNAPSHOTS, HIDDEN = 60, 5, 8
 Pairs = list[tuple[Any, Any]]
@@ -93,7 +93,7 @@ def _parameters(pairs: Pairs) -> list[tuple[Tensor, Tensor]]:
 def test_a_rival_computes_what_our_model_does(name: str) -> None:
     torch.manual_seed(0)
     arcs = edges(NODES, SNAPSHOTS, 150)[:SNAPSHOTS]
-    cells = Cells(from_edges(arcs, num_nodes=NODES, x=Degrees(log=True)), dtype=torch.float64)
+    cells = WindowData(from_edges(arcs, num_nodes=NODES, x=Degrees(log=True)), dtype=torch.float64)
     ours = make_model(name, 2, hidden=HIDDEN).double()
     rival = RIVALS[name](2, HIDDEN).double()
     same = _parameters(SAME[name](ours, rival))

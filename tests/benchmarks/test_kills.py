@@ -25,7 +25,7 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", ALONE)
-def test_what_is_killed_before_a_file_system_call_goes_on_to_the_same_bits(
+def test_a_work_killed_before_a_file_system_call_resumes_to_the_same_bits(
     name: str, given: Path, tmp_path: Path
 ) -> None:
     wanted = undisturbed(WORKS[name], given, tmp_path / "undisturbed", check=False)

@@ -31,14 +31,14 @@ def test_one_part_alone_leaves_the_others_as_they_were(tmp_path: Path) -> None:
     assert measured(out, one=5.0) == {"one": 5.0}
 
 
-def test_a_record_of_less_work_is_not_gone_on_with(tmp_path: Path) -> None:
+def test_a_record_of_less_work_is_not_resumed(tmp_path: Path) -> None:
     out = tmp_path / "record.json"
     out.write_text(json.dumps({"quick": True, "figures": {"one": 1.0}, "samples": {}, "missing": {}}))
     assert measured(out, "--only", "two", one=10.0, two=20.0) == {"two": 20.0}
 
 
 @pytest.mark.parametrize("alone", [True, False])
-def test_parts_that_can_be_measured_alone_are_kept_before_the_next_fails(tmp_path: Path, alone: bool) -> None:
+def test_parts_are_written_before_the_next_fails(tmp_path: Path, alone: bool) -> None:
     record, out = Record("made-up", quick=False), tmp_path / "record.json"
 
     def fail() -> None:
@@ -50,7 +50,7 @@ def test_parts_that_can_be_measured_alone_are_kept_before_the_next_fails(tmp_pat
     assert out.exists() == alone
 
 
-def test_figures_stand_beside_the_papers_and_what_is_missing_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_has_the_papers_figures_and_missing_ones(capsys: pytest.CaptureFixture[str]) -> None:
     record = Record("made-up", quick=True, missing={"three": "no graph"})
     run_parts(record, parts_of(record, one=1.0, two=2.0), option_parser(None).parse_args(["--quick"]), {"two": 0.5})
     said = capsys.readouterr().out.splitlines()

@@ -1,4 +1,4 @@
-"""One job of three ranks for all tests that look at what ranks say to each other."""
+"""One job of three ranks for all tests of messages: processes take seconds to start."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from strobe.comm.launch import run_ranks
+from strobe.comm.launch.launcher import run_ranks
 from tests.comm.jobs import NUM_RANKS, all_checks
 
 
 @dataclass(frozen=True)
 class Job:
-    """What the ranks gave, and what they told meanwhile."""
+    """Results and events of the ranks."""
 
     results: list[dict[str, Any]]
     events: list[tuple[int, Any]]

@@ -1,4 +1,4 @@
-"""Work for ranks. No pytest in here: ranks import this module, and each takes its time."""
+"""Work for ranks. This module does not import pytest: every rank imports it."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ import torch
 from torch import Tensor
 
 from strobe.comm import Comm
-from strobe.comm.rows import Route, exchange, summed, tied
+from strobe.comm.rows import Route, all_reduce_rows, attach_tokens, exchange
 
 NUM_RANKS = 3
 ROWS = (3, 0, 4)
-"""How many rows each rank has: one has none."""
+"""Rows per rank: one has none."""
 
 SENDS = {(0, 1): [2, 0], (0, 2): [1], (2, 0): [3, 1, 3], (2, 1): [0]}
-"""Which rows go from whom to whom: rank 1 only listens, and one row goes to the same rank twice."""
+"""Row indices by sender and receiver: rank 1 only receives, and one row goes to the same rank twice."""
 
 Tell = Callable[[Any], None]
 
 
 def all_checks(comm: Comm, tell: Tell, offset: int) -> dict[str, Any]:
-    """Everything that tests ask of three ranks, in one job: processes take seconds to start."""
+    """Run all checks of three ranks in one job."""
     tell(("rank", comm.rank))
-    told = {
+    results = {
         "rank": comm.rank + offset,
         "threads": torch.get_num_threads(),
         "environment": {name: os.environ.get(name) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "PYTHONPATH")},
@@ -40,11 +40,11 @@ def all_checks(comm: Comm, tell: Tell, offset: int) -> dict[str, Any]:
         "wire": wire(comm),
     }
     tell("end")
-    return told
+    return results
 
 
 def messages(comm: Comm) -> dict[str, Any]:
-    """Rows around the ring, in order and by tag, and a swap in which some have nothing to say."""
+    """Send rows around the ring, in order and by tag, and exchange rows with some empty messages."""
     comm.ledger.clear()
     after, before = (comm.rank + 1) % NUM_RANKS, (comm.rank - 1) % NUM_RANKS
     like = torch.empty(0, 2, dtype=torch.float64)
@@ -54,77 +54,81 @@ def messages(comm: Comm) -> dict[str, Any]:
         comm.send(after, _rows(comm.rank, 3), kind="halo", tag=7)
         tagged = comm.receive(before, like, 3, kind="halo", tag=7).wait()
         inorder = [comm.receive(before, like, number, kind="halo").wait() for number in (1, 2)]
-        comm.settle()
+        comm.wait_sends()
     with comm.ledger.phase("backward"):
         # Rank r sends s rows to rank s: nothing to rank 0.
         others = [rank for rank in range(NUM_RANKS) if rank != comm.rank]
-        swapped = comm.swap(
+        swapped = comm.all_to_all_rows(
             {to: _rows(comm.rank, to) for to in others}, dict.fromkeys(others, comm.rank), like, kind="relay"
         )
-        comm.settle()
-    return {"tagged": tagged, "in order": inorder, "swapped": swapped, "ledger": comm.ledger.cut()}
+        comm.wait_sends()
+    return {"tagged": tagged, "in order": inorder, "swapped": swapped, "ledger": comm.ledger.drain()}
 
 
 def _rows(rank: int, number: int) -> Tensor:
-    """So many rows that tell who sent them, and which."""
+    """Rows whose values identify the sender and their number."""
     return torch.arange(2 * number, dtype=torch.float64).view(number, 2) + 100 * rank + 10 * number
 
 
 def sums(comm: Comm) -> dict[str, Any]:
-    """Sums now and later; those begun first may be waited for last."""
+    """Blocking and background all-reduces, awaited in another order."""
     comm.ledger.clear()
     mine = torch.tensor([0.1, 0.7, 1e-9], dtype=torch.float64) * (comm.rank + 1)
-    later = [comm.sum_later(torch.full((6,), float(comm.rank + number)), kind="gradients") for number in (1, 2)]
-    total = comm.sum(mine, kind="loss")
+    later = [comm.all_reduce_async(torch.full((6,), float(comm.rank + number)), kind="gradients") for number in (1, 2)]
+    total = comm.all_reduce(mine, kind="loss")
     second, first = later[1].wait(), later[0].wait()
     return {
         "mine": mine,
         "total": total,
         "first": first,
         "second": second,
-        "agreed": comm.agree([comm.rank, 0.5]),
-        "largest": comm.largest([-comm.rank - 1, math.inf if comm.rank == 1 else 0.25, 7.0 * comm.rank], kind="most"),
-        "ledger": comm.ledger.cut(),
+        "agreed": comm.all_reduce_scalars([comm.rank, 0.5]),
+        "largest": comm.all_reduce_max(
+            [-comm.rank - 1, math.inf if comm.rank == 1 else 0.25, 7.0 * comm.rank], kind="most"
+        ),
+        "ledger": comm.ledger.drain(),
     }
 
 
 def values(comm: Comm) -> dict[str, Any]:
-    """Plain values, longer on higher ranks."""
+    """Objects, larger on higher ranks."""
     value = {"rank": comm.rank, "text": "x" * 10 * comm.rank}
     return {
-        "gathered": comm.gather(value, kind="values"),
-        "collected": comm.collect(value, kind="values"),
-        "shared": comm.share(value, kind="values"),
+        "all_gather_object": comm.all_gather_object(value, kind="values"),
+        "gather_object": comm.gather_object(value, kind="values"),
+        "broadcast_object": comm.broadcast_object(value, kind="values"),
     }
 
 
 def wire(comm: Comm) -> dict[str, dict[str, int]]:
-    """Bytes this rank sent and received, by operation, and those it received as the system counts them."""
+    """Bytes sent and received by operation, and received bytes as the kernel counts them."""
     number = 100_000
     block = torch.ones(number, 1, dtype=torch.float64)
     others = [rank for rank in range(NUM_RANKS) if rank != comm.rank]
-    does: dict[str, Callable[[], Any]] = {
-        "swap": lambda: comm.swap(dict.fromkeys(others, block), dict.fromkeys(others, number), block, kind="halo"),
-        "sum": lambda: comm.sum(block, kind="halo"),
-        "gather": lambda: comm.gather(block.numpy(), kind="halo"),
-        "collect": lambda: comm.collect(block.numpy(), kind="halo"),
-        "share": lambda: comm.share(block.numpy(), kind="halo"),
+    operations: dict[str, Callable[[], Any]] = {
+        "all_to_all_rows": lambda: comm.all_to_all_rows(
+            dict.fromkeys(others, block), dict.fromkeys(others, number), block, kind="halo"
+        ),
+        "all_reduce": lambda: comm.all_reduce(block, kind="halo"),
+        "all_gather_object": lambda: comm.all_gather_object(block.numpy(), kind="halo"),
+        "gather_object": lambda: comm.gather_object(block.numpy(), kind="halo"),
+        "broadcast_object": lambda: comm.broadcast_object(block.numpy(), kind="halo"),
     }
-    found = {}
-    for name, do in does.items():
-        comm.agree([0.0])  # everyone has all there was
+    counts = {}
+    for name, operation in operations.items():
+        comm.all_reduce_scalars([0.0])  # all ranks have received earlier messages
         comm.ledger.clear()
         before = _bytes_received()
-        do()
-        comm.settle()
+        operation()
+        comm.wait_sends()
         sent, received = sum(comm.ledger.sent.values()), sum(comm.ledger.received.values())
-        comm.agree([0.0])
-        found[name] = {"sent": sent, "received": received, "seen": _bytes_received() - before}
-    return found
+        comm.all_reduce_scalars([0.0])
+        counts[name] = {"sent": sent, "received": received, "seen": _bytes_received() - before}
+    return counts
 
 
 def _bytes_received() -> int:
-    """Since the links are there, each byte once, as Linux counts them (from byte 128 of its tcp_info on)."""
+    """Received bytes of all connections, each byte once, from byte 128 on of Linux's tcp_info."""
     total = 0
     for each in _links():
         with each:
@@ -133,34 +137,34 @@ def _bytes_received() -> int:
 
 
 def _links() -> list[socket.socket]:
-    """This process's open links to others."""
-    found = []
+    """This process's open connections."""
+    links = []
     for name in Path("/proc/self/fd").iterdir():
         try:
             link = socket.socket(fileno=os.dup(int(name.name)))
-        except OSError:  # no socket, or not there any more
+        except OSError:  # not a socket, or closed
             continue
         try:
             link.getpeername()
-        except OSError:  # one that listens
+        except OSError:  # a listening socket
             link.close()
             continue
         if link.family in (socket.AF_INET, socket.AF_INET6):
-            found.append(link)
+            links.append(link)
         else:
             link.close()
-    return found
+    return links
 
 
 def cut_links() -> None:
-    """As if somebody pulled the cable."""
+    """Shut down all connections, as if a cable were pulled."""
     for each in _links():
         with each:
             each.shutdown(socket.SHUT_RDWR)
 
 
 def rows(comm: Comm) -> dict[str, Any]:
-    """Two exchanges and a sum, one after the other, whose results not every rank uses; and all gradients."""
+    """Exchanges and an all-reduce whose results not every rank uses, and all gradients."""
     comm.ledger.clear()
     inputs, weight = all_inputs()
     x = inputs[comm.rank].requires_grad_()
@@ -168,25 +172,27 @@ def rows(comm: Comm) -> dict[str, Any]:
         h = torch.tanh(x @ weight)
         features, token = exchange(comm, route_of(comm.rank), x.detach(), kind="halo")
         arrived, after = exchange(comm, route_of(comm.rank), h, kind="halo")
-        total, later = summed(comm, h.sum(0) + arrived.sum(0), kind="moments")
+        total, later = all_reduce_rows(comm, h.sum(0) + arrived.sum(0), kind="moments")
         again, last = exchange(comm, route_of(comm.rank), h * total, kind="halo")
     part = part_of_loss(comm.rank, h, features @ weight, arrived, total, again)
     with comm.ledger.phase("backward"):
-        tied(part, [token, after, later, last]).backward()
+        attach_tokens(part, [token, after, later, last]).backward()
     with torch.no_grad():
         plain, silent = exchange(comm, route_of(comm.rank), x, kind="halo")
     return {
         "loss": part.detach(),
         "x": x.grad,
-        "weight": comm.sum(weight.grad if weight.grad is not None else torch.zeros_like(weight), kind="gradients"),
+        "weight": comm.all_reduce(
+            weight.grad if weight.grad is not None else torch.zeros_like(weight), kind="gradients"
+        ),
         "plain": plain,
-        "plain wants a gradient": plain.requires_grad or silent.requires_grad,
-        "ledger": comm.ledger.cut(),
+        "plain requires grad": plain.requires_grad or silent.requires_grad,
+        "ledger": comm.ledger.drain(),
     }
 
 
 def all_inputs() -> tuple[list[Tensor], Tensor]:
-    """The rows of all ranks, and a weight that all have."""
+    """The rows of all ranks, and a shared weight."""
     numbers = torch.Generator().manual_seed(5)
     inputs = [torch.randn(num_rows, 2, dtype=torch.float64, generator=numbers) for num_rows in ROWS]
     return inputs, torch.randn(2, 2, dtype=torch.float64, generator=numbers).requires_grad_()
@@ -200,7 +206,7 @@ def route_of(rank: int) -> Route:
 
 
 def part_of_loss(rank: int, h: Tensor, features: Tensor, arrived: Tensor, total: Tensor, again: Tensor) -> Tensor:
-    """Rank 0 uses all, rank 1, which has no rows, all but what came last, rank 2 nothing that came from others."""
+    """Rank 0 uses all results; rank 1, which has no rows, all but the last; rank 2 no received rows."""
     if rank == 0:
         return (again**2).sum() + (arrived * 3).sum() + (total**2).sum() + features.sin().sum()
     if rank == 1:
@@ -209,13 +215,13 @@ def part_of_loss(rank: int, h: Tensor, features: Tensor, arrived: Tensor, total:
 
 
 def sleep(comm: Comm, tell: Tell) -> None:
-    """Tells which process it is, and does nothing for a long time."""
+    """Send the pid, then sleep."""
     tell(os.getpid())
     time.sleep(1000)
 
 
-def last_rank_does(what: Callable[[], object]) -> Callable[[Comm, Tell], None]:
-    """The last rank does something in epoch 3, step 5, backward, while the others wait for it."""
+def last_rank_does(action: Callable[[], object]) -> Callable[[Comm, Tell], None]:
+    """The last rank calls ``action`` in epoch 3, step 5, backward, while the others wait for it."""
 
     def work(comm: Comm, tell: Tell) -> None:
         last = comm.num_ranks - 1
@@ -223,28 +229,28 @@ def last_rank_does(what: Callable[[], object]) -> Callable[[Comm, Tell], None]:
         with comm.ledger.phase("backward"):
             tell(os.getpid())
             if comm.rank == last:
-                what()
+                action()
             comm.receive(0 if comm.rank else last, torch.empty(0, 1), 1, kind="halo").wait()
 
     return work
 
 
-def rank_0_alone_does(what: Callable[[], object]) -> Callable[[Comm, Tell], str]:
-    """Rank 0 does something alone, in phase place, before it tells all others."""
+def rank_0_alone_does(action: Callable[[], object]) -> Callable[[Comm, Tell], str]:
+    """Rank 0 calls ``action`` alone in phase place, then broadcasts a result."""
 
     def work(comm: Comm, tell: Tell) -> str:
         tell(os.getpid())
         with comm.rank_0_alone("place"):
             if comm.rank == 0:
-                what()
-        told: str = comm.share("placed" if comm.rank == 0 else None, kind="placement")
-        return told
+                action()
+        result: str = comm.broadcast_object("placed" if comm.rank == 0 else None, kind="placement")
+        return result
 
     return work
 
 
 def compute(seconds: float) -> None:
-    """Uses the processor for so long."""
+    """Use the processor."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         pass

@@ -3,28 +3,28 @@ from __future__ import annotations
 import pytest
 import torch
 
-from strobe.comm import Alone
+from strobe.comm import SingleRankComm
 
 
-def test_one_rank_hears_itself_and_sends_nothing() -> None:
-    comm = Alone()
+def test_collectives_of_a_single_rank_return_their_input() -> None:
+    comm = SingleRankComm()
     values = torch.tensor([1.0, 2.0])
-    assert comm.sum(values, kind="loss").tolist() == [1.0, 2.0]
-    assert comm.sum_later(values, kind="loss").wait().tolist() == [1.0, 2.0]
-    assert comm.gather("a", kind="x") == comm.collect("a", kind="x") == ["a"]
-    assert comm.share("a", kind="x") == "a"
-    assert comm.agree([3, 0.5]) == [3.0, 0.5]
-    assert comm.largest([3, -0.5], kind="agree") == [3.0, -0.5]
-    assert comm.swap({}, {}, values, kind="halo") == []
-    comm.settle()
+    assert comm.all_reduce(values, kind="loss").tolist() == [1.0, 2.0]
+    assert comm.all_reduce_async(values, kind="loss").wait().tolist() == [1.0, 2.0]
+    assert comm.all_gather_object("a", kind="x") == comm.gather_object("a", kind="x") == ["a"]
+    assert comm.broadcast_object("a", kind="x") == "a"
+    assert comm.all_reduce_scalars([3, 0.5]) == [3.0, 0.5]
+    assert comm.all_reduce_max([3, -0.5], kind="scalars") == [3.0, -0.5]
+    assert comm.all_to_all_rows({}, {}, values, kind="halo") == []
+    comm.wait_sends()
     comm.close()
-    told = comm.ledger.cut()
-    assert told["sent"] == told["received"] == told["messages"] == {}
+    ledger = comm.ledger.drain()
+    assert ledger["sent"] == ledger["received"] == ledger["messages"] == {}
 
 
-def test_one_rank_has_nobody_to_talk_to() -> None:
+def test_a_single_rank_cannot_send_or_receive() -> None:
     rows = torch.ones(1, 1)
-    with pytest.raises(AssertionError, match="nobody"):
-        Alone().send(0, rows, kind="halo")
-    with pytest.raises(AssertionError, match="nobody"):
-        Alone().receive(0, rows, 1, kind="halo")
+    with pytest.raises(AssertionError, match="cannot send"):
+        SingleRankComm().send(0, rows, kind="halo")
+    with pytest.raises(AssertionError, match="cannot receive"):
+        SingleRankComm().receive(0, rows, 1, kind="halo")

@@ -3,14 +3,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from strobe.comm import Alone
-from strobe.comm.rows import Route, exchange, summed, tied
+from strobe.comm import SingleRankComm
+from strobe.comm.rows import Route, all_reduce_rows, attach_tokens, exchange
 from tests.comm.conftest import Job
 from tests.comm.jobs import NUM_RANKS, SENDS, all_inputs, part_of_loss, route_of
 
 
 def _arrivals(rows: list[Tensor]) -> list[Tensor]:
-    """What each rank is sent, of the rows of all."""
+    """The rows that each rank receives, from the rows of all ranks."""
     return [
         torch.cat([rows[source][sent] for (source, to), sent in sorted(SENDS.items()) if to == rank])
         for rank in range(NUM_RANKS)
@@ -18,7 +18,7 @@ def _arrivals(rows: list[Tensor]) -> list[Tensor]:
 
 
 def _in_one_process() -> tuple[list[Tensor], list[Tensor], Tensor]:
-    """What ``rows`` in jobs.py does, without messages: parts of the loss, gradients of the rows, of the weight."""
+    """``rows`` of jobs.py without messages: parts of the loss, gradients of the rows and of the weight."""
     inputs, weight = all_inputs()
     for x in inputs:
         x.requires_grad_()
@@ -37,60 +37,60 @@ def _in_one_process() -> tuple[list[Tensor], list[Tensor], Tensor]:
 
 def test_losses_and_gradients_equal_those_of_one_process(job: Job) -> None:
     losses, of_rows, of_weight = _in_one_process()
-    for rank, told in enumerate(job.part("rows")):
-        torch.testing.assert_close(told["loss"], losses[rank], rtol=1e-12, atol=1e-12)
-        torch.testing.assert_close(told["x"], of_rows[rank], rtol=1e-12, atol=1e-12)
-        torch.testing.assert_close(told["weight"], of_weight, rtol=1e-12, atol=1e-12)
+    for rank, result in enumerate(job.part("rows")):
+        torch.testing.assert_close(result["loss"], losses[rank], rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(result["x"], of_rows[rank], rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(result["weight"], of_weight, rtol=1e-12, atol=1e-12)
 
 
-def test_without_gradients_rows_arrive_all_the_same(job: Job) -> None:
+def test_rows_are_exchanged_without_gradients(job: Job) -> None:
     wanted = _arrivals(all_inputs()[0])
-    for rank, told in enumerate(job.part("rows")):
-        torch.testing.assert_close(told["plain"], wanted[rank], rtol=0, atol=0)
-        assert not told["plain wants a gradient"]
+    for rank, result in enumerate(job.part("rows")):
+        torch.testing.assert_close(result["plain"], wanted[rank], rtol=0, atol=0)
+        assert not result["plain requires grad"]
 
 
-def test_gradients_travel_back_the_way_rows_came(job: Job) -> None:
-    for rank, told in enumerate(job.part("rows")):
-        ledger, route = told["ledger"], route_of(rank)
-        there = 3 * route.rows_sent * 2 * 8  # three exchanges, also of rows that want no gradient
-        back = 3 * route.rows_received * 2 * 8
-        assert ledger["sent"].get("forward/halo", 0) == ledger["received"].get("backward/halo", 0) == there
-        assert ledger["received"].get("forward/halo", 0) == ledger["sent"].get("backward/halo", 0) == back
+def test_gradients_travel_in_the_opposite_direction(job: Job) -> None:
+    for rank, result in enumerate(job.part("rows")):
+        ledger, route = result["ledger"], route_of(rank)
+        forward = 3 * route.rows_sent * 2 * 8  # three exchanges, also of rows that require no gradient
+        backward = 3 * route.rows_received * 2 * 8
+        assert ledger["sent"].get("forward/halo", 0) == ledger["received"].get("backward/halo", 0) == forward
+        assert ledger["received"].get("forward/halo", 0) == ledger["sent"].get("backward/halo", 0) == backward
 
 
-def test_a_route_knows_how_much_passes() -> None:
+def test_a_route_counts_rows() -> None:
     route = Route({1: torch.tensor([0, 0]), 2: torch.tensor([], dtype=torch.int64)}, {2: 3})
-    assert (route.rows_sent, route.rows_received, route.silent) == (2, 3, False)
-    assert Route({}, {}).silent
-    assert Route({1: torch.tensor([], dtype=torch.int64)}, {1: 0}).silent
+    assert (route.rows_sent, route.rows_received, route.is_empty) == (2, 3, False)
+    assert Route({}, {}).is_empty
+    assert Route({1: torch.tensor([], dtype=torch.int64)}, {1: 0}).is_empty
 
 
-def test_one_rank_exchanges_and_sums_without_messages() -> None:
-    comm = Alone()
+def test_a_single_rank_exchanges_without_messages() -> None:
+    comm = SingleRankComm()
     x = torch.tensor([[1.0, 2.0]], requires_grad=True)
     arrived, token = exchange(comm, Route({}, {}), x, kind="halo")
-    total, other = summed(comm, x, kind="moments")
-    tied((total**2).sum(), [token, other]).backward()
+    total, other = all_reduce_rows(comm, x, kind="moments")
+    attach_tokens((total**2).sum(), [token, other]).backward()
     assert arrived.shape == (0, 2)
     assert x.grad is not None
     assert x.grad.tolist() == [[2.0, 4.0]]
     assert not comm.ledger.messages
 
 
-def test_an_operation_whose_result_is_not_used_takes_part_in_backward_if_tied() -> None:
-    asked = []
+def test_an_unused_operation_takes_part_in_backward_through_its_token() -> None:
+    kinds = []
 
-    class Counting(Alone):
-        def sum(self, values: Tensor, *, kind: str) -> Tensor:
-            asked.append(kind)
+    class Counting(SingleRankComm):
+        def all_reduce(self, values: Tensor, *, kind: str) -> Tensor:
+            kinds.append(kind)
             return values
 
     for with_token in (False, True):
-        asked.clear()
+        kinds.clear()
         x = torch.ones(2, 2, requires_grad=True)
-        _, token = summed(Counting(), x, kind="moments")
-        tied(x.sum(), [token] if with_token else []).backward()
-        assert asked == ["moments"] * (2 if with_token else 1)
+        _, token = all_reduce_rows(Counting(), x, kind="moments")
+        attach_tokens(x.sum(), [token] if with_token else []).backward()
+        assert kinds == ["moments"] * (2 if with_token else 1)
         assert x.grad is not None
         assert x.grad.tolist() == [[1.0, 1.0]] * 2

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import nn
 
+from strobe.batching.base import StepSource
 from strobe.engine import Progress
+from strobe.engine.job import Job
+from strobe.engine.sources.context import EngineSources
 from strobe.graph import DynamicGraph
 from strobe.graph.synthetic import Social
 from strobe.models.structure import GCN
 from strobe.models.time import Recurrent
 from strobe.view import View
+
+Source = TypeVar("Source", bound=StepSource)
+
+
+def source_of(job: Job, kind: type[Source]) -> Source:
+    """The source of a job's steps, which must be of a ``kind``."""
+    source = job.plan.batching.start(EngineSources(job))
+    assert isinstance(source, kind)
+    return source
 
 
 def small_graph(seed: int = 0) -> DynamicGraph:

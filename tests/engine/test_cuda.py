@@ -13,19 +13,19 @@ import torch
 
 import strobe
 from strobe.batching import Trapezoid
-from strobe.engine.job import Given, choose
-from strobe.engine.keeping import settle
+from strobe.engine.inputs.resolve import TrainRequest, resolve
+from strobe.engine.memory.residency import choose_residency
 from strobe.engine.progress import Progress
-from strobe.exchange import Exchange, Halo, Stay
+from strobe.exchange import Exchange, Halo, NoTimeExchange
 from strobe.graph.synthetic import Social
 from strobe.models import MODELS, make_model
 from strobe.plan import Plan
 from strobe.presets import PRESETS, preset
-from strobe.schedule import Packing, RandomSplit
+from strobe.schedule import BinPacking, RandomSplit
 from strobe.tasks import TASKS
-from strobe.view import Carry, Cells, View
+from strobe.view import Carry, View, WindowData
 from tests.engine.runs import same_tensors
-from tests.engine.test_sliding import Dealt
+from tests.engine.sources.test_sliding import Dealt
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU that torch can use")
 
@@ -39,7 +39,7 @@ def _passes(name: str, device: str) -> list[torch.Tensor]:
     carry: Carry | None = None
     outputs = []
     for part in (GRAPH[:4], GRAPH[4:]):
-        view = View(Cells(part, dtype=torch.float64, device=device), carry)
+        view = View(WindowData(part, dtype=torch.float64, device=device), carry)
         outputs.append(model(view))
         carry = view.carry
     torch.cat(outputs).square().mean().backward()
@@ -69,25 +69,25 @@ def test_runs_train_and_resume_on_a_gpu(task: str, options: dict[str, Any], tmp_
 @pytest.mark.parametrize("recompute", [None, 1])
 def test_windows_that_wait_in_the_hosts_memory_change_nothing(name: str, recompute: int | None) -> None:
     given: dict[str, Any] = {"epochs": 4, "window": 2, "recompute": recompute, "device": "cuda"}
-    stay, wait = (strobe.train(GRAPH, name, "regression", keep=keep, **given) for keep in ("device", "host"))
+    stay, wait = (strobe.train(GRAPH, name, "regression", offload=offload, **given) for offload in ("never", "always"))
     assert [line["loss"] for line in stay.history] == pytest.approx([line["loss"] for line in wait.history], rel=1e-6)
-    assert wait.job.sharing.streamed is not None
+    assert wait.job.partitioned_graph.offloader is not None
     assert stay.test == pytest.approx(wait.test, rel=1e-4)
 
 
 @pytest.mark.parametrize("name", ["tgcn", "mpnn-lstm", "gat-lstm", "evolvegcn-o", "dysat"])
-def test_a_run_takes_about_as_much_of_the_gpu_as_was_foretold(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_peak_gpu_memory_is_about_as_predicted(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = Social(nodes=400_000, snapshots=12, edges=800_000, communities=4).write()
-    monkeypatch.setattr("strobe.planner.batch_memory.at_most", lambda job: np.full(1, np.inf))
-    given: dict[str, Any] = {"epochs": 2, "window": 4, "device": "cuda", "keep": "auto"}
+    monkeypatch.setattr("strobe.planner.memory.upper_bound_bytes", lambda job: np.full(1, np.inf))
+    given: dict[str, Any] = {"epochs": 2, "window": 4, "device": "cuda", "offload": "auto"}
     gc.collect()
     there = torch.cuda.memory_allocated()
-    _, kept = settle(choose(Given(graph, name, "regression", None, None, given), None, Progress()))
+    _, kept = choose_residency(resolve(TrainRequest(graph, name, "regression", None, None, given), None, Progress()))
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
-    run = strobe.train(graph, name, "regression", **given | {"keep": "device"})
+    run = strobe.train(graph, name, "regression", **given | {"offload": "never"})
     assert run.memory is not None
-    assert kept.foretold_bytes == pytest.approx(run.memory["device_bytes"] - there, rel=0.1)
+    assert kept.predicted_device_bytes == pytest.approx(run.memory["device_bytes"] - there, rel=0.1)
 
 
 @pytest.mark.parametrize("name", sorted(MODELS))
@@ -107,28 +107,28 @@ def test_ranks_that_share_a_gpu_train_as_ranks_on_cpus(name: str, precision: str
     plan = preset(name)
     if "metis" in str(plan.placement):
         pytest.importorskip("pymetis")
-    if isinstance(plan.schedule, Packing):
+    if isinstance(plan.schedule, BinPacking):
         plan = replace(plan, schedule=replace(plan.schedule, times="counted"))  # not by the clock
     model = sorted(MODELS)[list(PRESETS).index(name) % len(MODELS)]
-    given: dict[str, Any] = {"epochs": 3, "precision": precision, "optimiser": "sgd", "lr": 0.05, "ranks": 2}
+    given: dict[str, Any] = {"epochs": 3, "precision": precision, "optimizer": "sgd", "lr": 0.05, "ranks": 2}
     GRAPH.save(tmp_path / "graph")
     runs = [
         strobe.train(tmp_path / "graph", model, "regression", plan=plan, device=device, **given)
         for device in ("cuda", "cpu")
     ]
     on_gpu, on_cpu = ([line["loss"] for line in run.history] for run in runs)
-    near = {"float64": 1e-7, "float32": 1e-4}[precision] if plan.schedule.agrees else 0.5  # else by the clock, too
+    near = {"float64": 1e-7, "float32": 1e-4}[precision] if plan.schedule.lockstep else 0.5  # else by the clock, too
     assert on_gpu == pytest.approx(on_cpu, rel=near)
     assert runs[0].test == pytest.approx(runs[1].test, rel=10 * near)
 
 
 @pytest.mark.parametrize("name", sorted(MODELS))
-@pytest.mark.parametrize("degrees", ["kept", "whole"])
+@pytest.mark.parametrize("degrees", ["subgraph", "snapshot"])
 def test_sliding_windows_train_on_a_gpu_as_on_the_cpu(name: str, degrees: Any) -> None:
-    batching = Trapezoid(full=1, decayed=3, keep=0.3, degrees=degrees)
-    exchange = Exchange(structure=Halo(), time=Stay())
+    batching = Trapezoid(full=1, decayed=3, min_keep=0.3, degrees=degrees)
+    exchange = Exchange(structure=Halo(), time=NoTimeExchange())
     plan = Plan(placement=Dealt(), batching=batching, exchange=exchange, schedule=RandomSplit())
-    given: dict[str, Any] = {"epochs": 3, "precision": "float64", "optimiser": "sgd", "lr": 0.05, "plan": plan}
+    given: dict[str, Any] = {"epochs": 3, "precision": "float64", "optimizer": "sgd", "lr": 0.05, "plan": plan}
     runs = [strobe.train(GRAPH, name, "regression", device=device, **given) for device in ("cuda", "cpu")]
     on_gpu, on_cpu = ([line["loss"] for line in run.history] for run in runs)
     assert on_gpu == pytest.approx(on_cpu, rel=1e-7)

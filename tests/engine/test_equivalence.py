@@ -9,12 +9,13 @@ import pytest
 
 from strobe import placement
 from strobe.batching import Batching, Full, Fused, Groups, Windows
-from strobe.exchange import Exchange, Halo, Nothing, Overlapped, Relay, Shuffle, Stay, legs
+from strobe.exchange import Exchange, Halo, NoExchange, NoTimeExchange, Overlapped, Relay, Shuffle
+from strobe.exchange.relay import legs
 from strobe.models import MODELS
 from strobe.placement import Placement
 from strobe.plan import Plan
 from strobe.presets import PRESETS, preset
-from strobe.schedule import Packing
+from strobe.schedule import BinPacking
 from strobe.sync import AllReduce, Average, Sync
 from strobe.tasks import make_task
 from tests.engine.runs import small_graph
@@ -39,7 +40,7 @@ def one_rank(plan: Plan, num_ranks: int) -> Plan:
 def repeatable(plan: Plan) -> Plan:
     """The same plan with an order that does not depend on how long batches took this time."""
     schedule = plan.schedule
-    return replace(plan, schedule=replace(schedule, times="counted")) if isinstance(schedule, Packing) else plan
+    return replace(plan, schedule=replace(schedule, times="counted")) if isinstance(schedule, BinPacking) else plan
 
 
 def ranks_and_task(name: str, model: str) -> tuple[int, str]:
@@ -80,7 +81,7 @@ def test_chunks_in_pieces_that_send_every_row_train_every_model_as_one_rank_does
 ) -> None:
     """What the preset of chunks does once nothing is stale, with every chunk a piece by itself."""
     chunks = placement.Chunks(per_rank=3)
-    plan = replace(preset("dgc", share=0.0), placement=chunks, batching=Fused(memory=0, size=size))
+    plan = replace(preset("dgc", threshold=0.0), placement=chunks, batching=Fused(memory=0, size=size))
     assert plan.exact
     trainer = Trainer(small_graph(), model, TASKS[0])
     trainer.same_head(monkeypatch)
@@ -104,7 +105,9 @@ PLACEMENTS: dict[str, Placement] = {
 BATCHINGS: dict[str, Batching] = {"full": Full(), "windows": Windows(size=2), "groups": Groups(size=3, stride=2)}
 EXCHANGES = {
     f"{structure.name}+{time.name}": Exchange(structure=structure, time=time)
-    for structure, time in product((Nothing(), Halo(), Overlapped()), (Stay(), Relay(groups=3), Shuffle()))
+    for structure, time in product(
+        (NoExchange(), Halo(), Overlapped()), (NoTimeExchange(), Relay(pipeline_groups=3), Shuffle())
+    )
 }
 SYNCS: dict[str, Sync] = {"all-reduce": AllReduce(bucket_kb=1), "average": Average(every=1)}
 

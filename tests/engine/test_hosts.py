@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import strobe
-from strobe.engine.record import CONFIG, LINES
+from strobe.engine.records.run_directory import CONFIG, LINES
 from strobe.graph.synthetic import Social
 from tests.engine.runs import small_graph
 from tests.hosts import Host, Hosts, Job, NoHostsError, start_ranks, start_torchrun, switched_hosts, two_hosts
@@ -52,7 +52,7 @@ def hosts_at(disk: Path) -> Iterator[MakeHosts]:
 def lines(host: Host, run: Path) -> list[dict[str, Any]]:
     """The record of a run, as far as it is written."""
     try:
-        written = host.seen(run / LINES).read_bytes()
+        written = host.outside_path(run / LINES).read_bytes()
     except OSError:
         return []
     return [json.loads(line) for line in written.splitlines(keepends=True) if line.endswith(b"\n")]
@@ -66,8 +66,8 @@ def wait_for_epoch(job: Job, run: Path, epoch: int) -> None:
     """Until rank 0 has written it down."""
     until = monotonic() + STARTED_S
     while len(epochs(job.hosts[0], run)) < epoch:
-        assert job.running, job.said()
-        assert monotonic() < until, job.said()
+        assert job.running, job.output()
+        assert monotonic() < until, job.output()
         sleep(0.02)
 
 
@@ -88,7 +88,7 @@ def test_the_ledger_counts_what_the_kernel_counts_on_a_slow_link(
     program = train(tmp_path / "graph", disk / "run", "--plan", "hash", "--model-option", "layers=2", "--epochs", 15)
     before = [host.sent_bytes() for host in hosts]
     job = start_ranks(hosts, program, tmp_path)
-    assert job.wait(STARTED_S) == [0, 0], job.said()
+    assert job.wait(STARTED_S) == [0, 0], job.output()
     told = epochs(hosts[0], disk / "run")
     expected = losses_of_one_rank(tmp_path / "graph", epochs=15, model_options={"layers": 2})
     assert [line["loss"] for line in told] == pytest.approx(expected, rel=1e-4)
@@ -110,9 +110,9 @@ def test_a_cut_link_ends_the_job_on_both_hosts(hosts_at: MakeHosts, disk: Path, 
     job = start_torchrun(hosts, program, tmp_path)
     wait_for_epoch(job, disk / "run", 3)
     hosts[1].cut()
-    assert 0 not in job.wait(12 * DEADLINE_S), job.said()
+    assert 0 not in job.wait(12 * DEADLINE_S), job.output()
     for rank, log in enumerate(job.logs):
-        assert len(re.findall(STOPPED.format(rank), log.read_text())) == 1, job.said()
+        assert len(re.findall(STOPPED.format(rank), log.read_text())) == 1, job.output()
     assert [host.processes() for host in hosts] == [{}, {}]
 
 
@@ -123,8 +123,8 @@ def test_a_rank_that_is_killed_ends_the_rank_on_the_other_host(hosts_at: MakeHos
     job = start_ranks(hosts, program, tmp_path)
     wait_for_epoch(job, disk / "run", 3)
     os.kill(hosts[1].rank(1), signal.SIGKILL)
-    assert 0 not in job.wait(12 * DEADLINE_S), job.said()
-    assert len(re.findall(STOPPED.format(0), job.logs[0].read_text())) == 1, job.said()
+    assert 0 not in job.wait(12 * DEADLINE_S), job.output()
+    assert len(re.findall(STOPPED.format(0), job.logs[0].read_text())) == 1, job.output()
     assert [host.processes() for host in hosts] == [{}, {}]
 
 
@@ -139,7 +139,7 @@ def test_two_hosts_with_disks_of_their_own_learn_what_one_rank_does_though_a_ran
     job = start_torchrun(hosts, program, tmp_path, ranks=(2, 1), options=["--max-restarts", 2])
     wait_for_epoch(job, disk / "run", 3)
     os.kill(hosts[1].rank(2), signal.SIGKILL)  # the first host's torchrun does not count this one
-    assert job.wait(STARTED_S) == [0, 0], job.said()
+    assert job.wait(STARTED_S) == [0, 0], job.output()
     assert [line["epoch"] > 0 for line in lines(hosts[0], disk / "run") if line["event"] == "resume"] == [True]
     told = epochs(hosts[0], disk / "run")
     assert [line["epoch"] for line in told] == list(range(1, 41))
@@ -147,8 +147,8 @@ def test_two_hosts_with_disks_of_their_own_learn_what_one_rank_does_though_a_ran
     assert [line["loss"] for line in told[:4]] == pytest.approx(expected[:4], rel=1e-4)
     assert [line["loss"] for line in told] == pytest.approx(expected, rel=1e-3)
     assert [len(line["ranks"]) for line in told] == [3] * 40
-    assert (hosts[0].seen(disk / "run") / CONFIG).exists()
-    assert not hosts[1].seen(disk / "run").exists()
+    assert (hosts[0].outside_path(disk / "run") / CONFIG).exists()
+    assert not hosts[1].outside_path(disk / "run").exists()
     assert "test " not in job.logs[1].read_text()  # the result is told once
 
 
@@ -166,7 +166,7 @@ with two_hosts(Path(sys.argv[1])) as hosts:
 """
 
 
-def test_hosts_end_with_whoever_made_them(hosts_at: MakeHosts, disk: Path) -> None:
+def test_hosts_end_with_their_parent_process(hosts_at: MakeHosts, disk: Path) -> None:
     hosts_at("1gbit")  # or skips
     done = subprocess.run([sys.executable, "-c", _CRASH, disk.with_name("other")], stdout=subprocess.PIPE, text=True)
     numbers = [int(number) for number in done.stdout.split()]

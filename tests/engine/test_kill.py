@@ -17,11 +17,12 @@ from torch import Tensor, nn
 
 import strobe
 from benchmarks.killing.processes import GONE_S, ranks_of
-from strobe.comm.launch import RankError
-from strobe.engine import Progress, checkpoint
-from strobe.engine.checkpoint import BEST, LAST, has_checkpoint, read
-from strobe.engine.record import read_lines
-from strobe.placement import Placed, TimeBlocks
+from strobe.comm.launch.launcher import RankError
+from strobe.engine import Progress
+from strobe.engine.checkpoint import store
+from strobe.engine.checkpoint.store import BEST, LAST, has_checkpoint, read_checkpoint
+from strobe.engine.records.run_directory import read_lines
+from strobe.placement import Partition, TimeBlocks
 from strobe.plan import Plan
 from strobe.view import View
 from tests.engine.runs import Noisy, same_tensors, small_graph
@@ -32,7 +33,7 @@ EPOCHS = 40
 class Patient(TimeBlocks):
     """A placement that takes longer than ranks wait for messages."""
 
-    def place(self, *args: Any, **options: Any) -> Placed:
+    def place(self, *args: Any, **options: Any) -> Partition:
         sleep(3.0)
         return super().place(*args, **options)
 
@@ -63,13 +64,13 @@ def test_a_placement_may_outlast_the_deadline_and_a_failing_step_is_placed() -> 
             epochs=2,
         )
     assert caught.value.rank == 1
-    assert caught.value.place is not None
-    assert (caught.value.place.epoch, caught.value.place.step, caught.value.place.phase) == (1, 2, "forward")
+    assert caught.value.position is not None
+    assert (caught.value.position.epoch, caught.value.position.step, caught.value.position.phase) == (1, 2, "forward")
 
 
 def eager(inputs: int) -> nn.Module:
     """A model that draws random numbers, in a process that saves often."""
-    checkpoint.SAVE_EVERY_S = 0.05
+    store.SAVE_EVERY_S = 0.05
     return Noisy(inputs)
 
 
@@ -79,7 +80,7 @@ def train(folder: Path, out: Path, **changes: Any) -> None:
 
 
 def same_end(first: Path, second: Path) -> bool:
-    return all(same_tensors(read(first / name), read(second / name)) for name in (LAST, BEST))
+    return all(same_tensors(read_checkpoint(first / name), read_checkpoint(second / name)) for name in (LAST, BEST))
 
 
 class Killer(Progress):

@@ -67,7 +67,7 @@ def test_only_a_gpu_rounds_in_products_and_only_if_it_may(monkeypatch: pytest.Mo
     assert told == ["highest", "highest", "highest", "high"]
 
 
-def test_torch_is_told_to_give_the_same_bits_and_never_told_not_to(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_determinism_is_switched_on_and_never_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "")
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG")
     for wanted in (False, True, False):
@@ -80,7 +80,7 @@ def draws() -> tuple[float, float, float]:
     return float(torch.rand(())), float(np.random.rand()), random.random()  # noqa: NPY002
 
 
-def test_a_seed_begins_all_random_numbers_anew() -> None:
+def test_a_seed_seeds_all_generators() -> None:
     machine.seed_all(5)
     first = draws()
     machine.seed_all(5)

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 import strobe
+from strobe.api import open_run
 from strobe.batching import Sampled
 from strobe.engine import evaluate
-from strobe.engine.predict import predictions
-from strobe.engine.run import open_run
+from strobe.engine.evaluation.predict import predictions
 from strobe.errors import OptionError
-from strobe.exchange import Exchange, Fetch, Stay
+from strobe.exchange import Exchange, Fetch, NoTimeExchange
 from strobe.models import MODELS
 from strobe.plan import Plan
 from tests.engine.runs import small_graph
@@ -33,20 +33,20 @@ def test_losses_are_about_those_of_float32(number: int, model: str) -> None:
     np.testing.assert_allclose(losses[1], losses[0], rtol=0.03)
     assert losses[0] != losses[1], "something was rounded"
     assert {weight.dtype for weight in narrow.model.parameters()} == {torch.float32}
-    assert narrow.job.sharing.cells(range(2)).x.dtype == torch.bfloat16
-    assert narrow.job.sharing.cells(range(2)).matrix("gcn").weight.dtype == torch.float32  # type: ignore[union-attr]
+    assert narrow.job.partitioned_graph.window_data(range(2)).x.dtype == torch.bfloat16
+    assert narrow.job.partitioned_graph.window_data(range(2)).matrix("gcn").weight.dtype == torch.float32  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("recompute", [None, 1])
 def test_segments_give_about_the_same_losses(recompute: int | None) -> None:
     run = strobe.train(GRAPH, "mpnn-lstm", "regression", precision="bf16", recompute=recompute, **GIVEN)
-    other = strobe.train(GRAPH, "mpnn-lstm", "regression", precision="bf16", keep="host", recompute=2, **GIVEN)
+    other = strobe.train(GRAPH, "mpnn-lstm", "regression", precision="bf16", offload="always", recompute=2, **GIVEN)
     np.testing.assert_allclose(
         [line["loss"] for line in run.history], [line["loss"] for line in other.history], rtol=0.02
     )
 
 
-def test_a_run_is_resumed_scored_and_asked_as_it_was_trained(tmp_path: Path) -> None:
+def test_resume_evaluation_and_prediction_use_the_precision_of_training(tmp_path: Path) -> None:
     GRAPH.save(tmp_path / "graph")
     there = tmp_path / "run"
     strobe.train(tmp_path / "graph", "tgcn", "regression", precision="bf16", out=there, **GIVEN)
@@ -61,6 +61,6 @@ def test_a_run_is_resumed_scored_and_asked_as_it_was_trained(tmp_path: Path) -> 
 def test_what_cannot_store_rows_so_is_refused() -> None:
     with pytest.raises(OptionError, match="16 bits where one rank has all windows"):
         strobe.train(GRAPH, "tgcn", "regression", precision="bf16", ranks=2, **GIVEN)
-    plan = Plan(batching=Sampled(history=2, size=8), exchange=Exchange(structure=Fetch(), time=Stay()))
+    plan = Plan(batching=Sampled(history=2, size=8), exchange=Exchange(structure=Fetch(), time=NoTimeExchange()))
     with pytest.raises(OptionError, match="16 bits where windows are kept"):
         strobe.train(GRAPH, "tgcn", "regression", precision="bf16", plan=plan, epochs=1, device="cpu")

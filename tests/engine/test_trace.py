@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from strobe.engine.choice import choose_model
-from strobe.engine.trace import Call, sparse_products, watch
+from strobe.engine.inputs.model_choice import choose_model
+from strobe.engine.trace import ViewCall, sparse_products, trace_view_calls
 from strobe.models import MODELS, make_model
-from strobe.models.time import Attention, Recurrent, Stack
+from strobe.models.time import Attention, Recurrent, StackedLSTM
 from strobe.view import View
 from tests.models.cases import AWKWARD_GRAPHS, CHANGING, INPUTS, run, with_inputs
 
@@ -38,36 +38,36 @@ class Busy(nn.Module):
         x = view.aggregate(x, "mean")
         both = view.over_time(self.recurrent, torch.cat([x, x], 1))
         x = view.over_time(self.attention, both[:, :4])
-        view.over_time(Stack([self.lstm]), x, both[:, :2])
+        view.over_time(StackedLSTM([self.lstm]), x, both[:, :2])
         state = x.new_zeros(view.num_slots, 2)
         for step, rows in zip(view.steps(), view.split(x), strict=True):
             step.aggregate(rows[:, :3], "mean_out")
-            state = step.remember(state, step.recall(state))
+            state = step.scatter_state(state, step.gather_state(state))
         return x
 
 
 def test_every_use_of_a_view_is_noted_in_order_with_its_width() -> None:
-    calls = watch(Busy(INPUTS), GRAPH)
+    calls = trace_view_calls(Busy(INPUTS), GRAPH)
     assert calls[:8] == [
-        Call("pull", INPUTS, norm="sum", is_input=True),
-        Call("pull", INPUTS, norm="gcn", is_input=True, kept=True),
-        Call("pull", INPUTS, norm="mean_out", is_input=True, kept=True),
-        Call("pull", 4, norm="sum"),
-        Call("pull", 4, norm="mean"),
-        Call("over_time", 8, 5, relays=True, state_columns=20),  # h and c of two layers
-        Call("over_time", 4, 4),
-        Call("over_time", 4 + 2, 3 + 2, relays=True, state_columns=6),
+        ViewCall("pull", INPUTS, norm="sum", is_input=True),
+        ViewCall("pull", INPUTS, norm="gcn", is_input=True, is_cached=True),
+        ViewCall("pull", INPUTS, norm="mean_out", is_input=True, is_cached=True),
+        ViewCall("pull", 4, norm="sum"),
+        ViewCall("pull", 4, norm="mean"),
+        ViewCall("over_time", 8, 5, has_row_state=True, state_columns=20),  # h and c of two layers
+        ViewCall("over_time", 4, 4),
+        ViewCall("over_time", 4 + 2, 3 + 2, has_row_state=True, state_columns=6),
     ]
     steps = [
         call
         for t in range(len(GRAPH))
-        for call in (Call("pull", 3, norm="mean_out", snapshot=t), Call("recall", 2, snapshot=t))
+        for call in (ViewCall("pull", 3, norm="mean_out", snapshot=t), ViewCall("recall", 2, snapshot=t))
     ]
     assert calls[8:] == steps
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_watching_a_model_changes_neither_it_nor_what_it_gives(name: str) -> None:
+def test_tracing_changes_neither_a_model_nor_its_output(name: str) -> None:
     torch.manual_seed(0)
     model = make_model(name, INPUTS, hidden=4, **OPTIONS.get(name, {}))
     model.eval()
@@ -75,7 +75,7 @@ def test_watching_a_model_changes_neither_it_nor_what_it_gives(name: str) -> Non
     expected, _ = run(model, GRAPH)
     for training in (True, False):
         model.train(training)
-        calls = watch(model, GRAPH)
+        calls = trace_view_calls(model, GRAPH)
         assert model.training == training
         assert all(part.training == training for part in model.modules())
     torch.testing.assert_close(dict(model.state_dict()), before, rtol=0, atol=0)
@@ -88,18 +88,18 @@ def test_watching_a_model_changes_neither_it_nor_what_it_gives(name: str) -> Non
     "name", [name for name in MODELS if name not in ("evolvegcn-o", "evolvegcn-h", "dcrnn", "sage")]
 )
 def test_only_recurrent_stages_relay_and_their_states_are_as_wide_as_all_they_keep(name: str) -> None:
-    calls = watch(make_model(name, INPUTS, hidden=4, **OPTIONS.get(name, {})), GRAPH)
+    calls = trace_view_calls(make_model(name, INPUTS, hidden=4, **OPTIONS.get(name, {})), GRAPH)
     stages = [call for call in calls if call.what == "over_time"]
     assert stages
     for call in stages:
-        assert call.relays == (name != "dysat")
-        assert (call.state_columns > 0) == call.relays
+        assert call.has_row_state == (name != "dysat")
+        assert (call.state_columns > 0) == call.has_row_state
 
 
 @pytest.mark.parametrize("name", [name for name, graph in AWKWARD_GRAPHS.items() if graph.num_nodes])
 def test_a_view_is_used_in_the_same_way_however_few_cells_it_has(name: str) -> None:
-    expected = [call for call in watch(Busy(INPUTS), GRAPH) if call.snapshot is None]
-    assert [call for call in watch(Busy(INPUTS), AWKWARD_GRAPHS[name]) if call.snapshot is None] == expected
+    expected = [call for call in trace_view_calls(Busy(INPUTS), GRAPH) if call.snapshot is None]
+    assert [call for call in trace_view_calls(Busy(INPUTS), AWKWARD_GRAPHS[name]) if call.snapshot is None] == expected
 
 
 def test_a_model_reads_as_far_as_it_has_sparse_products_in_a_snapshot() -> None:
@@ -109,7 +109,7 @@ def test_a_model_reads_as_far_as_it_has_sparse_products_in_a_snapshot() -> None:
     assert sparse_products(choose_model(Busy), GRAPH) == 6, "and one in the only snapshot that is tried"
 
 
-def test_finding_out_draws_no_random_numbers() -> None:
+def test_tracing_uses_no_random_numbers() -> None:
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)

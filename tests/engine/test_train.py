@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 import strobe
 from strobe.engine import DivergedError, Progress, Settings, evaluate
-from strobe.engine.checkpoint import BEST, LAST, read
-from strobe.engine.interrupt import second_interrupt_kills
-from strobe.engine.kept import Room
+from strobe.engine.checkpoint.store import BEST, LAST, read_checkpoint
+from strobe.engine.machine import kill_on_second_interrupt
+from strobe.engine.memory.cache import ByteBudget
 from strobe.errors import OptionError, UnknownNameError
 from strobe.graph import DynamicGraph, from_edges
 from strobe.models import TGCN
@@ -31,11 +31,11 @@ class Watched(RegressionProblem):
     asked: Counter[int]
     test_is_secret = True
 
-    def to_judge(self, t: int, epoch: int | None, dtype: torch.dtype | None) -> Examples | None:
+    def examples_for_loss(self, t: int, epoch: int | None, dtype: torch.dtype | None) -> Examples | None:
         if t in self.split.test and self.test_is_secret:
             raise AssertionError(f"snapshot {t} of the test was read in training")
         self.asked[t] += 1
-        return super().to_judge(t, epoch, dtype)
+        return super().examples_for_loss(t, epoch, dtype)
 
     def baselines(self, part: str) -> dict[str, dict[str, float]]:
         assert part == "validation" or not self.test_is_secret
@@ -82,8 +82,8 @@ def test_examples_that_stay_the_same_are_made_once(window: int | None) -> None:
     assert set(task.problem.asked.values()) == {1}
 
 
-def test_examples_beyond_the_limit_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("strobe.engine.kept.Room.on", lambda device, fits=False: Room(0))
+def test_examples_beyond_the_budget_are_not_cached(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("strobe.engine.memory.cache.ByteBudget.of_device", lambda device, fits=False: ByteBudget(0))
     task = WatchedTask()
     run = strobe.train(small_graph(), "tgcn", task, epochs=3, progress=TellTheTest(task))
     assert min(task.problem.asked[t] for t in run.problem.split.train) >= 3
@@ -106,7 +106,7 @@ def test_a_run_stops_when_validation_gets_no_better() -> None:
 
 def test_the_test_is_scored_with_the_best_weights_not_the_last(tmp_path: Path) -> None:
     run = strobe.train(small_graph(), "tgcn", "regression", out=tmp_path / "run", epochs=20, lr=0.3, patience=3)
-    best, last = (read(tmp_path / "run" / name) for name in (BEST, LAST))
+    best, last = (read_checkpoint(tmp_path / "run" / name) for name in (BEST, LAST))
     assert run.best_epoch < run.epochs
     assert same_tensors(dict(run.model.state_dict()), dict(best["model"]))
     assert not same_tensors(dict(best["model"]), dict(last["model"]))
@@ -131,7 +131,7 @@ def test_recomputing_gives_the_same_weights() -> None:
 
 
 @pytest.mark.parametrize("task", list(TASKS))
-def test_every_task_trains_and_is_scored_beside_trivial_answers(task: str) -> None:
+def test_every_task_trains_and_has_baselines(task: str) -> None:
     run = strobe.train(small_graph(), "tgcn", task, epochs=2, model_options={"hidden": 4})
     assert run.problem.metric in run.test
     assert run.baselines["test"]
@@ -217,13 +217,13 @@ class Exploding(nn.Module):
 
 
 @pytest.mark.parametrize("what", ["loss", "weight"])
-def test_a_run_that_explodes_says_when_and_keeps_the_last_good_checkpoint(
+def test_divergence_names_the_epoch_and_keeps_the_last_good_checkpoint(
     tmp_path: Path, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("strobe.engine.checkpoint.SAVE_EVERY_S", 0.0)
+    monkeypatch.setattr("strobe.engine.checkpoint.store.SAVE_EVERY_S", 0.0)
     with pytest.raises(DivergedError, match=rf"{what}.* in epoch 3 .*lower --lr.*--clip"):
         strobe.train(small_graph(), Exploding(2, what), "regression", out=tmp_path / "run", epochs=9)
-    kept = read(tmp_path / "run" / LAST)
+    kept = read_checkpoint(tmp_path / "run" / LAST)
     assert kept["epoch"] in (1, 2), "the second may still have been on its way to disk"
     assert all(value.isfinite().all() for value in kept["model"].values())
 
@@ -258,7 +258,7 @@ def test_settings_come_as_a_value_or_by_name() -> None:
         strobe.train(small_graph(), "tgcn", epoch=3)
 
 
-def test_progress_is_told_of_preparation_and_every_epoch() -> None:
+def test_progress_reports_preparation_and_every_epoch() -> None:
     stages: list[tuple[str, int, int | None]] = []
     epochs: list[int] = []
 
@@ -275,17 +275,13 @@ def test_progress_is_told_of_preparation_and_every_epoch() -> None:
     assert epochs == [1, 2, 3]
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_a_second_interrupt_is_not_waited_for() -> None:
-    before = signal.getsignal(signal.SIGINT)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with second_interrupt_kills():
-            with pytest.raises(KeyboardInterrupt):
-                signal.raise_signal(signal.SIGINT)
-            assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    finally:
-        signal.signal(signal.SIGINT, before)
+    with kill_on_second_interrupt():
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_running_averages_that_overflow_end_the_run_instead_of_scores_that_are_no_numbers() -> None:

@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from strobe.engine.asked import asked, join
-from strobe.engine.sharing import Sharing
-from strobe.engine.windows import Segment, cut
+from strobe.engine.examples import join_examples, training_examples
+from strobe.engine.partitioned_graph import PartitionedGraph
+from strobe.engine.windows import Segment, cut_windows
 from strobe.tasks import Examples, Problem, Split
 from strobe.tasks.base import Metrics
-from strobe.view import Cells
+from strobe.view import WindowData
 from tests.models.cases import CHANGING, with_inputs
 
 CPU = torch.device("cpu")
@@ -28,7 +28,7 @@ class Asking(Problem):
     def __init__(self, ask: Callable[[int, int | None], Examples | None], *, anew: bool = False) -> None:
         self.graph = with_inputs(CHANGING.build())
         self.split = Split(range(4), range(4, 5), range(5, 6))
-        self.ask, self.changes_with_epoch = ask, anew
+        self.ask, self.resamples_each_epoch = ask, anew
 
     def head(self, width: int) -> nn.Module:
         return nn.Linear(width, 1)
@@ -36,19 +36,19 @@ class Asking(Problem):
     def examples(self, t: int, epoch: int | None = None) -> Examples | None:
         return self.ask(t, epoch)
 
-    def questions(self, t: int) -> Examples | None:
+    def unlabeled_examples(self, t: int) -> Examples | None:
         return self.ask(t, None)
 
-    def loss(self, answers: Tensor, examples: Examples) -> Tensor:
-        return (answers[:, 0] - examples.y.to(answers)).square().sum()
+    def loss(self, predictions: Tensor, examples: Examples) -> Tensor:
+        return (predictions[:, 0] - examples.labels.to(predictions)).square().sum()
 
-    def metrics(self, answers: Sequence[Tensor], examples: Sequence[Examples]) -> Metrics:
+    def metrics(self, predictions: Sequence[Tensor], examples: Sequence[Examples]) -> Metrics:
         return {}
 
     def baselines(self, part: str) -> dict[str, Metrics]:
         return {}
 
-    def table(self, answers: Tensor, examples: Examples, t: int) -> dict[str, Any]:
+    def table(self, predictions: Tensor, examples: Examples, t: int) -> dict[str, Any]:
         return {}
 
     def state(self) -> dict[str, Any]:
@@ -67,11 +67,11 @@ def second(t: int, epoch: int | None) -> Examples | None:
 
 
 def segment(times: range, problem: Problem) -> Segment:
-    return Segment(times, Cells(problem.graph[times.start : times.stop]))
+    return Segment(times, WindowData(problem.graph[times.start : times.stop]))
 
 
 def examples(*question: Any) -> Examples:
-    found = asked(*question)
+    found = training_examples(*question)
     assert found is not None
     return found.examples
 
@@ -81,68 +81,68 @@ def examples(*question: Any) -> Examples:
 def test_windows_and_segments_cover_the_times_once_in_order(a: int, b: int, size: int | None, part: int | None) -> None:
     times = range(min(a, b), max(a, b))
     problem = Asking(everybody)
-    windows = cut(Sharing(problem.graph), times, size, part)
+    windows = cut_windows(PartitionedGraph(problem.graph), times, size, part)
     assert [t for window in windows for piece in window for t in piece.times] == list(times)
     sizes = [sum(len(piece.times) for piece in window) for window in windows]
     assert all(0 < found <= (size or len(times)) for found in sizes)
     assert sizes[:-1] == [size or len(times)] * len(sizes[:-1]), "only the last window may be short"
     for piece in (piece for window in windows for piece in window):
         assert 0 < len(piece.times) <= (part or len(times))
-        assert piece.cells.graph == problem.graph[piece.times.start : piece.times.stop]
+        assert piece.data.graph == problem.graph[piece.times.start : piece.times.stop]
 
 
-def test_one_window_of_one_segment_unless_asked_for_more() -> None:
-    ((only,),) = cut(Sharing(Asking(everybody).graph), range(1, 5), None, None)
+def test_there_is_one_window_of_one_segment_by_default() -> None:
+    ((only,),) = cut_windows(PartitionedGraph(Asking(everybody).graph), range(1, 5), None, None)
     assert only.times == range(1, 5)
-    windows = cut(Sharing(Asking(everybody).graph), range(6), 4, 3)
+    windows = cut_windows(PartitionedGraph(Asking(everybody).graph), range(6), 4, 3)
     assert [[piece.times for piece in window] for window in windows] == [[range(3), range(3, 4)], [range(4, 6)]]
 
 
-def test_everybody_asked_needs_no_rows() -> None:
+def test_examples_of_all_cells_need_no_cell_index() -> None:
     problem = Asking(everybody)
     found = examples(problem, segment(range(4), problem), range(4), 0)
-    assert found.rows is None
-    assert found.y.tolist() == [0, 1, 2, 3, 10, 11, 12, 30, 31, 32, 33, 34, 35]
+    assert found.cell_index is None
+    assert found.labels.tolist() == [0, 1, 2, 3, 10, 11, 12, 30, 31, 32, 33, 34, 35]
 
 
 def test_rows_count_over_the_whole_segment() -> None:
     problem = Asking(second)
     found = examples(problem, segment(range(1, 5), problem), range(6), 0)
-    assert found.rows is not None
-    assert [rows.tolist() for rows in found.rows] == [[1, 4, 10]]
-    assert found.y.tolist() == [1, 3, 4]
+    assert found.cell_index is not None
+    assert [rows.tolist() for rows in found.cell_index] == [[1, 4, 10]]
+    assert found.labels.tolist() == [1, 3, 4]
 
 
-def test_snapshots_outside_the_part_are_not_asked() -> None:
+def test_snapshots_outside_the_part_have_no_examples() -> None:
     problem = Asking(everybody)
     piece = segment(range(2, 6), problem)
     found = examples(problem, piece, range(4, 5), None)
-    assert found.rows is not None
-    assert found.rows[0].tolist() == [6, 7, 8, 9]
-    assert found.y.tolist() == [40, 41, 42, 43]
-    assert asked(problem, piece, range(2, 3)) is None
-    assert asked(problem, piece, range(0)) is None
+    assert found.cell_index is not None
+    assert found.cell_index[0].tolist() == [6, 7, 8, 9]
+    assert found.labels.tolist() == [40, 41, 42, 43]
+    assert training_examples(problem, piece, range(2, 3)) is None
+    assert training_examples(problem, piece, range(0)) is None
 
 
-def test_some_asked_about_all_cells_and_some_about_a_few_join() -> None:
+def test_examples_of_all_and_of_some_cells_join() -> None:
     problem = Asking(lambda t, epoch: everybody(t, epoch) if t == 0 else second(t, epoch))
     found = examples(problem, segment(range(2), problem), range(2), 0)
-    assert found.rows is not None
-    assert found.rows[0].tolist() == [0, 1, 2, 3, 5]
-    assert found.y.tolist() == [0, 1, 2, 3, 1]
+    assert found.cell_index is not None
+    assert found.cell_index[0].tolist() == [0, 1, 2, 3, 5]
+    assert found.labels.tolist() == [0, 1, 2, 3, 1]
 
 
 def test_pairs_are_joined_end_by_end() -> None:
     pair = Examples((torch.tensor([0, 2]), torch.tensor([1, 0])), torch.tensor([1.0, 0.0]), torch.tensor([0.5, 0.25]))
-    found = join([(0, pair), (7, pair)], 20, CPU)
-    assert found.rows is not None
-    assert [rows.tolist() for rows in found.rows] == [[0, 2, 7, 9], [1, 0, 8, 7]]
-    assert found.base is not None
-    assert found.base.tolist() == [0.5, 0.25] * 2
+    found = join_examples([(0, pair), (7, pair)], 20, CPU)
+    assert found.cell_index is not None
+    assert [rows.tolist() for rows in found.cell_index] == [[0, 2, 7, 9], [1, 0, 8, 7]]
+    assert found.offset is not None
+    assert found.offset.tolist() == [0.5, 0.25] * 2
 
 
 @pytest.mark.parametrize("anew", [True, False])
-def test_training_examples_are_asked_for_again_only_where_they_change(anew: bool) -> None:
+def test_training_examples_are_built_again_only_where_they_are_resampled(anew: bool) -> None:
     """Each epoch's examples are those of that epoch."""
 
     def drawn(t: int, epoch: int | None) -> Examples:
@@ -150,5 +150,5 @@ def test_training_examples_are_asked_for_again_only_where_they_change(anew: bool
 
     problem = Asking(drawn, anew=anew)
     piece = segment(range(2), problem)
-    values = [examples(problem, piece, range(4), epoch).y[0].item() for epoch in (0, 1, 2)]
+    values = [examples(problem, piece, range(4), epoch).labels[0].item() for epoch in (0, 1, 2)]
     assert values == ([0, 1, 2] if anew else [0, 0, 0])

@@ -11,12 +11,13 @@ import pytest
 import torch
 from torch import nn
 
-from strobe.comm import Alone, Comm
-from strobe.engine.job import Given, Job
-from strobe.engine.launch import Place
+from strobe.comm import Comm, SingleRankComm
+from strobe.engine.inputs.resolve import TrainRequest
+from strobe.engine.job import Job
+from strobe.engine.launch.processes import OutputConfig
 from strobe.engine.progress import Progress
 from strobe.engine.run import Run
-from strobe.engine.train import train_here
+from strobe.engine.train import train_on_rank
 from strobe.graph import DynamicGraph
 from strobe.models import make_model
 from strobe.plan import Plan
@@ -24,7 +25,7 @@ from strobe.tasks import Task
 from tests.ranks import as_threads
 
 OPTIONS: dict[str, dict[str, Any]] = {"gat-lstm": {"heads": 2}, "dysat": {"heads": 2, "span": 3}}
-_MAKE = Job.make
+_MAKE = Job.make_model
 
 
 class Trainer:
@@ -39,13 +40,13 @@ class Trainer:
         self._lock = Lock()
 
     def train(self, plan: Plan, num_ranks: int, **changes: Any) -> list[Run]:
-        settings = {"epochs": 5, "threads": 1, "optimiser": "sgd", "lr": 0.1, "precision": "float64"} | changes
-        given = Given(self.graph, lambda _: deepcopy(self.model), self.task, None, None, settings, None, plan)
+        settings = {"epochs": 5, "threads": 1, "optimizer": "sgd", "lr": 0.1, "precision": "float64"} | changes
+        given = TrainRequest(self.graph, lambda _: deepcopy(self.model), self.task, None, None, settings, None, plan)
 
         def work(comm: Comm) -> Run:
-            return train_here(given, Place(), Progress(), comm)
+            return train_on_rank(given, OutputConfig(), Progress(), comm)
 
-        return [work(Alone())] if num_ranks == 1 else as_threads(work, num_ranks)
+        return [work(SingleRankComm())] if num_ranks == 1 else as_threads(work, num_ranks)
 
     def same_head(self, monkeypatch: pytest.MonkeyPatch) -> None:
         make = _MAKE
@@ -60,7 +61,7 @@ class Trainer:
             head.load_state_dict(self.head.state_dict())
             return model, head
 
-        monkeypatch.setattr(Job, "make", made)
+        monkeypatch.setattr(Job, "make_model", made)
 
 
 def assert_same(runs: list[Run], one: Run, *, scored: bool = True) -> None:

@@ -9,7 +9,7 @@ import torch
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "own_model.py"
 
 
-def test_own_models_learn_more_than_answers_that_need_no_learning(capsys: pytest.CaptureFixture[str]) -> None:
+def test_own_models_beat_the_baselines(capsys: pytest.CaptureFixture[str]) -> None:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # so little work is slower on two cores where others use them
     try:
@@ -17,8 +17,8 @@ def test_own_models_learn_more_than_answers_that_need_no_learning(capsys: pytest
     finally:
         torch.set_num_threads(threads)
     shown = capsys.readouterr().out
-    assert list(scores) == ["last value", "mean", "stacked", "Compared"]
+    assert list(scores) == ["last value", "mean", "stacked", "NeighborDifference"]
     trivial = min(scores["last value"]["mse"], scores["mean"]["mse"])
-    for name in ("stacked", "Compared"):
+    for name in ("stacked", "NeighborDifference"):
         assert scores[name]["mse"] < trivial
         assert f"mse {scores[name]['mse']:.4f}" in shown

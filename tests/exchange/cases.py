@@ -1,4 +1,4 @@
-"""Cells placed anywhere, as plain tables: the slow, obvious reference for what changes ranks, when and how often."""
+"""Reference tables of cell owners, and time stages over them."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from strobe.exchange.legs import NOBODY
+from strobe.exchange.relay.legs import NO_RANK
 from strobe.models import time
-from strobe.ops.csr import IntArray
-from strobe.ops.sequences import Sequences
+from strobe.ops.sparse.csr import IntArray
+from strobe.ops.time.sequences import Sequences
 
 
 @dataclass(frozen=True)
-class PlainLeg:
-    """Snapshots ``times`` of a node that one rank has without a break; the ``number``-th leg of its sequence."""
+class ReferenceLeg:
+    """The ``number``-th leg of a node's sequence: snapshots ``times`` on one rank."""
 
     rank: int
     node: int
@@ -34,7 +34,7 @@ class PlainLeg:
 
 @dataclass(frozen=True)
 class Table:
-    """The owner of node v in snapshot t, ``rows[t][v]``: None where it is absent, NOBODY where it takes no part."""
+    """Owner of node v in snapshot t, ``rows[t][v]``: None if it is absent, NO_RANK if its cell is left out."""
 
     num_ranks: int
     num_nodes: int
@@ -43,62 +43,64 @@ class Table:
     @property
     def nodes(self) -> list[IntArray]:
         """Present nodes of every snapshot."""
-        return [np.array([v for v, who in enumerate(row) if who is not None], np.int64) for row in self.rows]
+        return [np.array([v for v, owner in enumerate(row) if owner is not None], np.int64) for row in self.rows]
 
     @property
     def owners(self) -> list[IntArray]:
-        """Who has each of their cells."""
-        return [np.array([who for who in row if who is not None], np.int16) for row in self.rows]
+        """Owner of each present node's cell."""
+        return [np.array([owner for owner in row if owner is not None], np.int16) for row in self.rows]
 
     def window(self, start: int, stop: int) -> Table:
         return replace(self, rows=self.rows[start:stop])
 
     def cells(self, rank: int | None = None) -> list[tuple[int, int]]:
-        """(t, node) of all cells that take part, t-major, or of those of one rank."""
+        """(t, node) of all owned cells, t-major, or of those of one rank."""
         return [
             (t, v)
             for t, row in enumerate(self.rows)
-            for v, who in enumerate(row)
-            if who is not None and who >= 0 and rank in (None, who)
+            for v, owner in enumerate(row)
+            if owner is not None and owner >= 0 and rank in (None, owner)
         ]
 
     def sequence(self, node: int) -> list[tuple[int, int]]:
-        """(t, owner) of a node's cells that take part, in order of time."""
-        return [(t, who) for t, row in enumerate(self.rows) if (who := row[node]) is not None and who >= 0]
+        """(t, owner) of a node's owned cells, in order of time."""
+        return [(t, owner) for t, row in enumerate(self.rows) if (owner := row[node]) is not None and owner >= 0]
 
     def homes(self) -> list[int]:
-        """Who had the last cell of each node; NOBODY where it had none."""
-        return [self.sequence(v)[-1][1] if self.sequence(v) else NOBODY for v in range(self.num_nodes)]
+        """Owner of the last cell of each node; NO_RANK without cells."""
+        return [self.sequence(v)[-1][1] if self.sequence(v) else NO_RANK for v in range(self.num_nodes)]
 
     def firsts(self) -> list[int]:
-        """Who has the first cell of each node."""
-        return [self.sequence(v)[0][1] if self.sequence(v) else NOBODY for v in range(self.num_nodes)]
+        """Owner of the first cell of each node."""
+        return [self.sequence(v)[0][1] if self.sequence(v) else NO_RANK for v in range(self.num_nodes)]
 
-    def legs(self, rank: int | None = None) -> list[PlainLeg]:
+    def legs(self, rank: int | None = None) -> list[ReferenceLeg]:
         """All legs by node and then by time, or those of one rank."""
-        found = []
+        legs = []
         for node in range(self.num_nodes):
-            parts = [(who, [t for t, _ in part]) for who, part in groupby(self.sequence(node), lambda cell: cell[1])]
-            ranks = [NOBODY, *(who for who, _ in parts), NOBODY]
-            found += [
-                PlainLeg(who, node, times, number, ranks[number], ranks[number + 2])
-                for number, (who, times) in enumerate(parts)
+            parts = [
+                (owner, [t for t, _ in part]) for owner, part in groupby(self.sequence(node), lambda cell: cell[1])
             ]
-        return [leg for leg in found if rank in (None, leg.rank)]
+            ranks = [NO_RANK, *(owner for owner, _ in parts), NO_RANK]
+            legs += [
+                ReferenceLeg(owner, node, times, number, ranks[number], ranks[number + 2])
+                for number, (owner, times) in enumerate(parts)
+            ]
+        return [leg for leg in legs if rank in (None, leg.rank)]
 
     def cuts_crossed(self) -> int:
-        """Temporal edges that are cut: pairs of a node's cells, one after the other, that two ranks have."""
+        """Number of cut temporal edges: consecutive cells of a node on two ranks."""
         return sum(a != b for v in range(self.num_nodes) for (_, a), (_, b) in pairwise(self.sequence(v)))
 
 
 @st.composite
 def tables(
-    draw: st.DrawFn, *, min_ranks: int = 1, max_nodes: int = 6, max_snapshots: int = 6, nobody: bool = False
+    draw: st.DrawFn, *, min_ranks: int = 1, max_nodes: int = 6, max_snapshots: int = 6, unowned: bool = False
 ) -> Table:
-    """Owners drawn cell by cell; half of the time sequences visit ranks in one order, as they do in time blocks."""
+    """Random owners per cell; half of the tables visit ranks in one order, as time blocks do."""
     num_ranks = draw(st.integers(min_ranks, 4))
     num_nodes = draw(st.integers(0, max_nodes))
-    owner = st.sampled_from([None, *([NOBODY] if nobody else []), *range(num_ranks)])
+    owner = st.sampled_from([None, *([NO_RANK] if unowned else []), *range(num_ranks)])
     row = st.lists(owner, min_size=num_nodes, max_size=num_nodes)
     table = Table(num_ranks, num_nodes, draw(st.lists(row, max_size=max_snapshots)))
     order = draw(st.none() | st.permutations(range(num_ranks)))
@@ -106,29 +108,29 @@ def tables(
 
 
 def _in_order(table: Table, order: Sequence[int]) -> Table:
-    """The same cells; every sequence visits its ranks in the given order."""
+    """Reorder owners so that every sequence visits its ranks in the given order."""
     rows = [list(row) for row in table.rows]
     for v in range(table.num_nodes):
         cells = table.sequence(v)
-        for (t, _), who in zip(cells, sorted((who for _, who in cells), key=order.index), strict=True):
-            rows[t][v] = who
+        for (t, _), owner in zip(cells, sorted((owner for _, owner in cells), key=order.index), strict=True):
+            rows[t][v] = owner
     return replace(table, rows=rows)
 
 
 @st.composite
 def windows(draw: st.DrawFn, /, **options: Any) -> tuple[Table, list[int]]:
-    """A table, and where it is cut into windows."""
+    """A table, and the boundaries of its windows."""
     table = draw(tables(**options))
     inner = draw(st.sets(st.integers(1, max(len(table.rows) - 1, 1)), max_size=3))
     return table, sorted({0, len(table.rows)} | {cut for cut in inner if cut < len(table.rows)})
 
 
 class Slow(nn.Module):
-    """A time stage of two inputs, cell by cell, whose state is a nest of two tensors that begin with numbers of their
-    own, which are learnt if ``begins`` says so. Outputs have three columns.
+    """A time stage of two inputs, cell by cell. Its state is a nest of two tensors whose initial values are learned if
+    ``begins``. Outputs have three columns.
     """
 
-    relays: ClassVar[bool] = True
+    has_row_state: ClassVar[bool] = True
 
     def __init__(self, inputs: int, *, begins: bool) -> None:
         super().__init__()
@@ -142,9 +144,9 @@ class Slow(nn.Module):
         state = {"h": self.h.expand(slots, 2), "c": (self.c.expand(slots, 1, 1),)} if state is None else state
         h, c = list(state["h"].unbind()), list(state["c"][0].unbind())
         out = []
-        for slot, row, beside in zip(sequences.slots.tolist(), *x, strict=True):
+        for slot, row, extra in zip(sequences.slots.tolist(), *x, strict=True):
             h[slot] = torch.tanh(row @ self.of_input + h[slot] @ self.of_state)
-            c[slot] = 0.9 * c[slot] + h[slot][:1, None] * beside[:1, None]
+            c[slot] = 0.9 * c[slot] + h[slot][:1, None] * extra[:1, None]
             out.append(torch.cat([h[slot], c[slot][0]]))
         last = {"h": _stacked(h, state["h"]), "c": (_stacked(c, state["c"][0]),)}
         return torch.stack(out) if out else x[0].new_zeros(0, 3), last
@@ -155,10 +157,10 @@ def _stacked(rows: list[Tensor], like: Tensor) -> Tensor:
 
 
 class Kernel(nn.Module):
-    """A time stage of ours with two inputs, whose states begin with a number that is learnt if ``begins`` says so."""
+    """A library time stage with two inputs, whose initial state is learned if ``begins``."""
 
-    relays: ClassVar[bool] = True
-    hands_over: ClassVar[bool] = True
+    has_row_state: ClassVar[bool] = True
+    supports_state_transport: ClassVar[bool] = True
 
     def __init__(self, *modules: nn.RNNBase, begins: bool) -> None:
         super().__init__()
@@ -167,15 +169,15 @@ class Kernel(nn.Module):
 
     def encode(self, x: Sequence[Tensor], state: Any | None, sequences: Sequences) -> tuple[Tensor, Any]:
         if state is None:
-            nobody = Sequences((0,), np.empty(0, np.int64), sequences.num_slots, sequences.device)
-            zeros = self._encode([each[:0] for each in x], None, nobody)[1]
+            empty = Sequences((0,), np.empty(0, np.int64), sequences.num_slots, sequences.device)
+            zeros = self._encode([each[:0] for each in x], None, empty)[1]
             state = tree_map(lambda leaf: leaf + self.begin, zeros)
         return self._encode(x, state, sequences)
 
     def _encode(self, x: Sequence[Tensor], state: Any | None, sequences: Sequences) -> tuple[Tensor, Any]:
-        """One module reads both inputs side by side; of several, one on top of the other, the second comes out."""
+        """One module reads both inputs concatenated; several form a StackedLSTM."""
         if len(self.inner) > 1:
-            return time.Stack(list(self.inner)).encode(x, state, sequences)
+            return time.StackedLSTM(list(self.inner)).encode(x, state, sequences)
         return time.as_time(self.inner[0]).encode(torch.cat(list(x), 1), state, sequences)
 
 
@@ -185,37 +187,39 @@ KINDS: dict[str, Callable[..., nn.Module]] = {
     "lstm of two layers": lambda inputs, **how: Kernel(nn.LSTM(inputs + 1, 3, num_layers=2), **how),
     "stack": lambda inputs, **how: Kernel(nn.LSTM(inputs, 1), nn.LSTM(1, 1), **how),
 }
-"""Time stages from so many columns and one beside them to three columns, by name."""
+"""Time stages of two inputs with three output columns, by name."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A stack of two time stages with inputs for all cells of a table, and what their outputs are pulled towards."""
+    """Two time stages with inputs of all cells of a table, and the gradient of their outputs."""
 
     encoders: list[Any]
     x: Tensor  # [C, 2]
-    beside: Tensor  # [C, 1]
+    extra: Tensor  # [C, 1]
     aim: Tensor  # [C, 3]
 
     @classmethod
     def over(cls, table: Table, kind: str = "slow", *, begins: bool = True) -> Stage:
-        """Of some kind; ``begins``: first states are learnt."""
+        """``begins``: initial states are learned."""
         torch.manual_seed(0)
         number = len(table.cells())
-        x, beside, aim = (torch.randn(number, width, dtype=torch.float64) for width in (2, 1, 3))
+        x, extra, aim = (torch.randn(number, width, dtype=torch.float64) for width in (2, 1, 3))
         encoders = [KINDS[kind](inputs, begins=begins) for inputs in (2, 3)]
-        return cls(encoders, x.requires_grad_(), beside.requires_grad_(), aim)
+        return cls(encoders, x.requires_grad_(), extra.requires_grad_(), aim)
 
     def leaves(self) -> list[Tensor]:
-        return [self.x, self.beside, *(each for encoder in self.encoders for each in encoder.parameters())]
+        return [self.x, self.extra, *(each for encoder in self.encoders for each in encoder.parameters())]
 
     def gradients(self) -> list[Tensor]:
-        """What backward left, zeros where it left nothing."""
+        """Gradients of all leaves, zeros if there is none."""
         return [torch.zeros_like(leaf) if leaf.grad is None else leaf.grad.clone() for leaf in self.leaves()]
 
 
-def alone(stage: Stage, table: Table, cuts: list[int], *, learns: bool = True) -> tuple[Tensor, list[Tensor]]:
-    """Outputs of all cells and the gradients, on one rank, window by window. ``learns``: gradients cross windows."""
+def run_on_one_rank(
+    stage: Stage, table: Table, cuts: list[int], *, with_grad: bool = True
+) -> tuple[Tensor, list[Tensor]]:
+    """Outputs of all cells and gradients, window by window. ``with_grad``: gradients cross windows."""
     stage = deepcopy(stage)
     states: list[Any] = [None] * len(stage.encoders)
     outs, first = [stage.x[:0, :1].expand(0, 3)], 0
@@ -226,8 +230,8 @@ def alone(stage: Stage, table: Table, cuts: list[int], *, learns: bool = True) -
         rows = slice(first, first + sequences.num_cells)
         out: Tensor = stage.x[rows]
         for k, encoder in enumerate(stage.encoders):
-            out, states[k] = encoder.encode((out, stage.beside[rows]), states[k], sequences)
-        states = states if learns else [detached(state) for state in states]
+            out, states[k] = encoder.encode((out, stage.extra[rows]), states[k], sequences)
+        states = states if with_grad else [detached(state) for state in states]
         outs.append(out)
         first = rows.stop
     whole = torch.cat(outs)

@@ -1,4 +1,4 @@
-"""Every model on several ranks gives what it gives on one: outputs of all cells, gradients of all parameters."""
+"""Models on several ranks equal one rank: outputs of all cells, gradients of all parameters."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from strobe.comm import Comm
 from strobe.exchange import Exchange, Halo, Relay, Shuffle, Stale, StaleTime
-from strobe.exchange import legs as legs_module
+from strobe.exchange.relay import legs as legs_module
 from strobe.graph import DynamicGraph
 from strobe.models import make_model
-from strobe.placement import Placed
-from strobe.view import Carry, Cells, Owners, Share, View
+from strobe.placement import Partition
+from strobe.view import Carry, LocalPartition, Owners, View, WindowData
 from tests.models.cases import CHANGING, INPUTS, run, with_inputs
 from tests.ranks import as_threads
 
@@ -34,34 +34,36 @@ MODELS: dict[str, dict[str, Any]] = {
 }
 
 
-def random_cells(graph: DynamicGraph, num_ranks: int, seed: int) -> Placed:
+def random_cells(graph: DynamicGraph, num_ranks: int, seed: int) -> Partition:
     of_cell = np.random.default_rng(seed).integers(0, num_ranks, graph.num_cells)
-    return Placed.by_cell(num_ranks, of_cell, graph).with_sequences(graph)
+    return Partition.by_cell(num_ranks, of_cell, graph).with_sequence_owner(graph)
 
 
-def random_nodes(graph: DynamicGraph, num_ranks: int, seed: int) -> Placed:
-    return Placed.by_node(num_ranks, np.random.default_rng(seed).integers(0, num_ranks, graph.num_nodes), len(graph))
+def random_nodes(graph: DynamicGraph, num_ranks: int, seed: int) -> Partition:
+    return Partition.by_node(num_ranks, np.random.default_rng(seed).integers(0, num_ranks, graph.num_nodes), len(graph))
 
 
-def blocks(graph: DynamicGraph, num_ranks: int, seed: int) -> Placed:
+def blocks(graph: DynamicGraph, num_ranks: int, seed: int) -> Partition:
     del seed
     of_snapshot = np.arange(len(graph)) * num_ranks // max(len(graph), 1)
-    return Placed.by_snapshot(num_ranks, of_snapshot, graph.num_nodes).with_sequences(graph)
+    return Partition.by_snapshot(num_ranks, of_snapshot, graph.num_nodes).with_sequence_owner(graph)
 
 
-def dealt(graph: DynamicGraph, num_ranks: int, seed: int) -> Placed:
+def round_robin(graph: DynamicGraph, num_ranks: int, seed: int) -> Partition:
     del seed
-    return Placed.by_snapshot(num_ranks, np.arange(len(graph)) % num_ranks, graph.num_nodes).with_sequences(graph)
+    return Partition.by_snapshot(num_ranks, np.arange(len(graph)) % num_ranks, graph.num_nodes).with_sequence_owner(
+        graph
+    )
 
 
-PLACED = {"cells": random_cells, "nodes": random_nodes, "blocks": blocks, "dealt": dealt}
+PLACED = {"cells": random_cells, "nodes": random_nodes, "blocks": blocks, "round robin": round_robin}
 
 
-def towards(number: int, width: int) -> Tensor:
+def output_grad(number: int, width: int) -> Tensor:
     return torch.randn(number, width, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
 
 
-def alone(make: Any, graph: DynamicGraph, cuts: list[int]) -> tuple[Tensor, list[Tensor]]:
+def run_on_one_rank(make: Any, graph: DynamicGraph, cuts: list[int]) -> tuple[Tensor, list[Tensor]]:
     model = make()
     outs: list[Tensor] = []
     carry: Carry | None = None
@@ -69,44 +71,44 @@ def alone(make: Any, graph: DynamicGraph, cuts: list[int]) -> tuple[Tensor, list
         out, carry = run(model, graph[start:stop], carry)
         outs.append(out)
     whole = torch.cat(outs)
-    (whole * towards(graph.num_cells, model.width)).sum().backward()
+    (whole * output_grad(graph.num_cells, model.width)).sum().backward()
     return whole.detach(), [_grad(p) for p in model.parameters()]
 
 
-def together(
-    make: Any, graph: DynamicGraph, cuts: list[int], placed: Placed, exchange: Exchange
+def run_on_ranks(
+    make: Any, graph: DynamicGraph, cuts: list[int], partition: Partition, exchange: Exchange
 ) -> tuple[Tensor, list[Tensor]]:
-    """Every rank its share, windows with gradients between them; outputs put together again."""
+    """Run every rank's partition, with gradients across windows, and merge the outputs."""
 
     def work(comm: Comm) -> tuple[list[tuple[Tensor, Tensor]], list[Tensor]]:
         model = make()
-        aim = towards(graph.num_cells, model.width)
+        d_out = output_grad(graph.num_cells, model.width)
         carry: Carry | None = None
-        found = []
+        outputs = []
         loss = torch.zeros((), dtype=torch.float64)
         for start, stop in pairwise(cuts):
-            owners = Owners(graph, placed, range(start, stop))
+            owners = Owners(graph, partition, range(start, stop))
             home = np.full(graph.num_nodes, -1, np.int16)
             for t in range(start):
-                home[graph[t].nodes] = placed.owners(graph, t)
-            share = Share(comm, exchange, owners, home, torch.device("cpu"))
-            view = View(Cells(graph[start:stop], share=share, dtype=torch.float64), carry)
+                home[graph[t].nodes] = partition.owners(graph, t)
+            local = LocalPartition(comm, exchange, owners, home, torch.device("cpu"))
+            view = View(WindowData(graph[start:stop], local_partition=local, dtype=torch.float64), carry)
             out = model(view)
             carry = view.carry
             at = torch.from_numpy(
                 np.concatenate(
-                    [np.empty(0, np.int64), *(own + graph.cell_ptr[start + t] for t, own in enumerate(share.own))]
+                    [np.empty(0, np.int64), *(own + graph.cell_ptr[start + t] for t, own in enumerate(local.own))]
                 )
             )
-            found.append((at, out.detach()))
-            loss = loss + view.closed((out * aim[at]).sum())
+            outputs.append((at, out.detach()))
+            loss = loss + view.attach_exchanges((out * d_out[at]).sum())
         loss.backward()
-        return found, [comm.sum(_grad(p), kind="gradients") for p in model.parameters()]
+        return outputs, [comm.all_reduce(_grad(p), kind="gradients") for p in model.parameters()]
 
-    results = as_threads(work, placed.num_ranks)
+    results = as_threads(work, partition.num_ranks)
     whole = torch.full((graph.num_cells, results[0][0][0][1].shape[1]), torch.nan, dtype=torch.float64)
-    for found, _ in results:
-        for at, out in found:
+    for outputs, _ in results:
+        for at, out in outputs:
             whole[at] = out
     return whole, results[0][1]
 
@@ -118,35 +120,33 @@ def _grad(parameter: nn.Parameter) -> Tensor:
 def maker(name: str) -> Any:
     torch.manual_seed(3)
     model = make_model(name, INPUTS, hidden=4, **MODELS[name]).double()
-    return lambda: deepcopy(model)  # random numbers are one stream for all threads
+    return lambda: deepcopy(model)  # threads local one random stream
 
 
-@pytest.mark.parametrize("time", [Relay(groups=2), Shuffle()], ids=["relay", "shuffle"])
+@pytest.mark.parametrize("time", [Relay(pipeline_groups=2), Shuffle()], ids=["relay", "shuffle"])
 @pytest.mark.parametrize("place", PLACED)
 @pytest.mark.parametrize("name", MODELS)
-def test_a_model_on_ranks_equals_it_on_one(name: str, place: str, time: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relay_and_shuffle_equal_one_rank(name: str, place: str, time: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(legs_module, "MIN_CELLS", 1)
     graph, make = with_inputs(CHANGING.build()), maker(name)
     whole, cut = [0, 6], [0, 2, 3, 6]
     for num_ranks in (2, 3, 4):
-        cuts = cut if (num_ranks + isinstance(time, Relay)) % 2 else whole  # each exchange meets both
-        out, grads = alone(make, graph, cuts)
-        placed = PLACED[place](graph, num_ranks, num_ranks)
-        got, got_grads = together(make, graph, cuts, placed, Exchange(structure=Halo(), time=time))
+        cuts = cut if (num_ranks + isinstance(time, Relay)) % 2 else whole  # each exchange runs both
+        out, grads = run_on_one_rank(make, graph, cuts)
+        partition = PLACED[place](graph, num_ranks, num_ranks)
+        got, got_grads = run_on_ranks(make, graph, cuts, partition, Exchange(structure=Halo(), time=time))
         torch.testing.assert_close(got, out, rtol=1e-9, atol=1e-9)
         torch.testing.assert_close(got_grads, grads, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("fresh", [Relay(groups=2), Shuffle()], ids=["relay", "shuffle"])
+@pytest.mark.parametrize("inner", [Relay(pipeline_groups=2), Shuffle()], ids=["relay", "shuffle"])
 @pytest.mark.parametrize("name", MODELS)
-def test_a_model_whose_rows_are_all_sent_equals_it_on_one_rank(
-    name: str, fresh: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stale_at_threshold_0_equals_one_rank(name: str, inner: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(legs_module, "MIN_CELLS", 1)
     graph, make = with_inputs(CHANGING.build()), maker(name)
-    exchange = Exchange(structure=Stale(share=0), time=StaleTime(share=0, fresh=fresh))
+    exchange = Exchange(structure=Stale(threshold=0), time=StaleTime(threshold=0, inner=inner))
     for cuts in ([0, 6], [0, 2, 3, 6]):
-        out, grads = alone(make, graph, cuts)
-        got, got_grads = together(make, graph, cuts, random_cells(graph, 4, 4), exchange)
+        out, grads = run_on_one_rank(make, graph, cuts)
+        got, got_grads = run_on_ranks(make, graph, cuts, random_cells(graph, 4, 4), exchange)
         torch.testing.assert_close(got, out, rtol=1e-9, atol=1e-9)
         torch.testing.assert_close(got_grads, grads, rtol=1e-9, atol=1e-9)

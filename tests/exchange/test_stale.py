@@ -6,137 +6,145 @@ from typing import Any
 
 import pytest
 
-from strobe.cli.plan_options import vary
-from strobe.comm import Alone
-from strobe.engine.summary import choice_in_short, choices
+from strobe.cli.options.plan import override_choices
+from strobe.comm import SingleRankComm
 from strobe.errors import OptionError, UnknownNameError
-from strobe.exchange import Exchange, Halo, Nothing, Relay, Shuffle, Stale, StaleTime, Stay
-from strobe.exchange.sparing import Sparing
-from strobe.exchange.stale import WhenMoved
+from strobe.exchange import Exchange, Halo, NoExchange, NoTimeExchange, Relay, Shuffle, Stale, StaleTime
+from strobe.exchange.stale import StaleExchange, ThresholdExchange
 from strobe.models.time import Attention, Recurrent
 from strobe.plan import Plan
-from strobe.registry import make
+from strobe.registry import make_strategy
+from strobe.report.summary import choices_by_axis, format_choice
 
 
 @pytest.mark.parametrize("last", [2.0, 1.5, 1.0, 0.5, 0.0, 3.0])
-def test_theta_follows_the_loss_as_equation_6_prints_it_or_as_the_text_describes_it(last: float) -> None:
-    fallen = (2.0 - last) / 2.0
-    assert Stale(form="printed").part_of_furthest(2.0, last) == pytest.approx(1 / (1 + math.exp(fallen)))
-    assert Stale(form="described").part_of_furthest(2.0, last) == pytest.approx(1 / (1 + math.exp(-fallen)))
+def test_adaptive_threshold_follows_equation_6_with_either_sign(last: float) -> None:
+    decrease = (2.0 - last) / 2.0
+    assert Stale(adapt="shrink").relative_threshold(2.0, last) == pytest.approx(1 / (1 + math.exp(decrease)))
+    assert Stale(adapt="grow").relative_threshold(2.0, last) == pytest.approx(1 / (1 + math.exp(-decrease)))
 
 
-def test_theta_shrinks_as_printed_and_grows_as_described_while_the_loss_falls() -> None:
+def test_threshold_shrinks_or_grows_while_the_loss_falls() -> None:
     losses = [1.0, 0.8, 0.5, 0.1, 0.0]
-    printed, described = (
-        [Stale(form=form).part_of_furthest(1.0, loss) for loss in losses] for form in ("printed", "described")
+    shrink, grow = (
+        [Stale(adapt=adapt).relative_threshold(1.0, loss) for loss in losses] for adapt in ("shrink", "grow")
     )
-    assert printed == sorted(printed, reverse=True)
-    assert described == sorted(described)
-    assert printed[0] == described[0] == 0.5
-    assert (printed[-1], described[-1]) == pytest.approx((0.26894, 0.73106), abs=1e-5)
+    assert shrink == sorted(shrink, reverse=True)
+    assert grow == sorted(grow)
+    assert shrink[0] == grow[0] == 0.5
+    assert (shrink[-1], grow[-1]) == pytest.approx((0.26894, 0.73106), abs=1e-5)
 
 
-def test_losses_that_are_zero_negative_huge_or_not_there_yet_give_a_threshold_all_the_same() -> None:
-    for form in ("printed", "described"):
-        choice = Stale(form=form)
-        assert choice.part_of_furthest(None, None) == 0.5
-        assert choice.part_of_furthest(0.0, 3.0) == 0.5
-        assert 0 <= choice.part_of_furthest(1e-300, 1e300) <= 1
-    # A negative loss that falls further is a loss that falls.
-    assert Stale(form="printed").part_of_furthest(-1.0, -2.0) == pytest.approx(1 / (1 + math.e))
-    assert Stale(form="described").part_of_furthest(1e-300, -1e300) == pytest.approx(1)
-    assert Stale(form="printed").part_of_furthest(1e-300, -1e300) == pytest.approx(0)
+def test_threshold_is_defined_for_zero_negative_huge_and_missing_losses() -> None:
+    for adapt in ("shrink", "grow"):
+        exchange = Stale(adapt=adapt)
+        assert exchange.relative_threshold(None, None) == 0.5
+        assert exchange.relative_threshold(0.0, 3.0) == 0.5
+        assert 0 <= exchange.relative_threshold(1e-300, 1e300) <= 1
+    assert Stale(adapt="shrink").relative_threshold(-1.0, -2.0) == pytest.approx(1 / (1 + math.e))
+    assert Stale(adapt="grow").relative_threshold(1e-300, -1e300) == pytest.approx(1)
+    assert Stale(adapt="shrink").relative_threshold(1e-300, -1e300) == pytest.approx(0)
 
 
-def test_a_share_is_the_share_whatever_the_loss() -> None:
-    assert {StaleTime(share=0.3).part_of_furthest(*losses) for losses in ((None, None), (2.0, 1.0))} == {0.3}
+def test_given_threshold_does_not_depend_on_the_loss() -> None:
+    assert {StaleTime(threshold=0.3).relative_threshold(*losses) for losses in ((None, None), (2.0, 1.0))} == {0.3}
 
 
 @pytest.mark.parametrize("kind", [Stale, StaleTime])
-def test_it_is_exact_where_every_row_is_sent_and_nowhere_else(kind: type[Stale | StaleTime]) -> None:
-    assert kind(share=0).exact
-    assert kind(share=0.0).exact
-    assert not kind(share=0.1).exact
+def test_stale_is_exact_only_at_threshold_0(kind: type[Stale | StaleTime]) -> None:
+    assert kind(threshold=0).exact
+    assert kind(threshold=0.0).exact
+    assert not kind(threshold=0.1).exact
     assert not kind().exact
-    assert kind.exact is False, "the class as such, for lists of choices"
-    exact = Exchange(structure=Stale(share=0), time=StaleTime(share=0))
+    assert kind.exact is False
+    exact = Exchange(structure=Stale(threshold=0), time=StaleTime(threshold=0))
     assert Plan(exchange=exact).exact
-    assert not Plan(exchange=Exchange(structure=Stale(share=0), time=StaleTime())).exact
+    assert not Plan(exchange=Exchange(structure=Stale(threshold=0), time=StaleTime())).exact
 
 
 @pytest.mark.parametrize(
-    ("wrong", "words"),
+    ("wrong", "message"),
     [
-        ({"share": -0.1}, "at least 0, which sends every row, or none, which adapts it to the loss, not -0.1"),
-        ({"share": float("nan")}, "share of stale must be a number or none, not nan"),
-        ({"share": "0.3"}, "share of stale must be a number or none, not '0.3'"),
-        ({"form": "typed"}, "form of stale must be described or printed, not 'typed'"),
-        ({"fresh": Shuffle()}, "fresh of stale must be another exchange of the same stage, not shuffle"),
-        ({"fresh": Stale()}, "fresh of stale must be another exchange of the same stage, not stale"),
-        ({"fresh": "halo"}, "fresh of stale must be another exchange of the same stage, not halo"),
+        ({"threshold": -0.1}, "threshold of stale .* not -0.1"),
+        ({"threshold": float("nan")}, "threshold of stale .* not nan"),
+        ({"threshold": "0.3"}, "threshold of stale .* not '0.3'"),
+        ({"adapt": "typed"}, "adapt of stale must be grow or shrink"),
+        ({"inner": Shuffle()}, "inner of stale .* not shuffle"),
+        ({"inner": Stale()}, "inner of stale .* not stale"),
+        ({"inner": "halo"}, "inner of stale .* not halo"),
     ],
 )
-def test_bad_options_are_refused(wrong: dict[str, Any], words: str) -> None:
-    with pytest.raises(OptionError) as error:
+def test_invalid_options_are_refused(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
         Stale(**wrong)
-    assert words in str(error.value)
 
 
-def test_it_needs_what_the_exchange_inside_needs() -> None:
+def test_stale_has_the_needs_of_its_inner_exchange() -> None:
     assert Stale().needs == StaleTime().needs == ()
-    assert [need.fact for need in Stale(fresh=Nothing()).needs] == ["whole snapshots"]
-    assert [need.fact for need in StaleTime(fresh=Stay()).needs] == ["whole sequences"]
+    assert [need.fact for need in Stale(inner=NoExchange()).needs] == ["whole snapshots"]
+    assert [need.fact for need in StaleTime(inner=NoTimeExchange()).needs] == ["whole sequences"]
 
 
-def test_encoders_that_relay_are_relayed_and_the_others_shuffled() -> None:
+def test_stale_time_relays_row_states_and_shuffles_other_encoders() -> None:
     attention = Attention(4, 2)
-    recurrent = Recurrent.__new__(Recurrent)  # only asked whether it relays
-    assert StaleTime(fresh=Relay(groups=3)).fitting(recurrent) == Relay(groups=3)
-    assert StaleTime().fitting(attention) == Shuffle()
-    assert StaleTime(fresh=Shuffle()).fitting(recurrent) == Shuffle()
+    recurrent = Recurrent.__new__(Recurrent)
+    assert StaleTime(inner=Relay(pipeline_groups=3)).for_encoder(recurrent) == Relay(pipeline_groups=3)
+    assert StaleTime().for_encoder(attention) == Shuffle()
+    assert StaleTime(inner=Shuffle()).for_encoder(recurrent) == Shuffle()
 
 
-def test_it_sends_a_courier_who_spares_rows() -> None:
-    assert isinstance(Stale().courier(Alone()), Sparing)
-    assert isinstance(StaleTime().courier(Alone()), Sparing)
+def test_stale_makes_stale_row_exchanges() -> None:
+    assert isinstance(Stale().make_row_exchange(SingleRankComm()), StaleExchange)
+    assert isinstance(StaleTime().make_row_exchange(SingleRankComm()), StaleExchange)
 
 
 NESTED = [
-    Exchange(structure=Stale(share=0.3), time=StaleTime(share=0.0, fresh=Shuffle())),
-    Exchange(structure=Stale(form="printed", fresh=Nothing()), time=StaleTime(fresh=Relay(groups=4), share=1.5)),
+    Exchange(structure=Stale(threshold=0.3), time=StaleTime(threshold=0.0, inner=Shuffle())),
+    Exchange(
+        structure=Stale(adapt="shrink", inner=NoExchange()),
+        time=StaleTime(inner=Relay(pipeline_groups=4), threshold=1.5),
+    ),
     Exchange(structure=Halo(), time=StaleTime()),
 ]
 
 
 @pytest.mark.parametrize("exchange", NESTED, ids=str)
-def test_choices_within_choices_survive_json_and_the_command_line(exchange: Exchange) -> None:
+def test_nested_exchanges_survive_json_and_the_command_line(exchange: Exchange) -> None:
     plan = Plan(exchange=exchange)
-    told = json.loads(json.dumps(plan.to_json()))
-    assert Plan.from_json(told) == plan
-    texts = {stage: choice_in_short(stage, choices(told)[stage]) for stage in ("structure", "time")}
-    assert vary(Plan(), texts).exchange == exchange
+    spec = json.loads(json.dumps(plan.to_json()))
+    assert Plan.from_json(spec) == plan
+    texts = {stage: format_choice(stage, choices_by_axis(spec)[stage]) for stage in ("structure", "time")}
+    assert override_choices(Plan(), texts).exchange == exchange
 
 
 @pytest.mark.parametrize(
     ("stage", "text", "choice"),
     [
         ("structure", "stale", Stale()),
-        ("structure", "stale:share=0.3", Stale(share=0.3)),
-        ("structure", "stale:fresh=halo,share=none,form=printed", Stale(form="printed")),
-        ("time", "stale:fresh=relay:groups=4,share=0.5", StaleTime(share=0.5, fresh=Relay(groups=4))),
-        ("time", "stale:share=0.5,fresh=[relay:groups=4]", StaleTime(share=0.5, fresh=Relay(groups=4))),
+        ("structure", "stale:threshold=0.3", Stale(threshold=0.3)),
+        ("structure", "stale:inner=halo,threshold=none,adapt=shrink", Stale(adapt="shrink")),
+        (
+            "time",
+            "stale:inner=relay:pipeline_groups=4,threshold=0.5",
+            StaleTime(threshold=0.5, inner=Relay(pipeline_groups=4)),
+        ),
+        (
+            "time",
+            "stale:threshold=0.5,inner=[relay:pipeline_groups=4]",
+            StaleTime(threshold=0.5, inner=Relay(pipeline_groups=4)),
+        ),
     ],
 )
-def test_the_command_line_takes_a_choice_within_a_choice(stage: str, text: str, choice: WhenMoved) -> None:
-    assert getattr(vary(Plan(), {stage: text}).exchange, stage) == choice
+def test_command_line_parses_nested_exchanges(stage: str, text: str, choice: ThresholdExchange) -> None:
+    assert getattr(override_choices(Plan(), {stage: text}).exchange, stage) == choice
 
 
-def test_a_name_inside_that_is_not_there_is_refused_with_the_nearest() -> None:
-    with pytest.raises(UnknownNameError, match="no structure choice named 'hallo'; did you mean 'halo'"):
-        make("structure", {"name": "stale", "fresh": "hallo"})
-    with pytest.raises(UnknownNameError, match="no time choice named 'shufle'; did you mean 'shuffle'"):
-        vary(Plan(), {"time": "stale:fresh=shufle"})
-    with pytest.raises(UnknownNameError, match="no option of time relay named 'grups'; did you mean 'groups'"):
-        make("time", {"name": "stale", "fresh": {"name": "relay", "grups": 2}})
+def test_unknown_inner_name_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(UnknownNameError, match="'hallo'; did you mean 'halo'"):
+        make_strategy("structure", {"name": "stale", "inner": "hallo"})
+    with pytest.raises(UnknownNameError, match="'shufle'; did you mean 'shuffle'"):
+        override_choices(Plan(), {"time": "stale:inner=shufle"})
+    with pytest.raises(UnknownNameError, match="did you mean 'pipeline_groups'"):
+        make_strategy("time", {"name": "stale", "inner": {"name": "relay", "pipeline_group": 2}})
     with pytest.raises(OptionError, match="not 3"):
-        make("structure", {"name": "stale", "fresh": 3})
+        make_strategy("structure", {"name": "stale", "inner": 3})

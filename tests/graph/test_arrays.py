@@ -39,7 +39,7 @@ def test_classes_become_64_bit_integers_and_targets_stay_floats(given: str) -> N
     assert as_labels(np.array([[0.5, 1.0]])).dtype == np.float64
 
 
-def test_what_has_the_right_type_is_not_copied() -> None:
+def test_array_of_the_right_dtype_is_not_copied() -> None:
     x, y, ids = np.ones((2, 3), np.float32), np.arange(3), np.arange(3, dtype=np.int32)
     assert np.shares_memory(as_features(x), x)
     assert np.shares_memory(as_labels(y), y)

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strobe.errors import InputError, OptionError
-from strobe.graph import Degrees, DiskSink, Edges, GraphBuilder, NodeNames, PerCell, Standardised, Static, from_edges
+from strobe.graph import Degrees, DiskSink, Edges, GraphBuilder, NodeNames, PerCell, Standardized, Static, from_edges
 from strobe.graph import build as build_module
 from strobe.graph.edge_sort import EdgeSorter
-from strobe.ops.csr import MAX_NODES
+from strobe.ops.sparse.csr import MAX_NODES
 from tests.graphs import AWKWARD, PlainGraph, assert_same, dynamic_graphs, shown_arcs
 
 
@@ -56,7 +56,7 @@ def test_edges_may_come_in_parts() -> None:
         (False, "last", False, [(0, 1, 4), (1, 0, 4)], 1),
     ],
 )
-def test_parallel_edges_and_self_loops_become_what_was_asked(
+def test_parallel_edges_and_self_loops_follow_the_options(
     directed: bool, parallel: Any, self_loops: bool, arcs: list[tuple[int, int, float]], num_edges: int
 ) -> None:
     graph = from_edges(
@@ -95,7 +95,7 @@ def test_float64_weights_and_features_keep_their_digits_whatever_their_byte_orde
         assert graph[0].x.tolist() == [[0.1], [0.1]]
 
 
-def test_more_than_46340_nodes_are_told_apart(tmp_path: Path) -> None:
+def test_more_than_46340_nodes_do_not_collide(tmp_path: Path) -> None:
     """Where a 32-bit key of (destination, source) would overflow."""
     num_nodes, rng = 70_001, np.random.default_rng(0)
     edges = np.concatenate([rng.integers(0, num_nodes, (2, 5000)), [[num_nodes - 1], [num_nodes - 2]]], axis=1)
@@ -218,7 +218,7 @@ def test_weights_for_an_unweighted_graph_are_refused() -> None:
         ({"num_nodes": 3, "parallel": "sum"}, "'sum' needs edge weights"),
     ],
 )
-def test_options_that_cannot_be_are_refused(options: dict[str, Any], message: str) -> None:
+def test_invalid_options_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         GraphBuilder(**options)
 
@@ -229,10 +229,10 @@ def test_options_that_cannot_be_are_refused(options: dict[str, Any], message: st
         ({"features": Degrees()}, "x was given with the snapshots and again at the end"),
         ({"features": PerCell(np.ones((4, 2)))}, "x was given with the snapshots and again at the end"),
         ({"labels": Static(np.arange(4))}, "y was given with the snapshots and again at the end"),
-        ({"names": NodeNames.of(["a", "b"])}, "2 names for 4 nodes"),
+        ({"names": NodeNames.from_names(["a", "b"])}, "2 names for 4 nodes"),
     ],
 )
-def test_finishing_with_what_does_not_fit_is_refused(options: dict[str, Any], message: str) -> None:
+def test_finish_refuses_values_of_the_wrong_length(options: dict[str, Any], message: str) -> None:
     builder = GraphBuilder(num_nodes=4, weighted=True)
     _add_good(builder)
     with pytest.raises(InputError, match=message):
@@ -249,7 +249,7 @@ def test_features_given_at_the_end_must_have_a_row_per_node() -> None:
 def test_features_given_with_the_snapshots_can_be_derived_from_at_the_end() -> None:
     builder = GraphBuilder(num_nodes=2)
     builder.add(Edges([0], [1]), x=[[1.0], [3.0]])
-    graph = builder.finish(features=Standardised(PerCell(np.empty((0, 1))), (2.0,), (0.5,)))
+    graph = builder.finish(features=Standardized(PerCell(np.empty((0, 1))), (2.0,), (0.5,)))
     assert graph[0].x is not None
     assert graph[0].x.tolist() == [[-2.0], [2.0]]
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strobe.errors import InputError, OptionError
-from strobe.graph import Degrees, DynamicGraph, PerCell, Standardised, Static, from_edges
-from strobe.graph.storage import Storage
+from strobe.graph import Degrees, DynamicGraph, PerCell, Standardized, Static, from_edges
+from strobe.graph.storage import ArrayStorage
 from tests.graphs import AWKWARD, PlainGraph, assert_same, dynamic_graphs, shown_arcs
 
 time_slices = st.builds(
@@ -102,7 +102,7 @@ def test_columns_ascend_and_all_indices_are_32_bits_wide(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", AWKWARD)
-def test_nothing_a_graph_shows_can_be_written_to(name: str) -> None:
+def test_arrays_of_a_graph_are_read_only(name: str) -> None:
     for graph in _views(AWKWARD[name].build()):
         shown: list[Any] = [graph.cell_ptr]
         for snapshot in graph:
@@ -128,7 +128,7 @@ def test_views_copy_nothing_until_they_are_read() -> None:
     graph = AWKWARD["a node that leaves and returns"].build()
     for view in (graph[1:], graph.subset([0, 2])):
         assert view.storage is graph.storage
-    assert isinstance(graph.storage, Storage)
+    assert isinstance(graph.storage, ArrayStorage)
     assert np.shares_memory(graph[1:][0].col, graph.storage.col)
     assert np.shares_memory(graph[1:][0].row_ptr, graph.storage.row_ptr)
 
@@ -147,7 +147,7 @@ def test_views_copy_nothing_until_they_are_read() -> None:
         ([[0], [1, 2]], "cannot be read as an array"),
     ],
 )
-def test_a_subset_of_what_are_no_nodes_is_refused(nodes: Any, message: str) -> None:
+def test_subset_of_invalid_nodes_is_refused(nodes: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         AWKWARD["a node that leaves and returns"].build().subset(nodes)
 
@@ -222,7 +222,7 @@ def test_missing_values_are_equal_to_missing_values() -> None:
     [
         (Static(np.ones((2, 1))), "features have 2 rows, the graph has 3 nodes"),
         (PerCell(np.ones((3, 1))), "features have 3 rows, the graph has 8 cells"),
-        (Standardised(PerCell(np.ones((3, 1))), (0.0,), (1.0,)), "features have 3 rows, the graph has 8 cells"),
+        (Standardized(PerCell(np.ones((3, 1))), (0.0,), (1.0,)), "features have 3 rows, the graph has 8 cells"),
         (Static(np.ones(3)), r"features must be one row of numbers, not of shape \(\)"),
         (Static(np.ones((3, 1, 1))), r"features must be one row of numbers, not of shape \(1, 1\)"),
     ],
@@ -267,7 +267,7 @@ def test_times_are_made_once_per_view() -> None:
     assert late.times == graph.times[1:]
 
 
-def test_the_description_of_a_graph_names_what_it_has() -> None:
+def test_repr_names_features_labels_and_sizes() -> None:
     graph = AWKWARD["features and labels per node"].build()
     assert repr(graph) == (
         "DynamicGraph(3 nodes, 3 snapshots (2024-01 … 2024-03), 8 cells, 5 edges, directed, unweighted, "

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strobe.graph.edge_sort import EdgeSorter
-from strobe.ops.csr import Parallel
+from strobe.ops.sparse.csr import Parallel
 
 Part = list[tuple[int, int, float]]
 

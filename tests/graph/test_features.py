@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from strobe.errors import FormatError, InputError
-from strobe.graph import Carrier, Degrees, DynamicGraph, PerCell, Standardised, Static, from_edges, open_graph
-from strobe.graph.features import Beside, Signature, from_recipe, given, size_and_origin
+from strobe.graph import Degrees, DynamicGraph, FeatureProvider, PerCell, Standardized, Static, from_edges, open_graph
+from strobe.graph.features import Concatenated, RandomSignature, describe_provider, find_stored, from_recipe
 
 # Four nodes: 0 -> 1 twice, 2 -> 1, 1 -> 1; node 3 alone. Then 3 -> 0 only, with node 1 absent.
 EDGES = [[[0, 0, 2, 1], [1, 1, 1, 1]], [[3], [0]]]
@@ -53,7 +53,7 @@ def test_degrees_of_a_subset_are_those_within_it() -> None:
 
 def test_standardising_shifts_and_scales_each_column_by_hand() -> None:
     # In-degrees 0 4 0 0 | 1 0 0: mean 5/7, mean square 17/7. Out-degrees 2 1 1 0 | 0 0 1: mean 5/7, square 7/7.
-    scaled = Standardised.fit(Degrees(), _graph())
+    scaled = Standardized.fit(Degrees(), _graph())
     deviations = math.sqrt(17 / 7 - 25 / 49), math.sqrt(1 - 25 / 49)
     assert scaled.mean == pytest.approx((5 / 7, 5 / 7))
     assert scaled.std == pytest.approx(deviations)
@@ -64,7 +64,7 @@ def test_standardising_shifts_and_scales_each_column_by_hand() -> None:
 
 def test_standardising_sees_only_the_snapshots_it_is_fitted_on() -> None:
     graph = _graph()
-    scaled = Standardised.fit(Degrees(), graph[:1])
+    scaled = Standardized.fit(Degrees(), graph[:1])
     assert scaled.mean == pytest.approx((1.0, 1.0))
     assert scaled.std == pytest.approx((math.sqrt(3), math.sqrt(0.5)))
     np.testing.assert_allclose(_x(graph.with_features(scaled))[1][0], [0.0, -math.sqrt(2)], atol=1e-6)
@@ -73,7 +73,7 @@ def test_standardising_sees_only_the_snapshots_it_is_fitted_on() -> None:
 def test_standardising_does_not_care_how_cells_are_spread_over_snapshots() -> None:
     values = np.random.default_rng(0).normal(3, 2, (40, 3))
     graph = from_edges([np.empty((2, 0))] * 4, nodes=[range(n) for n in (7, 0, 1, 32)], num_nodes=40)
-    scaled = Standardised.fit(PerCell(values), graph)
+    scaled = Standardized.fit(PerCell(values), graph)
     assert scaled.mean == pytest.approx(values.mean(0).tolist())
     assert scaled.std == pytest.approx(values.std(0).tolist())
 
@@ -82,13 +82,13 @@ def test_standardising_does_not_care_how_cells_are_spread_over_snapshots() -> No
 def test_standardising_a_large_column_that_varies_little_keeps_its_variation(offset: float) -> None:
     values = offset + np.arange(8.0).reshape(8, 1)
     graph = from_edges([np.empty((2, 0))] * 2, nodes=[range(3), range(5)], num_nodes=5)
-    assert Standardised.fit(PerCell(values), graph).std == pytest.approx((np.arange(8).std(),))
+    assert Standardized.fit(PerCell(values), graph).std == pytest.approx((np.arange(8).std(),))
 
 
 @pytest.mark.parametrize("constant", [0.0, 0.1, 1e9 / 3, -1e15 / 7])
 def test_a_constant_column_is_shifted_but_not_blown_up(constant: float) -> None:
     graph = from_edges([np.empty((2, 0))] * 3, num_nodes=7)
-    scaled = Standardised.fit(Static(np.full((7, 1), constant)), graph)
+    scaled = Standardized.fit(Static(np.full((7, 1), constant)), graph)
     assert scaled.std == (1.0,)
     assert np.abs(_x(graph.with_features(scaled))[0]).max() <= abs(constant) * 1e-15
 
@@ -96,20 +96,20 @@ def test_a_constant_column_is_shifted_but_not_blown_up(constant: float) -> None:
 @pytest.mark.parametrize(
     ("carrier", "message"),
     [
-        (Static(np.arange(4)), r"only rows of features can be standardised, not values of shape \(\)"),
+        (Static(np.arange(4)), r"only rows of features can be standardized, not values of shape \(\)"),
         (Static(np.array([[1.0, 2.0], [1.0, np.nan], [1.0, 0.0], [1.0, 0.0]])), "snapshot 0: feature 1 is not finite"),
         (Static(np.array([[np.inf], [1.0], [2.0], [3.0]])), "snapshot 0: feature 0 is not finite"),
     ],
 )
-def test_what_has_no_mean_cannot_be_standardised(carrier: Carrier, message: str) -> None:
+def test_values_without_a_mean_cannot_be_standardized(carrier: FeatureProvider, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        Standardised.fit(carrier, _graph())
+        Standardized.fit(carrier, _graph())
 
 
 def test_nothing_can_be_standardised_over_no_cells() -> None:
     for empty in (_graph()[:0], _graph().subset([])):
         with pytest.raises(InputError, match="without cells"):
-            Standardised.fit(Degrees(), empty)
+            Standardized.fit(Degrees(), empty)
 
 
 @pytest.mark.parametrize(
@@ -121,9 +121,9 @@ def test_nothing_can_be_standardised_over_no_cells() -> None:
         ((0.0, math.nan), (1.0, 1.0), "feature 1 .* mean nan"),
     ],
 )
-def test_numbers_that_cannot_standardise_are_refused(mean: Any, std: Any, message: str) -> None:
+def test_invalid_mean_or_deviation_is_refused(mean: Any, std: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        Standardised(Degrees(), mean, std)
+        Standardized(Degrees(), mean, std)
 
 
 def test_static_rows_follow_the_nodes_and_per_cell_rows_the_cells() -> None:
@@ -133,7 +133,7 @@ def test_static_rows_follow_the_nodes_and_per_cell_rows_the_cells() -> None:
 
 
 def test_a_signature_is_the_same_at_all_times_and_in_all_views() -> None:
-    graph = _graph(x=Signature(48))
+    graph = _graph(x=RandomSignature(48))
     first, second = _x(graph)
     assert second.tolist() == first[[0, 2, 3]].tolist()
     assert _x(graph.subset([2, 3]))[0].tolist() == first[[2, 3]].tolist()
@@ -142,13 +142,13 @@ def test_a_signature_is_the_same_at_all_times_and_in_all_views() -> None:
 
 
 def test_a_signature_is_the_same_on_every_machine() -> None:
-    assert ["".join("-+"[int(v > 0)] for v in row) for row in _x(_graph(x=Signature(12)))[0]] == SIGNATURES
-    assert ["".join("-+"[int(v > 0)] for v in row) for row in _x(_graph(x=Signature(12, seed=7)))[0]] == SEEDED
+    assert ["".join("-+"[int(v > 0)] for v in row) for row in _x(_graph(x=RandomSignature(12)))[0]] == SIGNATURES
+    assert ["".join("-+"[int(v > 0)] for v in row) for row in _x(_graph(x=RandomSignature(12, seed=7)))[0]] == SEEDED
 
 
 @pytest.mark.parametrize(("width", "seed"), [(64, 0), (200, 0), (64, 1), (65, 2**64 - 1)])
 def test_signatures_are_of_length_one_per_number_and_nearly_orthogonal(width: int, seed: int) -> None:
-    graph = from_edges([np.empty((2, 0))], num_nodes=500, x=Signature(width, seed))
+    graph = from_edges([np.empty((2, 0))], num_nodes=500, x=RandomSignature(width, seed))
     x = _x(graph)[0].astype(np.float64)
     assert set(np.unique(x)) == {-1.0, 1.0}
     products = (x @ x.T / width)[~np.eye(500, dtype=bool)]
@@ -160,48 +160,48 @@ def test_signatures_are_of_length_one_per_number_and_nearly_orthogonal(width: in
 
 def test_other_seeds_give_other_signatures() -> None:
     graph = from_edges([np.empty((2, 0))], num_nodes=300)
-    a, b = (_x(graph.with_features(Signature(64, seed)))[0] for seed in (1, 2))
+    a, b = (_x(graph.with_features(RandomSignature(64, seed)))[0] for seed in (1, 2))
     rows = {row.tobytes() for row in a}
     assert len(rows) == 300
     assert not any(row.tobytes() in rows for row in b)  # not those of another node either
 
 
 @pytest.mark.parametrize(("width", "seed"), [(0, 0), (-1, 0), (8, -1), (8, 1 << 64)])
-def test_signatures_that_cannot_be_are_refused(width: int, seed: int) -> None:
+def test_invalid_signatures_are_refused(width: int, seed: int) -> None:
     with pytest.raises(InputError, match="signature"):
-        Signature(width, seed)
+        RandomSignature(width, seed)
 
 
-def test_carriers_stand_side_by_side() -> None:
+def test_concatenated_providers_have_all_columns() -> None:
     per_cell = np.arange(14.0).reshape(7, 2)
-    parts = (Degrees(), Standardised(PerCell(per_cell), (1.0, 0.0), (2.0, 1.0)), Signature(3))
-    graph = _graph().with_features(Beside(parts))
+    parts = (Degrees(), Standardized(PerCell(per_cell), (1.0, 0.0), (2.0, 1.0)), RandomSignature(3))
+    graph = _graph().with_features(Concatenated(parts))
     alone = [_x(_graph().with_features(part)) for part in parts]
     for t, x in enumerate(_x(graph)):
         assert x.tolist() == np.concatenate([rows[t] for rows in alone], axis=1).tolist()
-        assert x.shape[1:] == Beside(parts).shape == (7,)
-    bottom = given(Beside(parts))
+        assert x.shape[1:] == Concatenated(parts).shape == (7,)
+    bottom = find_stored(Concatenated(parts))
     assert bottom is not None
     assert bottom.values.tolist() == per_cell.tolist()
-    assert size_and_origin(Beside(parts)) == ("7", "per cell")
-    assert size_and_origin(Beside(parts[::2])) == ("5", "derived")
+    assert describe_provider(Concatenated(parts)) == ("7", "per cell")
+    assert describe_provider(Concatenated(parts[::2])) == ("5", "derived")
 
 
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        ((), "nothing to put side by side"),
-        ((Static(np.ones((4, 1))), Degrees(), PerCell(np.ones((7, 1)))), "2 carriers with arrays"),
-        ((Degrees(), Static(np.ones(4))), r"only rows of features can be put beside others, not values of shape \(\)"),
+        ((), "at least one provider"),
+        ((Static(np.ones((4, 1))), Degrees(), PerCell(np.ones((7, 1)))), "2 providers with arrays"),
+        ((Degrees(), Static(np.ones(4))), r"only rows of features can be concatenated, not values of shape \(\)"),
     ],
 )
-def test_what_cannot_stand_side_by_side_is_refused(parts: tuple[Carrier, ...], message: str) -> None:
+def test_invalid_concatenation_is_refused(parts: tuple[FeatureProvider, ...], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        Beside(parts)
+        Concatenated(parts)
 
 
-def test_a_graph_with_carriers_side_by_side_can_be_written_and_opened(tmp_path: Path) -> None:
-    carrier = Beside((Signature(5, 3), PerCell(np.arange(7.0)[:, None]), Degrees(log=True)))
+def test_concatenated_features_survive_the_disk(tmp_path: Path) -> None:
+    carrier = Concatenated((RandomSignature(5, 3), PerCell(np.arange(7.0)[:, None]), Degrees(log=True)))
     graph = _graph().with_features(carrier)
     graph.save(tmp_path / "graph")
     again = open_graph(tmp_path / "graph")
@@ -212,7 +212,7 @@ def test_a_graph_with_carriers_side_by_side_can_be_written_and_opened(tmp_path: 
 
 @pytest.mark.parametrize("values", [np.array(3.0), np.array(["a"]), np.array([None]), [[1], [1, 2]], [1j]])
 @pytest.mark.parametrize("kind", [Static, PerCell])
-def test_carriers_hold_rows_of_numbers_only(kind: Any, values: Any) -> None:
+def test_stored_features_must_be_rows_of_numbers(kind: Any, values: Any) -> None:
     with pytest.raises(InputError, match="values"):
         kind(values)
 
@@ -222,17 +222,17 @@ def test_carriers_hold_rows_of_numbers_only(kind: Any, values: Any) -> None:
     [
         Degrees(),
         Degrees(log=True),
-        Standardised(Degrees(log=True), (0.5, 1.5), (2.0, 3.0)),
-        Signature(8, 5),
-        Beside((Degrees(log=True), Signature(70))),
-        Beside((Static(np.ones((4, 2))), Signature(2))),
+        Standardized(Degrees(log=True), (0.5, 1.5), (2.0, 3.0)),
+        RandomSignature(8, 5),
+        Concatenated((Degrees(log=True), RandomSignature(70))),
+        Concatenated((Static(np.ones((4, 2))), RandomSignature(2))),
         Static(np.ones((4, 2))),
         PerCell(np.arange(14.0).reshape(7, 2)),
-        Standardised(Standardised(PerCell(np.ones((7, 1))), (1.0,), (2.0,)), (0.0,), (4.0,)),
+        Standardized(Standardized(PerCell(np.ones((7, 1))), (1.0,), (2.0,)), (0.0,), (4.0,)),
     ],
 )
-def test_a_recipe_and_its_array_rebuild_the_carrier(carrier: Carrier) -> None:
-    bottom = given(carrier)
+def test_recipe_and_array_restore_the_provider(carrier: FeatureProvider) -> None:
+    bottom = find_stored(carrier)
     again = from_recipe(carrier.recipe(), None if bottom is None else bottom.values)
     assert again is not None
     assert again.recipe() == carrier.recipe()

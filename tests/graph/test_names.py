@@ -18,7 +18,7 @@ strings = st.lists(text, unique=True, max_size=30).map(lambda names: sorted(name
 @settings(deadline=None, max_examples=100)
 @given(integers | strings)
 def test_every_name_is_found_at_its_node(listed: Any) -> None:
-    names = NodeNames.of(listed)
+    names = NodeNames.from_names(listed)
     assert len(names) == len(listed)
     assert list(names) == listed
     assert [names.find(name) for name in listed] == list(range(len(listed)))
@@ -27,7 +27,7 @@ def test_every_name_is_found_at_its_node(listed: Any) -> None:
 @settings(deadline=None, max_examples=50)
 @given(integers | strings)
 def test_names_survive_being_stored(listed: Any) -> None:
-    names = NodeNames.from_arrays(NodeNames.of(listed).arrays())
+    names = NodeNames.from_arrays(NodeNames.from_names(listed).arrays())
     assert names is not None
     assert list(names) == listed
 
@@ -38,7 +38,7 @@ def test_a_graph_without_names_has_none() -> None:
 
 @pytest.mark.parametrize("listed", [[10, 20, 30], ["a", "bb", "ö"]])
 def test_names_are_a_sequence(listed: Any) -> None:
-    names = NodeNames.of(listed)
+    names = NodeNames.from_names(listed)
     assert names[-1] == listed[-1]
     assert names[np.int64(1)] == listed[1]
     assert names[::2] == listed[::2]
@@ -48,8 +48,8 @@ def test_names_are_a_sequence(listed: Any) -> None:
 
 
 def test_an_integer_name_is_found_by_its_text() -> None:
-    assert NodeNames.of([-5, 7, 100]).find("-5") == 0
-    assert NodeNames.of([-5, 7, 100]).find("100") == 2
+    assert NodeNames.from_names([-5, 7, 100]).find("-5") == 0
+    assert NodeNames.from_names([-5, 7, 100]).find("100") == 2
 
 
 @pytest.mark.parametrize(
@@ -57,15 +57,15 @@ def test_an_integer_name_is_found_by_its_text() -> None:
 )
 def test_a_name_that_is_no_node_is_unknown(wanted: Any) -> None:
     with pytest.raises(UnknownNameError, match="no node named"):
-        NodeNames.of([-5, 7, 100]).find(wanted)
+        NodeNames.from_names([-5, 7, 100]).find(wanted)
     with pytest.raises(UnknownNameError, match="no node named"):
-        NodeNames.of(["alice", "bob"]).find(wanted)
+        NodeNames.from_names(["alice", "bob"]).find(wanted)
     with pytest.raises(UnknownNameError, match="Known: none"):
-        NodeNames.of([]).find(wanted)
+        NodeNames.from_names([]).find(wanted)
 
 
 def test_an_unknown_name_comes_with_its_neighbours() -> None:
-    names = NodeNames.of(sorted(f"user{i:03}" for i in range(500)))
+    names = NodeNames.from_names(sorted(f"user{i:03}" for i in range(500)))
     with pytest.raises(UnknownNameError, match=r"did you mean 'user123'\? Known: .*user123, user124"):
         names.find("user123x")
 
@@ -86,10 +86,10 @@ def test_an_unknown_name_comes_with_its_neighbours() -> None:
 )
 def test_names_that_cannot_be_searched_are_refused(listed: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        NodeNames.of(listed)
+        NodeNames.from_names(listed)
 
 
 def test_text_is_ordered_by_its_bytes_beyond_ascii_too() -> None:
-    names = NodeNames.of(["", "Z", "a", "é", "\uffff", "😀"])
+    names = NodeNames.from_names(["", "Z", "a", "é", "\uffff", "😀"])
     assert names.find("") == 0
     assert names.find("😀") == 5

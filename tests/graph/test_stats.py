@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strobe.graph import Degrees, DynamicGraph, Snapshot, from_edges
-from strobe.graph.stats import DegreeLaw, GraphStats, SnapshotStats, Spread, churn, describe, gini
-from strobe.graph.stats.degrees import fit_tail
+from strobe.graph.stats import DegreeDistribution, GraphStats, SnapshotStats, Spread, churn, describe, gini
+from strobe.graph.stats.distributions import fit_tail
 
 Pair = tuple[int, int]
 
@@ -98,7 +98,7 @@ def slow_snapshot(graph: DynamicGraph, t: int) -> dict[str, Any]:
         "returns": len((present & ever) - before),
         "new_pairs": len(set(pairs) - old),
         "dropped_pairs": len(old - set(pairs)),
-        "kept_pairs": len(old & set(pairs)),
+        "retained_pairs": len(old & set(pairs)),
         "full_bytes": slow_full_bytes(graph, now),
         "delta_bytes": slow_delta_bytes(graph[t - 1], now) if t else slow_full_bytes(graph, now),
     }
@@ -178,7 +178,7 @@ def test_a_small_graph_by_hand() -> None:
         "returns": [0, 0, 1],
         "new_pairs": [2, 1, 0],
         "dropped_pairs": [0, 1, 2],
-        "kept_pairs": [0, 1, 0],
+        "retained_pairs": [0, 1, 0],
         "changed_rows": [2, 1, 2],
         # ids, row pointers, columns, rows of one float64
         "full_bytes": [8 + 12 + 12 + 16, 8 + 12 + 8 + 16, 8 + 12 + 0 + 16],
@@ -199,7 +199,7 @@ def test_an_undirected_edge_counts_once_and_its_other_direction_is_the_same_edge
     stats = describe(from_edges([[[0, 1], [1, 2]], [[1, 0], [0, 2]]], directed=False))
     assert stats.series("edges") == [2, 2]
     assert stats.series("arcs") == [4, 4]
-    assert (stats.snapshots[1].kept_pairs, stats.snapshots[1].new_pairs) == (1, 1)
+    assert (stats.snapshots[1].retained_pairs, stats.snapshots[1].new_pairs) == (1, 1)
 
 
 def test_a_weight_that_changes_is_no_churn_but_costs_a_delta_its_edge() -> None:
@@ -264,9 +264,9 @@ def test_gini_is_the_mean_difference(values: list[int]) -> None:
 
 
 def test_spread_of_equal_loads_is_none_at_all() -> None:
-    assert Spread.of([3, 3, 3]) == Spread(max_over_mean=1.0, max_over_min=1.0, variation=0.0, gini=0.0)
-    assert Spread.of([0, 2]).max_over_min is None
-    assert Spread.of([]).gini is None
+    assert Spread.from_values([3, 3, 3]) == Spread(max_over_mean=1.0, max_over_min=1.0, variation=0.0, gini=0.0)
+    assert Spread.from_values([0, 2]).max_over_min is None
+    assert Spread.from_values([]).gini is None
 
 
 def test_the_tail_of_a_power_law_is_found() -> None:
@@ -282,7 +282,7 @@ def test_the_tail_of_a_power_law_is_found() -> None:
 
 
 def test_log_bins_cover_every_degree_once() -> None:
-    law = DegreeLaw.of(np.array([0, 1, 2, 9, 1000]), np.array([4, 3, 2, 1, 1]))
+    law = DegreeDistribution.from_counts(np.array([0, 1, 2, 9, 1000]), np.array([4, 3, 2, 1, 1]))
     assert law.bins[:6] == (0, 1, 2, 3, 4, 5)
     assert sorted(set(law.bins)) == list(law.bins)
     assert law.counts[:4] == (4, 3, 2, 0)

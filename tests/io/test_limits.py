@@ -31,16 +31,16 @@ def refused_with(mebibytes: int, work: Callable[[], object]) -> bool:
     return os.waitstatus_to_exitcode(status) == 3
 
 
-def test_without_a_limit_all_may_begin() -> None:
+def test_without_a_limit_nothing_is_refused() -> None:
     check_address_space(1 << 50, "a test")
 
 
-def test_tables_are_not_read_where_little_may_be_mapped(tmp_path: Path) -> None:
+def test_ingest_needs_address_space(tmp_path: Path) -> None:
     table = tmp_path / "events.csv"
     table.write_text("a,b,1\n")
     assert refused_with(512, lambda: ingest(table, src=0, dst=1, time=2, clock=Every(1)))
 
 
-def test_no_run_begins_where_little_may_be_mapped() -> None:
+def test_training_needs_address_space() -> None:
     graph, train = small_graph(), strobe.train
     assert refused_with(64, lambda: train(graph, "tgcn", epochs=1))

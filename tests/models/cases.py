@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from strobe.graph import DynamicGraph
 from strobe.graph.features import PerCell
-from strobe.view import Carry, Cells, View
+from strobe.view import Carry, View, WindowData
 from tests.graphs import AWKWARD, PlainGraph, PlainSnapshot
 
 INPUTS = 3
@@ -42,7 +42,7 @@ CHANGING = PlainGraph(
 def run(model: nn.Module, graph: DynamicGraph, carry: Carry | None = None) -> tuple[Tensor, Carry]:
     """Embeddings of all cells of a graph, in the model's precision, and what the pass leaves behind."""
     dtype = next((parameter.dtype for parameter in model.parameters()), torch.float32)
-    view = View(Cells(graph, dtype=dtype), carry)
+    view = View(WindowData(graph, dtype=dtype), carry)
     return model(view), view.carry
 
 

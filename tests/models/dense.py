@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from strobe.graph import DynamicGraph, PerCell
 from strobe.models import Model
-from strobe.view import Carry, Cells, View
+from strobe.view import Carry, View, WindowData
 from tests.graphs import PlainGraph
 
 M = TypeVar("M", bound=Model)
@@ -73,7 +73,7 @@ def outputs(model: Model, graph: DynamicGraph, *cuts: int) -> Tensor:
     carry: Carry | None = None
     said = []
     for start, stop in zip((0, *cuts), (*cuts, len(graph)), strict=True):
-        view = View(Cells(graph[start:stop], dtype=torch.float64), carry)
+        view = View(WindowData(graph[start:stop], dtype=torch.float64), carry)
         said.append(model(view))
         carry = view.carry
     return torch.cat(said)

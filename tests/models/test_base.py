@@ -9,31 +9,31 @@ from strobe.errors import OptionError
 from strobe.models import Block, Model, Stack, make_model
 from strobe.models.base import check_sizes
 from strobe.models.structure import GCN
-from strobe.view import Cells, View
+from strobe.view import View, WindowData
 from tests.models.cases import CHANGING, INPUTS, assert_same_with_gradients, run, with_inputs
 
 
-def test_a_model_must_say_how_it_embeds() -> None:
+def test_model_without_forward_is_abstract() -> None:
     with pytest.raises(TypeError, match="forward"):
         Model()  # type: ignore[abstract]
 
 
-def test_a_block_runs_its_structure_then_its_time_stage() -> None:
+def test_block_runs_structure_then_time_stage() -> None:
     torch.manual_seed(0)
     structure, time = GCN(INPUTS, 4), nn.GRU(4, 5)
-    view, again = (View(Cells(with_inputs(CHANGING.build()))) for _ in range(2))
+    view, again = (View(WindowData(with_inputs(CHANGING.build()))) for _ in range(2))
     both = Block(structure, time)(view, view.x)
     assert both.shape == (view.num_cells, 5)
     one_after_the_other = Block(None, time)(again, Block(structure)(again, again.x))
     assert torch.equal(both, one_after_the_other)
 
 
-def test_a_block_of_nothing_gives_back_its_input() -> None:
-    view = View(Cells(with_inputs(CHANGING.build())))
+def test_empty_block_is_the_identity() -> None:
+    view = View(WindowData(with_inputs(CHANGING.build())))
     assert Block(None)(view, view.x) is view.x
 
 
-def test_a_stack_feeds_each_block_to_the_next_and_keeps_a_state_for_each() -> None:
+def test_stack_chains_blocks_and_saves_a_state_for_each() -> None:
     torch.manual_seed(0)
     stack = Stack(Block(GCN(INPUTS, 4), nn.GRU(4, 4)), Block(GCN(4, 6), nn.LSTM(6, 6)), width=6).double()
     graph = with_inputs(CHANGING.build())
@@ -51,7 +51,7 @@ def test_a_stack_feeds_each_block_to_the_next_and_keeps_a_state_for_each() -> No
     ids=lambda module: type(module).__name__,
 )
 @pytest.mark.parametrize("time", [nn.GRU(4, 4), nn.LSTM(4, 4, num_layers=2)], ids=lambda module: type(module).__name__)
-def test_any_convolution_goes_with_any_time_stage(structure: nn.Module, time: nn.Module) -> None:
+def test_all_convolutions_combine_with_all_time_stages(structure: nn.Module, time: nn.Module) -> None:
     stack = Stack(Block(structure, time), width=4)
     out, _ = run(stack, with_inputs(CHANGING.build()))
     assert out.shape == (CHANGING.build().num_cells, 4)
@@ -59,35 +59,35 @@ def test_any_convolution_goes_with_any_time_stage(structure: nn.Module, time: nn
     assert all(parameter.grad is not None for parameter in stack.parameters())
 
 
-def test_convolution_of_a_window_is_that_of_each_snapshot_alone() -> None:
+def test_convolution_of_a_window_equals_that_of_single_snapshots() -> None:
     torch.manual_seed(0)
     convolution = SAGEConv(INPUTS, 4)
-    view = View(Cells(with_inputs(CHANGING.build())))
+    view = View(WindowData(with_inputs(CHANGING.build())))
     alone = [Block(convolution)(step, step.x) for step in view.steps()]
     torch.testing.assert_close(Block(convolution)(view, view.x), torch.cat(alone))
 
 
-def test_a_time_stage_is_torchs_module_run_over_each_nodes_cells() -> None:
+def test_time_stage_equals_the_torch_module_on_each_sequence() -> None:
     torch.manual_seed(0)
     gru = nn.GRU(INPUTS, 4, num_layers=2).double()
     graph = with_inputs(CHANGING.build())
-    view = View(Cells(graph, dtype=torch.float64))
+    view = View(WindowData(graph, dtype=torch.float64))
     out = Block(None, gru)(view, view.x)
     for node in range(CHANGING.num_nodes):
         cells = [row for row, (_, v) in enumerate(CHANGING.cells()) if v == node]
         torch.testing.assert_close(out[cells], gru(view.x[cells])[0], rtol=1e-9, atol=1e-12)
 
 
-def test_a_module_that_is_neither_stage_is_refused_where_it_is_given() -> None:
-    with pytest.raises(OptionError, match="Linear is no structure stage"):
+def test_block_refuses_modules_that_are_no_stages() -> None:
+    with pytest.raises(OptionError, match="Linear is not a structure stage"):
         Block(nn.Linear(2, 2))
-    with pytest.raises(OptionError, match="Conv1d is no time stage"):
+    with pytest.raises(OptionError, match="Conv1d is not a time stage"):
         Block(None, nn.Conv1d(2, 2, 1))
     with pytest.raises(OptionError, match="bidirectional"):
         Block(None, nn.GRU(2, 2, bidirectional=True))
 
 
-def test_a_model_need_not_inherit_from_anything_of_ours() -> None:
+def test_models_need_no_base_class() -> None:
     class Own(nn.Module):
         width = 2
 
@@ -104,7 +104,7 @@ def test_a_model_need_not_inherit_from_anything_of_ours() -> None:
     assert carry == []
 
 
-def test_sizes_are_checked_one_by_one_or_in_a_list() -> None:
+def test_check_sizes_takes_numbers_and_lists() -> None:
     check_sizes(hidden=1, widths=[3, 2])
     with pytest.raises(OptionError, match="hidden must be at least 1, not 0"):
         check_sizes(inputs=1, hidden=0)
@@ -113,6 +113,6 @@ def test_sizes_are_checked_one_by_one_or_in_a_list() -> None:
 
 
 @pytest.mark.parametrize("options", [{"layers": 10**9}, {"hidden": 10**12}, {"hidden": 10**7}])
-def test_a_model_that_cannot_be_made_is_refused(options: dict[str, int]) -> None:
+def test_models_with_absurd_sizes_are_refused(options: dict[str, int]) -> None:
     with pytest.raises(OptionError, match=next(iter(options))):
         make_model("tgcn", 3, **options)

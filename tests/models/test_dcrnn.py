@@ -10,7 +10,7 @@ from torch import Tensor
 from strobe.errors import OptionError
 from strobe.graph.features import Static
 from strobe.models.dcrnn import DCRNN
-from strobe.view import Cells, View
+from strobe.view import View, WindowData
 from tests.graphs import PlainGraph
 from tests.models.cases import CHANGING, INPUTS, assert_same_with_gradients, run, with_inputs
 
@@ -68,7 +68,7 @@ def reference(model: DCRNN, plain: PlainGraph) -> Tensor:
 @pytest.mark.parametrize("hops", [1, 2, 3])
 @pytest.mark.parametrize("directed", [True, False])
 @pytest.mark.parametrize("weighted", [True, False])
-def test_outputs_and_gradients_are_those_of_the_papers_equations(hops: int, directed: bool, weighted: bool) -> None:
+def test_outputs_and_gradients_equal_the_papers_equations(hops: int, directed: bool, weighted: bool) -> None:
     torch.manual_seed(0)
     plain = replace(CHANGING, directed=directed, weighted=weighted)
     if not weighted:
@@ -80,7 +80,7 @@ def test_outputs_and_gradients_are_those_of_the_papers_equations(hops: int, dire
     assert_same_with_gradients(out, reference(model, plain), model)
 
 
-def test_signed_weights_neither_cancel_nor_blow_up() -> None:
+def test_signed_weights_stay_bounded() -> None:
     torch.manual_seed(0)
     shots = [
         replace(shot, edges=[(u, v, -w if (u + v) % 2 else w) for u, v, w in shot.edges]) for shot in CHANGING.snapshots
@@ -91,7 +91,7 @@ def test_signed_weights_neither_cancel_nor_blow_up() -> None:
     assert_same_with_gradients(out, reference(model, plain), model)
 
 
-def test_the_walk_along_edges_reads_what_a_node_points_to() -> None:
+def test_walk_along_edges_reads_destinations() -> None:
     """On the edge 0 → 1 only node 0 hears of node 1 through the forward walk."""
     model = DCRNN(1, 1, hops=1).double()
     with torch.no_grad():
@@ -104,9 +104,9 @@ def test_the_walk_along_edges_reads_what_a_node_points_to() -> None:
     assert out[:, 0].tolist() == pytest.approx([0.5 * np.tanh(5.0), 0.0])
 
 
-def test_inputs_are_diffused_once_a_run() -> None:
+def test_diffusions_of_inputs_are_cached() -> None:
     model = DCRNN(INPUTS, 4, hops=2)
-    cells = Cells(with_inputs(CHANGING.build()))
+    cells = WindowData(with_inputs(CHANGING.build()))
     model(View(cells))
     diffused = dict(cells._aggregates)
     model(View(cells))
@@ -115,9 +115,9 @@ def test_inputs_are_diffused_once_a_run() -> None:
     assert not cells._matrices, "a window that only diffuses its inputs needs no matrix of its own"
 
 
-def test_without_directions_one_walk_is_both() -> None:
+def test_undirected_graphs_have_one_walk() -> None:
     model = DCRNN(INPUTS, 4, hops=2)
-    cells = Cells(with_inputs(replace(CHANGING, directed=False).build()))
+    cells = WindowData(with_inputs(replace(CHANGING, directed=False).build()))
     model(View(cells))
     assert set(cells._aggregates) == {(), ("mean_out",), ("mean_out", "mean_out")}
     assert {norm for alone in cells.single for norm in alone._matrices} == {"mean_out"}

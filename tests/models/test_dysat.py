@@ -69,7 +69,7 @@ def reference(model: DySAT, plain: PlainGraph, x: list[Tensor]) -> list[Tensor]:
 )
 @pytest.mark.parametrize("directed", [True, False])
 @pytest.mark.parametrize("cuts", [(), (2, 4)])
-def test_outputs_and_gradients_are_those_of_the_formulas(
+def test_outputs_and_gradients_equal_the_formulas(
     options: dict[str, Any], directed: bool, cuts: tuple[int, ...]
 ) -> None:
     model = DySAT(3, 4, **options)

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from strobe.errors import OptionError
 from strobe.graph.synthetic import Social
-from strobe.models.evolvegcn import EvolveGCNH, EvolveGCNO, EvolvingH, EvolvingO
-from strobe.view import Cells, View
+from strobe.models.evolvegcn import EvolveGCNH, EvolveGCNO, EvolvingConvH, EvolvingConvO
+from strobe.view import View, WindowData
 from tests.graphs import AWKWARD, PlainGraph
 from tests.models.dense import (
     Reference,
@@ -47,9 +47,9 @@ def dense(model: Either) -> Reference:
 
 
 def read(layer: torch.nn.Module, x: Tensor, weight: Tensor) -> Tensor:
-    if isinstance(layer, EvolvingO):
+    if isinstance(layer, EvolvingConvO):
         return weight
-    assert isinstance(layer, EvolvingH)
+    assert isinstance(layer, EvolvingConvH)
     scores = x @ layer.direction / layer.direction.norm()
     best = sorted(range(len(x)), key=lambda i: (-scores[i].item(), i))[: len(weight)]
     rows = [x[i] * torch.tanh(scores[i]) for i in best]
@@ -68,14 +68,14 @@ def test_evolvegcn_equals_the_dense_formulas(plain: PlainGraph, lift: bool, kind
 @BOTH
 @pytest.mark.parametrize("lift", [True, False])
 @pytest.mark.parametrize("layers", [2, 3])
-def test_the_weight_of_every_layer_evolves_on_its_own(layers: int, lift: bool, kind: type[Either]) -> None:
+def test_weights_of_layers_evolve_independently(layers: int, lift: bool, kind: type[Either]) -> None:
     model = randomised(kind(3, 2, lift=lift, layers=layers))
     assert_equals_reference(model, dense(model), AWKWARD["isolated nodes"])
 
 
 @BOTH
 @pytest.mark.parametrize("cuts", [(1,), (2,), (1, 2)])
-def test_windows_that_go_on_equal_one_window(cuts: tuple[int, ...], kind: type[Either]) -> None:
+def test_consecutive_windows_equal_one_window(cuts: tuple[int, ...], kind: type[Either]) -> None:
     for name in ("a node that leaves and returns", "empty snapshot"):
         model = randomised(kind(3, 2, layers=2))
         assert_equals_reference(model, dense(model), AWKWARD[name], *cuts)
@@ -84,7 +84,7 @@ def test_windows_that_go_on_equal_one_window(cuts: tuple[int, ...], kind: type[E
 @BOTH
 def test_an_empty_snapshot_evolves_the_weight_once(kind: type[Either]) -> None:
     model = randomised(kind(3, 2))
-    view = View(Cells(with_features(AWKWARD["only empty snapshots"])[0][:1], dtype=torch.float64))
+    view = View(WindowData(with_features(AWKWARD["only empty snapshots"])[0][:1], dtype=torch.float64))
     model(view)
     (kept,) = view.carry
     layer: Any = model.layers[0]
@@ -93,12 +93,12 @@ def test_an_empty_snapshot_evolves_the_weight_once(kind: type[Either]) -> None:
     torch.testing.assert_close(kept, torch_gru(seen, layer.weight, layer.cell))
 
 
-def test_version_h_listens_to_features_and_version_o_does_not() -> None:
+def test_only_version_h_depends_on_features() -> None:
     for kind, listens in ((EvolveGCNH, True), (EvolveGCNO, False)):
         model = randomised(kind(3, 2))
         kept = []
         for scale in (1.0, 2.0):
-            cells = Cells(with_features(AWKWARD["isolated nodes"])[0], dtype=torch.float64)
+            cells = WindowData(with_features(AWKWARD["isolated nodes"])[0], dtype=torch.float64)
             cells.x.mul_(scale)
             view = View(cells)
             model(view)
@@ -106,11 +106,11 @@ def test_version_h_listens_to_features_and_version_o_does_not() -> None:
         assert torch.equal(*kept) != listens
 
 
-def test_snapshots_on_cores_of_their_own_give_what_one_core_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parallel_snapshots_equal_sequential_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     graph, _ = with_features(AWKWARD["isolated nodes"])
     model = randomised(EvolveGCNH(3, 4))
     alone = outputs(model, graph)
-    monkeypatch.setattr("strobe.ops.segments.SHARES", 0)
+    monkeypatch.setattr("strobe.ops.dense.segments.SHARES", 0)
     torch.testing.assert_close(outputs(model, graph), alone, rtol=0, atol=0)
     torch.testing.assert_close(gradients(model, outputs(model, graph)), gradients(model, alone), rtol=0, atol=1e-15)
 
@@ -120,14 +120,14 @@ def test_sizes_below_one_are_refused() -> None:
         EvolveGCNO(3, 0)
 
 
-def test_a_segment_that_is_asked_nothing_still_steers_the_weight() -> None:
+def test_segment_without_examples_still_updates_the_weight() -> None:
     """Then the top rows are the only way back to its cells: their sparse gradient must not be the only one."""
     torch.manual_seed(0)
     graph = Social(nodes=40, snapshots=4, edges=80).write()
     model = EvolveGCNH(2, 4)
-    first = View(Cells(graph[:2]))
+    first = View(WindowData(graph[:2]))
     model(first)
-    second = View(Cells(graph[2:]), first.carry)
+    second = View(WindowData(graph[2:]), first.carry)
     model(second).sum().backward()
     assert model.lift is not None
     assert bool(model.lift.weight.grad.isfinite().all())  # type: ignore[union-attr]

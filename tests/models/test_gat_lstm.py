@@ -59,7 +59,7 @@ def reference(model: GATLSTM, plain: PlainGraph, x: list[Tensor]) -> list[Tensor
 @pytest.mark.parametrize("options", [{}, {"layers": 2, "heads": 1}, {"heads": 2}])
 @pytest.mark.parametrize("directed", [True, False])
 @pytest.mark.parametrize("cuts", [(), (2, 4)])
-def test_outputs_and_gradients_are_those_of_the_formulas(
+def test_outputs_and_gradients_equal_the_formulas(
     options: dict[str, int], directed: bool, cuts: tuple[int, ...]
 ) -> None:
     model = GATLSTM(3, 4, **options)

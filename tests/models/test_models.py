@@ -13,15 +13,15 @@ import torch
 from torch import Tensor, nn
 
 from strobe import models
-from strobe.engine.passes import ask, count, window_loss
+from strobe.engine.forward import num_examples, window_examples, window_loss
 from strobe.engine.windows import Segment, Window
 from strobe.errors import OptionError, UnknownNameError
 from strobe.graph import DynamicGraph
 from strobe.graph.features import PerCell
 from strobe.models import MODELS, Model, describe_model, make_model
-from strobe.ops.readout import readout_reference
+from strobe.ops.dense.readout import readout_reference
 from strobe.tasks import NodeRegression
-from strobe.view import Cells, View
+from strobe.view import View, WindowData
 from tests.graphs import PlainGraph, PlainSnapshot
 from tests.models.cases import AWKWARD_GRAPHS, CHANGING, INPUTS, assert_same_with_gradients, run, with_inputs
 
@@ -63,9 +63,7 @@ def by_cell(graph: DynamicGraph, out: Tensor) -> dict[tuple[int, int], list[floa
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("case", AWKWARD_GRAPHS)
 @pytest.mark.parametrize("mode", ["train", "evaluate"])
-def test_every_cell_of_an_awkward_graph_gets_a_finite_row(
-    name: str, case: str, mode: Literal["train", "evaluate"]
-) -> None:
+def test_outputs_on_awkward_graphs_are_finite(name: str, case: str, mode: Literal["train", "evaluate"]) -> None:
     model, graph = make(name, train=mode == "train"), AWKWARD_GRAPHS[case]
     out, _ = run(model, graph)
     assert out.shape == (graph.num_cells, model.width)
@@ -78,13 +76,13 @@ def test_every_cell_of_an_awkward_graph_gets_a_finite_row(
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_an_empty_window_between_others_changes_nothing(name: str) -> None:
+def test_empty_window_changes_nothing(name: str) -> None:
     graph, model = with_inputs(CHANGING.build()), make(name)
     torch.testing.assert_close(joined(graph, model, [1, 1, 4]), joined(graph, model, [1, 4]), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_outputs_are_the_same_bits_for_the_same_seed(name: str) -> None:
+def test_same_seed_gives_the_same_bits(name: str) -> None:
     graph = with_inputs(CHANGING.build())
     first, second = (run(make(name, dtype=torch.float32), graph)[0] for _ in range(2))
     assert torch.equal(first, second)
@@ -99,7 +97,7 @@ def test_single_precision_is_close_to_double(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_weights_saved_and_loaded_give_the_same_outputs(name: str) -> None:
+def test_state_dict_round_trip_gives_the_same_outputs(name: str) -> None:
     graph = with_inputs(CHANGING.build())
     saved, other = make(name, train=False), make(name, train=False)
     with torch.no_grad():
@@ -111,7 +109,7 @@ def test_weights_saved_and_loaded_give_the_same_outputs(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_every_parameter_learns(name: str) -> None:
+def test_every_parameter_gets_a_gradient(name: str) -> None:
     model = make(name)
     out, _ = run(model, with_inputs(CHANGING.build()))
     (out * torch.randn_like(out)).sum().backward()
@@ -120,7 +118,7 @@ def test_every_parameter_learns(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_relabelled_nodes_get_the_same_rows(name: str) -> None:
+def test_outputs_are_equivariant_to_node_ids(name: str) -> None:
     """Node v becomes order[v]; the inputs move along."""
     order = [3, 0, 5, 1, 2, 4]
     graph = with_inputs(CHANGING.build())
@@ -150,7 +148,7 @@ def test_relabelled_nodes_get_the_same_rows(name: str) -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("cuts", [[3], [1, 2, 4], [1, 2, 3, 4, 5]])
-def test_windows_that_carry_on_equal_one_window(name: str, cuts: list[int]) -> None:
+def test_consecutive_windows_equal_one_window(name: str, cuts: list[int]) -> None:
     graph, model = with_inputs(CHANGING.build()), make(name)
     whole, _ = run(model, graph)
     assert_same_with_gradients(joined(graph, model, cuts), whole, model)
@@ -165,7 +163,7 @@ def test_no_cell_reads_the_future(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(set(MODELS) - EVOLVES))
-def test_the_time_before_the_first_cells_does_not_matter(name: str) -> None:
+def test_leading_empty_snapshots_do_not_matter(name: str) -> None:
     empty = [PlainSnapshot([], [], -2), PlainSnapshot([], [], -1)]
     late = replace(CHANGING, snapshots=[*empty, *CHANGING.snapshots])
     model = make(name)
@@ -191,7 +189,7 @@ def alone_in_time(times: Sequence[int], length: int, company: bool) -> DynamicGr
 
 
 @pytest.mark.parametrize("name", sorted(set(MODELS) - EVOLVES))
-def test_a_node_that_comes_late_starts_fresh(name: str) -> None:
+def test_late_node_starts_from_the_initial_state(name: str) -> None:
     """In evaluation, where not even a normalisation over a snapshot joins nodes that have no edge."""
     model = make(name, train=False)
     fresh, _ = run(model, alone_in_time([0, 1], 2, company=False))
@@ -201,7 +199,7 @@ def test_a_node_that_comes_late_starts_fresh(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(set(MODELS) - EVOLVES - COUNTS_SNAPSHOTS))
-def test_a_node_that_pauses_goes_on_where_it_stopped(name: str) -> None:
+def test_absent_node_keeps_its_state(name: str) -> None:
     model = make(name, train=False)
     straight, _ = run(model, alone_in_time([0, 1, 2], 3, company=False))
     graph = alone_in_time([0, 3, 5], 6, company=True)
@@ -215,7 +213,7 @@ def test_a_node_that_pauses_goes_on_where_it_stopped(name: str) -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("sizes", [[2, 2], [1, 2, 1], [1, 1, 1, 1]])
-def test_segments_that_are_computed_again_give_the_same_loss_gradients_and_buffers(name: str, sizes: list[int]) -> None:
+def test_recomputed_segments_give_the_same_loss_gradients_and_buffers(name: str, sizes: list[int]) -> None:
     problem = NodeRegression(train=0.7, validation=0.1).bind(with_inputs(CHANGING.build()))
 
     def trained(sizes: list[int]) -> list[Tensor | None]:
@@ -225,11 +223,11 @@ def test_segments_that_are_computed_again_give_the_same_loss_gradients_and_buffe
         stops = np.cumsum(sizes).tolist()
         times = [range(stop - size, stop) for size, stop in zip(sizes, stops, strict=True)]
         window: Window = tuple(
-            Segment(part, Cells(problem.graph[part.start : part.stop], dtype=torch.float64)) for part in times
+            Segment(part, WindowData(problem.graph[part.start : part.stop], dtype=torch.float64)) for part in times
         )
-        questions = ask(problem, window, 0)
+        questions = window_examples(problem, window, 0)
         loss, _ = window_loss(model, head, problem, window, None, questions)
-        number = count(questions)
+        number = num_examples(questions)
         assert number > 0
         loss.backward()
         learnt = [parameter.grad for parameter in (*model.parameters(), *head.parameters())]
@@ -242,7 +240,7 @@ def test_segments_that_are_computed_again_give_the_same_loss_gradients_and_buffe
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_description_gives_one_line_and_every_option_with_its_default(name: str) -> None:
+def test_describe_model_gives_summary_and_defaults(name: str) -> None:
     info = describe_model(name)
     assert info.name == name
     assert 20 < len(info.summary) <= 120
@@ -253,17 +251,17 @@ def test_a_description_gives_one_line_and_every_option_with_its_default(name: st
     assert isinstance(make_model(name, INPUTS, **info.options), MODELS[name])
 
 
-def test_every_model_has_a_line_of_its_own() -> None:
+def test_model_summaries_are_distinct() -> None:
     assert len({describe_model(name).summary for name in MODELS}) == len(MODELS)
 
 
-def test_an_unknown_model_is_met_with_the_nearest_name() -> None:
+def test_unknown_model_is_refused_with_the_nearest_name() -> None:
     for wrong in (lambda: make_model("dcrn", 2), lambda: describe_model("dcrn")):
         with pytest.raises(UnknownNameError, match="'dcrnn'"):
             wrong()
 
 
-def test_an_unknown_option_is_met_with_the_nearest_and_all_allowed() -> None:
+def test_unknown_option_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(
         UnknownNameError, match=r"option of dcrnn named 'hiden'; did you mean 'hidden'\? .*: hidden, hops"
     ):
@@ -273,17 +271,17 @@ def test_an_unknown_option_is_met_with_the_nearest_and_all_allowed() -> None:
 
 
 @pytest.mark.parametrize("value", ["a", 2.5, True, None, [3]])
-def test_a_value_of_the_wrong_kind_is_refused(value: object) -> None:
+def test_value_of_the_wrong_type_is_refused(value: object) -> None:
     with pytest.raises(OptionError, match=r"hops of dcrnn must be a whole number, not "):
         make_model("dcrnn", 2, hops=value)
 
 
-def test_a_value_out_of_range_is_refused() -> None:
+def test_value_out_of_range_is_refused() -> None:
     with pytest.raises(OptionError, match="hops must be at least 1, not 0"):
         make_model("dcrnn", 2, hops=0)
 
 
-def test_choices_unions_and_numbers_are_checked_by_what_a_model_says_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_are_checked_against_their_type_hints(monkeypatch: pytest.MonkeyPatch) -> None:
     class Picky(Model):
         """Wants much."""
 
@@ -318,13 +316,13 @@ def test_choices_unions_and_numbers_are_checked_by_what_a_model_says_of_them(mon
 
 
 @pytest.mark.parametrize("name", sorted(MODELS))
-def test_answers_are_a_readout_of_the_embeddings(name: str) -> None:
+def test_forward_readout_is_a_readout_of_the_embeddings(name: str) -> None:
     model, graph = make(name, train=False), with_inputs(CHANGING.build())
     head = [torch.randn(2, model.width).double().requires_grad_(), torch.randn(2).double().requires_grad_()]
     results = []
     for fused in (True, False):
-        view = View(Cells(graph, dtype=torch.float64))
-        said = model.answers(view, *head) if fused else readout_reference(model(view), *head)
+        view = View(WindowData(graph, dtype=torch.float64))
+        said = model.forward_readout(view, *head) if fused else readout_reference(model(view), *head)
         loss = (said * torch.arange(said.numel()).view_as(said)).sum()
         results.append([said, *torch.autograd.grad(loss, [*head, *model.parameters()], allow_unused=True)])
     for found, expected in zip(*results, strict=True):

@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 from strobe.errors import OptionError, UnknownNameError
 from strobe.models.mpnn_lstm import MPNNLSTM, BatchNorm, CellNorm
-from strobe.view import Cells, View
+from strobe.view import View, WindowData
 from tests.graphs import AWKWARD, PlainGraph
 from tests.models.dense import (
     PerNode,
@@ -96,7 +96,7 @@ def test_any_number_of_convolutions_and_lstms(layers: int, stacked: int, norm: C
 
 @NORMS
 @pytest.mark.parametrize("cuts", [(1,), (2,), (1, 2)])
-def test_windows_that_go_on_equal_one_window(cuts: tuple[int, ...], norm: CellNorm) -> None:
+def test_consecutive_windows_equal_one_window(cuts: tuple[int, ...], norm: CellNorm) -> None:
     for name in ("a node that leaves and returns", "empty snapshot"):
         model = randomised(MPNNLSTM(3, 4, norm=norm))
         assert_equals_reference(model, dense(model, slow_norms(model, norm)), AWKWARD[name], *cuts)
@@ -119,7 +119,7 @@ def running(module: Any) -> Norm:
 
 
 @pytest.mark.parametrize("name", ["isolated nodes", "a node that leaves and returns", "undirected parallel edges"])
-def test_running_moments_are_those_of_torch_called_per_snapshot(name: str) -> None:
+def test_running_moments_equal_torch_called_per_snapshot(name: str) -> None:
     model = randomised(MPNNLSTM(3, 4))
     theirs = torch_norms(model)
     graph, x = with_features(AWKWARD[name])
@@ -131,7 +131,7 @@ def test_running_moments_are_those_of_torch_called_per_snapshot(name: str) -> No
         torch.testing.assert_close(ours.running_var, norm.running_var, rtol=1e-9, atol=1e-12)
 
 
-def test_evaluation_uses_the_running_moments_and_leaves_them() -> None:
+def test_evaluation_uses_running_moments_without_updating_them() -> None:
     model = randomised(MPNNLSTM(3, 4))
     graph, _ = with_features(AWKWARD["isolated nodes"])
     outputs(model, graph)
@@ -142,7 +142,7 @@ def test_evaluation_uses_the_running_moments_and_leaves_them() -> None:
     assert all(torch.equal(value, before[name]) for name, value in model.named_buffers())
 
 
-def test_snapshots_of_no_or_one_cell_leave_the_running_moments_alone() -> None:
+def test_snapshots_of_at_most_one_cell_do_not_update_running_moments() -> None:
     model = randomised(MPNNLSTM(3, 4))
     for name in ("one node", "only empty snapshots", "no snapshots"):
         outputs(model, with_features(AWKWARD[name])[0])
@@ -150,9 +150,9 @@ def test_snapshots_of_no_or_one_cell_leave_the_running_moments_alone() -> None:
     assert all(torch.equal(value, fresh[name]) for name, value in model.named_buffers())
 
 
-def test_a_pass_computed_again_in_backward_counts_once() -> None:
+def test_recomputation_updates_running_moments_once() -> None:
     graph, _ = with_features(AWKWARD["isolated nodes"])
-    cells = Cells(graph, dtype=torch.float64)
+    cells = WindowData(graph, dtype=torch.float64)
     once, again = (randomised(MPNNLSTM(3, 4)) for _ in range(2))
     once(View(cells)).sum().backward()
     checkpoint(lambda: again(View(cells)), use_reentrant=False).sum().backward()
@@ -170,7 +170,7 @@ def test_dropout_acts_in_training_only() -> None:
     assert torch.equal(outputs(model, graph), outputs(model, graph))
 
 
-def test_bad_options_are_refused() -> None:
+def test_invalid_options_are_refused() -> None:
     with pytest.raises(UnknownNameError, match="did you mean 'batch'"):
         MPNNLSTM(3, norm="bach")  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="less than 1, not 1"):

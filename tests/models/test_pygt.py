@@ -112,7 +112,7 @@ def test_evolvegcn_equals_theirs(lifted: bool, kind: Callable[..., Model]) -> No
 
 
 @pytest.mark.parametrize("mode", ["training", "evaluation"])
-def test_mpnn_lstm_that_starts_afresh_at_every_snapshot_equals_theirs(mode: str) -> None:
+def test_mpnn_lstm_reset_at_every_snapshot_equals_theirs(mode: str) -> None:
     """Called per snapshot theirs forgets its states; ours does where every snapshot is a window without a past."""
     name = f"mpnnlstm_{mode}"
     model = with_weights(MPNNLSTM(3, HIDDEN), name, mpnn_names()).train(mode == "training")
@@ -125,7 +125,7 @@ def test_mpnn_lstm_that_starts_afresh_at_every_snapshot_equals_theirs(mode: str)
         assert_same(value, after[mpnn_names()[key]])
 
 
-def test_mpnn_lstm_without_a_past_says_at_the_first_snapshot_what_theirs_says() -> None:
+def test_mpnn_lstm_equals_theirs_at_the_first_snapshot() -> None:
     model = with_weights(MPNNLSTM(3, HIDDEN), "mpnnlstm_training", mpnn_names())
     out = outputs(model, build(small_graph(3), NODES))
     expected = load("mpnnlstm_training")["out"]
@@ -133,7 +133,7 @@ def test_mpnn_lstm_without_a_past_says_at_the_first_snapshot_what_theirs_says() 
     assert not torch.allclose(out[NODES : 2 * NODES], expected[NODES : 2 * NODES])  # from here on ours remembers
 
 
-def test_mpnn_lstm_carries_its_states_as_theirs_does_through_a_window() -> None:
+def test_mpnn_lstm_carries_states_like_theirs_within_a_window() -> None:
     """Given a window theirs shows only the last states; in training its batch would be the window, not a snapshot."""
     name = "mpnnlstm_window"
     model: nn.Module = with_weights(MPNNLSTM(3, HIDDEN), name, mpnn_names()).eval()

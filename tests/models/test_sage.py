@@ -11,7 +11,7 @@ from torch import Tensor
 from strobe.errors import OptionError, UnknownNameError
 from strobe.models.sage import GraphSAGE
 from strobe.models.structure import SAGE
-from strobe.models.time import Attention, Linear
+from strobe.models.time import Attention, TemporalLinear
 from tests.graphs import AWKWARD, PlainGraph
 from tests.models.cases import CHANGING
 from tests.models.dense import assert_equals_reference, randomised
@@ -32,12 +32,12 @@ def dense_layer(layer: SAGE, plain: PlainGraph, t: int, x: Tensor) -> Tensor:
     return torch.cat(rows)
 
 
-def dense_time(time: Linear | Attention, history: History) -> Tensor:
+def dense_time(time: TemporalLinear | Attention, history: History) -> Tensor:
     """The row of the last of a node's cells (t, h)."""
     now, last = history[-1]
     assert time.span is not None
     seen = [(now - t, h) for t, h in history if now - t < time.span]
-    if isinstance(time, Linear):
+    if isinstance(time, TemporalLinear):
         matrices = time.linear.weight.chunk(time.span, 1)
         return sum((matrices[back] @ h for back, h in seen), time.linear.bias)
     assert time.positions is not None
@@ -53,7 +53,7 @@ def dense_time(time: Linear | Attention, history: History) -> Tensor:
 def reference(model: GraphSAGE, plain: PlainGraph, x: list[Tensor]) -> list[Tensor]:
     histories: dict[int, History] = {}
     outputs = []
-    assert isinstance(model.time, Linear | Attention)
+    assert isinstance(model.time, TemporalLinear | Attention)
     for t, rows in enumerate(x):
         for layer in model.convolutions:
             assert isinstance(layer, SAGE)
@@ -72,7 +72,7 @@ def reference(model: GraphSAGE, plain: PlainGraph, x: list[Tensor]) -> list[Tens
 )
 @pytest.mark.parametrize("directed", [True, False])
 @pytest.mark.parametrize("cuts", [(), (2, 4)])
-def test_outputs_and_gradients_are_those_of_the_formulas(
+def test_outputs_and_gradients_equal_the_formulas(
     options: dict[str, Any], directed: bool, cuts: tuple[int, ...]
 ) -> None:
     model = GraphSAGE(3, 4, **options)
@@ -90,7 +90,7 @@ def test_outputs_and_gradients_on_awkward_graphs(name: str, time: Any) -> None:
     assert_equals_reference(model, lambda plain, x: reference(model, plain, x), plain)
 
 
-def test_an_unknown_time_encoder_is_met_with_the_known_ones() -> None:
+def test_unknown_time_encoder_is_refused_with_the_nearest_name() -> None:
     wrong: Any = "linaer"
     with pytest.raises(UnknownNameError, match="did you mean 'linear'"):
         GraphSAGE(3, time=wrong)

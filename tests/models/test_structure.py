@@ -63,7 +63,7 @@ def assert_same_gradients(a: Tensor, b: Tensor, pairs: Sequence[tuple[Tensor, Te
 @pytest.mark.parametrize("heads", [1, 2, 3, 4])
 @pytest.mark.parametrize("concat", [True, False])
 @pytest.mark.parametrize("graph", [PLAIN, UNDIRECTED], ids=["directed", "undirected"])
-def test_gat_equals_that_of_pytorch_geometric(heads: int, concat: bool, graph: DynamicGraph) -> None:
+def test_gat_equals_pytorch_geometric(heads: int, concat: bool, graph: DynamicGraph) -> None:
     torch.manual_seed(heads)
     ours, theirs = gat(heads, concat)
     a, b = both(ours, theirs, graph)
@@ -73,14 +73,14 @@ def test_gat_equals_that_of_pytorch_geometric(heads: int, concat: bool, graph: D
 
 
 @pytest.mark.parametrize("name", AWKWARD_GRAPHS)
-def test_gat_equals_that_of_pytorch_geometric_on_awkward_graphs(name: str) -> None:
+def test_gat_equals_pytorch_geometric_on_awkward_graphs(name: str) -> None:
     torch.manual_seed(0)
     a, b = both(*gat(2, True), AWKWARD_GRAPHS[name])
     torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", UNWEIGHTED)
-def test_sage_equals_that_of_pytorch_geometric_on_awkward_graphs(name: str) -> None:
+def test_sage_equals_pytorch_geometric_on_awkward_graphs(name: str) -> None:
     torch.manual_seed(0)
     a, b = both(*sage(), UNWEIGHTED[name])
     torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
@@ -88,7 +88,7 @@ def test_sage_equals_that_of_pytorch_geometric_on_awkward_graphs(name: str) -> N
 
 @pytest.mark.parametrize("width", [2, 9])
 @pytest.mark.parametrize("make", [lambda width: gat(2, True, width), sage])
-def test_narrow_and_wide_inputs_with_parameters_before_them_give_the_same(
+def test_aggregation_side_does_not_change_the_result(
     width: int, make: Callable[[int], tuple[Structure, nn.Module]]
 ) -> None:
     torch.manual_seed(0)
@@ -99,7 +99,7 @@ def test_narrow_and_wide_inputs_with_parameters_before_them_give_the_same(
     assert_same_gradients(a, b, [(first.weight, first.weight)])
 
 
-def test_gcn_equals_that_of_pytorch_geometric() -> None:
+def test_gcn_equals_pytorch_geometric() -> None:
     ours, theirs = GCN(INPUTS, 4).double(), GCNConv(INPUTS, 4).double()
     with torch.no_grad():
         theirs.lin.weight.copy_(ours.weight)
@@ -107,7 +107,7 @@ def test_gcn_equals_that_of_pytorch_geometric() -> None:
     torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
 
 
-def test_the_mean_of_sage_heeds_weights() -> None:
+def test_sage_mean_uses_edge_weights() -> None:
     stage = SAGE(INPUTS, 1)
     graph = AWKWARD_GRAPHS["parallel edges"]  # node 1 reads node 0 by weights 5, 3, 4 and node 2 by 2
     with torch.no_grad():
@@ -118,8 +118,8 @@ def test_the_mean_of_sage_heeds_weights() -> None:
     assert out[1].item() == pytest.approx(((12 * x[0] + 2 * x[2]) / 14).item())
 
 
-def test_what_is_no_convolution_is_refused() -> None:
-    with pytest.raises(OptionError, match="Linear is no structure stage"):
+def test_module_that_is_no_convolution_is_refused() -> None:
+    with pytest.raises(OptionError, match="Linear is not a structure stage"):
         as_structure(nn.Linear(2, 2))
 
 
@@ -129,6 +129,6 @@ def test_heads_that_do_not_divide_the_width_are_refused(heads: int) -> None:
         columns_per_head(8, heads)
 
 
-def test_a_convolution_that_remembers_its_first_edges_is_refused() -> None:
+def test_cached_convolution_is_refused() -> None:
     with pytest.raises(OptionError, match="cached"):
         as_structure(GCNConv(2, 3, cached=True))

@@ -46,7 +46,7 @@ def test_tgcn_equals_the_dense_formulas(plain: PlainGraph, layers: int) -> None:
 
 @pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize("cut", [1, 2])
-def test_windows_that_go_on_equal_one_window(cut: int, layers: int) -> None:
+def test_consecutive_windows_equal_one_window(cut: int, layers: int) -> None:
     for name in ("a node that leaves and returns", "empty snapshot", "features and labels per cell"):
         model = randomised(TGCN(3, 4, layers=layers))
         assert_equals_reference(model, dense(model), AWKWARD[name], cut)

@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from strobe.engine.passes import detached
+from strobe.engine.forward import detach_tree
 from strobe.errors import OptionError
-from strobe.models.time import Attention, Linear, Time, as_time
-from strobe.ops.sequences import Sequences
-from tests.ops.test_time_attention import CHANGING, EVERYONE, rows, sequences_of
+from strobe.models.time import Attention, TemporalLinear, Time, as_time
+from strobe.ops.time.sequences import Sequences
+from tests.ops.time.test_attention import CHANGING, EVERYONE, rows, sequences_of
 
 WIDTH = 4
 STAGES: dict[str, Callable[[], nn.Module]] = {
@@ -19,8 +19,8 @@ STAGES: dict[str, Callable[[], nn.Module]] = {
     "lstm": lambda: nn.LSTM(WIDTH, WIDTH, bias=False),
     "gru cell": lambda: nn.GRUCell(WIDTH, WIDTH),
     "lstm cell": lambda: nn.LSTMCell(WIDTH, WIDTH, bias=False),
-    "linear": lambda: Linear(WIDTH, WIDTH, span=3),
-    "linear of one": lambda: Linear(WIDTH, WIDTH, span=1),
+    "linear": lambda: TemporalLinear(WIDTH, WIDTH, span=3),
+    "linear of one": lambda: TemporalLinear(WIDTH, WIDTH, span=1),
     "attention to all": lambda: Attention(WIDTH, 2, positions=3),
     "attention to some": lambda: Attention(WIDTH, 1, span=4),
     "attention without positions": lambda: Attention(WIDTH, 2, span=2, positions=0),
@@ -49,13 +49,13 @@ def encode(stage: Time, x: Tensor, present: list[list[int]], cuts: list[int], cu
         begin = sum(map(len, present[:first]))
         out, state = stage.encode(x[begin : begin + sequences.num_cells], state, sequences)
         outputs.append(out)
-        state = detached(state) if cut_history else state
+        state = detach_tree(state) if cut_history else state
     return torch.cat(outputs)
 
 
 @pytest.mark.parametrize("present", GAPS.values(), ids=GAPS)
 @pytest.mark.parametrize("cuts", [[3], [1, 2, 4]])
-def test_windows_one_after_the_other_equal_one_window(stage: Time, present: list[list[int]], cuts: list[int]) -> None:
+def test_consecutive_windows_equal_one_window(stage: Time, present: list[list[int]], cuts: list[int]) -> None:
     x = rows(sum(map(len, present)), WIDTH)
     whole, parts = encode(stage, x, present, []), encode(stage, x, present, cuts)
     torch.testing.assert_close(parts, whole, rtol=1e-11, atol=1e-11)
@@ -69,7 +69,7 @@ def test_windows_one_after_the_other_equal_one_window(stage: Time, present: list
         torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
 
 
-def test_a_state_cut_from_its_history_gives_the_same_values_and_no_gradient_before(stage: Time) -> None:
+def test_detached_state_gives_the_same_values_without_earlier_gradients(stage: Time) -> None:
     x = rows(sum(map(len, CHANGING)), WIDTH)
     whole, parts = encode(stage, x, CHANGING, []), encode(stage, x, CHANGING, [4], cut_history=True)
     torch.testing.assert_close(parts, whole, rtol=1e-11, atol=1e-11)
@@ -78,14 +78,14 @@ def test_a_state_cut_from_its_history_gives_the_same_values_and_no_gradient_befo
     assert d_x[:before].eq(0).all()
 
 
-def test_windows_without_cells_and_without_snapshots_pass_the_state_on(stage: Time) -> None:
+def test_empty_windows_keep_the_state(stage: Time) -> None:
     x = rows(sum(map(len, CHANGING)), WIDTH)
     torch.testing.assert_close(
         encode(stage, x, CHANGING, [2, 2, 3]), encode(stage, x, CHANGING, []), rtol=1e-11, atol=1e-11
     )
 
 
-def test_an_output_depends_on_nothing_later(stage: Time) -> None:
+def test_outputs_are_causal(stage: Time) -> None:
     x = rows(sum(map(len, CHANGING)), WIDTH)
     known = sum(map(len, CHANGING[:4]))
     changed = torch.cat([x[:known], x[known:] + 1])
@@ -112,7 +112,7 @@ def node_by_node(module: nn.Module, x: Tensor, sequences: Sequences, batch_first
 
 @pytest.mark.parametrize("name", [name for name in STAGES if name.startswith("t")])
 @pytest.mark.parametrize("training", [True, False])
-def test_torch_modules_equal_themselves_on_each_node_alone(name: str, training: bool) -> None:
+def test_time_stages_equal_torch_modules_on_each_sequence(name: str, training: bool) -> None:
     torch.manual_seed(0)
     module = STAGES[name]().double().train(training)
     attention = module if isinstance(module, nn.MultiheadAttention) else module.self_attn
@@ -135,7 +135,7 @@ def test_torch_modules_equal_themselves_on_each_node_alone(name: str, training: 
 
 
 @pytest.mark.parametrize("name", ["gru cell", "lstm cell"])
-def test_torch_cells_equal_themselves_step_by_step(name: str) -> None:
+def test_recurrent_cells_equal_torch_step_by_step(name: str) -> None:
     torch.manual_seed(0)
     cell = STAGES[name]().double()
     sequences = sequences_of(CHANGING)
@@ -165,7 +165,7 @@ def test_wrapping_adds_no_parameters() -> None:
     assert len(list(as_time(layer).parameters())) == len(list(layer.parameters()))
 
 
-def test_attention_means_the_same_whenever_it_begins() -> None:
+def test_attention_is_invariant_to_a_shift_of_time() -> None:
     stage = Attention(WIDTH, 2, positions=3).double()
     x = rows(5, WIDTH)
     early, _ = stage.encode(x, None, sequences_of([[0], [0], [], [0], [0], [0]]))
@@ -173,7 +173,7 @@ def test_attention_means_the_same_whenever_it_begins() -> None:
     torch.testing.assert_close(early, late, rtol=1e-12, atol=1e-12)
 
 
-def test_attention_tells_a_pause_from_none() -> None:
+def test_attention_positions_count_absent_snapshots() -> None:
     stage = Attention(WIDTH, 2, positions=3).double()
     x = rows(2, WIDTH)
     assert not torch.allclose(
@@ -181,7 +181,7 @@ def test_attention_tells_a_pause_from_none() -> None:
     )
 
 
-def test_only_the_span_is_carried_on() -> None:
+def test_state_has_only_the_span() -> None:
     sequences = sequences_of(CHANGING)
     _, state = Attention(WIDTH, span=3).double().encode(rows(sequences.num_cells, WIDTH), None, sequences)
     assert len(state["x"]) == sum(map(len, CHANGING[-2:]))
@@ -190,7 +190,7 @@ def test_only_the_span_is_carried_on() -> None:
 @pytest.mark.parametrize(
     ("module", "message"),
     [
-        (lambda: nn.Linear(2, 2), "Linear is no time stage"),
+        (lambda: nn.Linear(2, 2), "Linear is not a time stage"),
         (lambda: nn.GRU(2, 2, bidirectional=True), "read the future"),
         (lambda: nn.LSTM(4, 4, proj_size=2), "proj_size"),
         (lambda: nn.MultiheadAttention(4, 2, kdim=3), "kdim"),
@@ -199,9 +199,9 @@ def test_only_the_span_is_carried_on() -> None:
         (lambda: Attention(4, 3), "3 heads cannot share a width of 4"),
         (lambda: Attention(4, span=0), "span must be at least 1"),
         (lambda: Attention(4, positions=-1), "positions must be at least 0"),
-        (lambda: Linear(4, 4, span=0), "span must be at least 1"),
+        (lambda: TemporalLinear(4, 4, span=0), "span must be at least 1"),
     ],
 )
-def test_what_cannot_run_over_sequences_is_refused(module: Callable[[], nn.Module], message: str) -> None:
+def test_unsupported_modules_are_refused(module: Callable[[], nn.Module], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         as_time(module())

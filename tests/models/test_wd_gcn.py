@@ -39,7 +39,7 @@ def reference(model: WDGCN, plain: PlainGraph, graph: DynamicGraph) -> Tensor:
 
 @pytest.mark.parametrize("layers", [1, 3])
 @pytest.mark.parametrize("directed", [True, False])
-def test_outputs_and_gradients_are_those_of_dense_convolutions_and_a_cell_per_node(layers: int, directed: bool) -> None:
+def test_outputs_and_gradients_equal_dense_convolutions_and_an_lstm_per_node(layers: int, directed: bool) -> None:
     torch.manual_seed(0)
     plain = replace(CHANGING, directed=directed)
     graph = with_inputs(plain.build())

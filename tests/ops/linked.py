@@ -9,7 +9,7 @@ from itertools import combinations, pairwise
 import numpy as np
 from hypothesis import strategies as st
 
-from strobe.ops.labels import Labels, Links
+from strobe.ops.graph.label_propagation import Labels, Links
 
 WORD = 1 << 64
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
-from strobe.ops.sequences import Sequences
+from strobe.ops.time.sequences import Sequences
 
 
 @st.composite

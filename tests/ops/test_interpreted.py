@@ -1,7 +1,6 @@
-"""The GPU kernels where there is no GPU: test_triton.py once more, by Triton's interpreter.
+"""GPU kernels without a GPU: test_triton.py by Triton's interpreter.
 
-In a process of its own: Triton decides when it is loaded, for good, whether it interprets, and all other tests are to
-meet it as users do.
+In a process of its own: Triton decides at import whether it interprets.
 """
 
 from __future__ import annotations
@@ -18,23 +17,40 @@ from strobe.ops import triton
 
 ROOT = Path(__file__).parents[2]
 
+without_gpu = [
+    pytest.mark.skipif(not triton.available(), reason="Triton is not installed"),
+    pytest.mark.skipif(torch.cuda.is_available(), reason="test_triton.py runs on the GPU"),
+]
 
-@pytest.mark.skipif(not triton.available(), reason="Triton is not installed")
-@pytest.mark.skipif(torch.cuda.is_available(), reason="test_triton.py runs on the GPU")
-def test_kernels_give_on_the_cpu_what_plain_torch_gives() -> None:
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param(
+            ["-p", "tests.ops.one_case", "-k", "not bits and not bfloat16 and not models"],
+            marks=without_gpu,
+            id="one case",
+        ),
+        pytest.param([], marks=[*without_gpu, pytest.mark.slow], id="every pair of options"),
+    ],
+)
+def test_kernels_match_plain_torch_in_the_interpreter(options: list[str]) -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     command = [sys.executable, "-m", "pytest", "tests/ops/test_triton.py", "-p", "no:cacheprovider", "--tb=short"]
     child = subprocess.run(
-        command, cwd=ROOT, env=environment | {"TRITON_INTERPRET": "1"}, capture_output=True, text=True, timeout=280
+        [*command, *options],
+        cwd=ROOT,
+        env=environment | {"TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+        timeout=280,
     )
-    said = child.stdout + child.stderr
-    assert child.returncode == 0, said
-    assert "skipped" not in said, said
+    output = child.stdout + child.stderr
+    assert child.returncode == 0, output
+    assert "skipped" not in output, output
 
 
-def test_rows_on_the_cpu_are_no_work_for_the_kernels_unless_they_are_interpreted(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_kernels_run_on_the_cpu_only_if_interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     assert not triton.usable(torch.zeros(2, 3))
     monkeypatch.setenv("TRITON_INTERPRET", "1")

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from strobe.ops import native
-from strobe.ops.gru import gru
-from strobe.ops.lstm import lstm
+from strobe.ops.dense.readout import readout
 from strobe.ops.native.build import build
-from strobe.ops.readout import readout
-from strobe.ops.sequences import Sequences
-from strobe.ops.sparse import Sparse, spmm
+from strobe.ops.sparse.spmm import Sparse, spmm
+from strobe.ops.time.gru import gru
+from strobe.ops.time.lstm import lstm
+from strobe.ops.time.sequences import Sequences
 
 CAPABLE = {"DEFAULT": ["base"], "AVX2": ["base", "avx2"], "AVX512": ["base", "avx2", "avx512"]}
 

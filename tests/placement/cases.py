@@ -7,9 +7,9 @@ from collections import defaultdict
 import numpy as np
 
 from strobe.graph import DynamicGraph, from_edges
-from strobe.ops.labels import Labels
-from strobe.placement import Placed
-from strobe.placement.work import CELL_LOAD
+from strobe.ops.graph.label_propagation import Labels
+from strobe.placement import Partition
+from strobe.placement.model_costs import CELL_LOAD
 from tests.graphs import PlainGraph
 
 
@@ -29,7 +29,7 @@ def chain(loads: list[int]) -> DynamicGraph:
     return from_edges([empty] * len(loads), num_nodes=max([1, *loads]), nodes=[range(load) for load in loads])
 
 
-def owned(graph: DynamicGraph, placed: Placed) -> dict[tuple[int, int], int]:
+def owned(graph: DynamicGraph, placed: Partition) -> dict[tuple[int, int], int]:
     """The owner of every cell (t, node)."""
     return {
         (t, v): owner
@@ -57,6 +57,6 @@ def smallest_largest(loads: list[int], num_blocks: int) -> int:
     return min(max(sum(loads[:first]), smallest_largest(loads[first:], num_blocks - 1)) for first in ways)
 
 
-def owners_of_cells(graph: DynamicGraph, placed: Placed) -> Labels:
+def owners_of_cells(graph: DynamicGraph, placed: Partition) -> Labels:
     """The owner of every cell, t-major."""
     return np.array(list(owned(graph, placed).values()), np.int32)

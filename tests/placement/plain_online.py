@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from strobe.ops.csr import FloatArray
+from strobe.ops.sparse.csr import FloatArray
 from strobe.placement import Online
-from strobe.placement.edge_weights import ROW
-from strobe.placement.prices import prices, rewards
+from strobe.placement.algorithms.pricing import ROW_WEIGHT, compute_prices, compute_rewards
 from tests.graphs import PlainGraph
 
 Owners = dict[int, int]
@@ -37,7 +36,7 @@ def weights(plain: PlainGraph, t: int) -> Links:
     for destination, source, _ in arcs:
         if destination != source:
             pair = frozenset((destination, source))
-            found[pair] = found.get(pair, 0) + ROW // degree[destination]
+            found[pair] = found.get(pair, 0) + ROW_WEIGHT // degree[destination]
     return found
 
 
@@ -109,15 +108,15 @@ class PlainOnline:
         owner = self.base(nodes)
         per_byte = utility(links, owner) / max(int(held[0].sum()) + sum(self.alone(owner)), 1)
         least = self.least if self.least < math.inf else per_byte
-        price = prices(np.stack(held), self.capacity, least, eta)
+        price = compute_prices(np.stack(held), self.capacity, least, eta)
         for _ in range(self.online.sweeps):
             if not self.sweep(nodes, links, owner, price):
                 break
         gained, taken = utility(links, owner), self.alone(owner)
         self.placed.append(owner)
         after = [np.array(self.held(self.latest(number))) for number in range(window, 0, -1)]
-        price = prices(np.stack(after), self.capacity, least, eta)
-        self.mu = rewards(gained, price, np.array(taken), len(nodes), eta).tolist()
+        price = compute_prices(np.stack(after), self.capacity, least, eta)
+        self.mu = compute_rewards(gained, price, np.array(taken), len(nodes), eta).tolist()
         if gained:
             self.least = min(self.least, gained / (int(held[0].sum()) + sum(taken)))
         return owner
@@ -162,7 +161,7 @@ class PlainOnline:
 
     def sweep(self, nodes: list[int], links: Links, owner: Owners, price: FloatArray) -> bool:
         """Algorithm 2, one sweep: whether anybody moved."""
-        extra = rewards(utility(links, owner), price, np.array(self.alone(owner)), len(nodes), self.online.eta)
+        extra = compute_rewards(utility(links, owner), price, np.array(self.alone(owner)), len(nodes), self.online.eta)
         moved = False
         for v in nodes:
             mine = owner[v]
@@ -185,7 +184,7 @@ class PlainOnline:
         """Line 6: what v has there of its edges and a reward, less what room costs."""
         near = sum(weight for pair, weight in links.items() if v in pair and owner[min(pair - {v})] == rank)
         reward = extra[rank] - self.mu[rank] if self.stays(v, rank) else extra[rank]
-        if self.online.price == "printed":
+        if self.online.price == "total":
             return float(near + reward - price[rank] * self.alone(owner)[rank])
         return float(near + (reward - price[rank] * self.size(v, rank)))
 

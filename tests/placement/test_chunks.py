@@ -13,19 +13,24 @@ import torch
 from strobe.errors import MissingPackageError, OptionError
 from strobe.graph import DynamicGraph, from_edges
 from strobe.graph.synthetic import Social
-from strobe.ops.csr import IntArray
-from strobe.placement import BySnapshot, Chunks, Hash, Metis, Placed, Placement, Work
-from strobe.placement.cell_links import cell_links
-from strobe.placement.chunk_costs import bytes_cut, counted_cells, nodes_of_cells, sizes_of_chunks
-from strobe.placement.chunking import CUTS, FINEST, GRAINS, ROOM, Chunking
+from strobe.ops.sparse.csr import IntArray
+from strobe.placement import BySnapshot, Chunks, Hash, Metis, ModelCosts, Partition, Placement
+from strobe.placement.algorithms.chunk_graph import (
+    count_cell_loads,
+    cut_bytes,
+    link_cells,
+    nodes_of_cells,
+    sizes_of_chunks,
+)
+from strobe.placement.algorithms.chunking import CUT_COSTS, FINEST_GRANULARITY, GRANULARITIES, REFINE_SLACK, Chunking
 from strobe.placement.loads import loads_of_ranks
-from strobe.placement.work import Sizes
+from strobe.placement.model_costs import CellSetSizes
 from tests.graphs import AWKWARD
 from tests.placement.cases import owners_of_cells
 
 pytest.importorskip("pymetis")
 
-SHUFFLED = Work(state_bytes=0, cell_bytes=256)
+SHUFFLED = ModelCosts(state_bytes=0, cell_bytes=256)
 EVERY_WAY: list[Chunks] = [
     Chunks(assign=assign, refine=refine) for assign in ("metis", "score", "cells") for refine in (True, False)
 ]
@@ -45,23 +50,23 @@ def cliques(count: int, size: int, num_snapshots: int) -> DynamicGraph:
     return from_edges([np.array(pairs).T] * num_snapshots, num_nodes=count * size, directed=False)
 
 
-def cost(graph: DynamicGraph, placed: Placed, work: Work) -> float:
+def cost(graph: DynamicGraph, placed: Partition, work: ModelCosts) -> float:
     """Bytes in a pass forward."""
-    links = cell_links(graph, work.arc_bytes, work.state_bytes)
-    return bytes_cut(graph, links, owners_of_cells(graph, placed), placed.num_ranks, work)
+    links = link_cells(graph, work.arc_bytes, work.state_bytes)
+    return cut_bytes(graph, links, owners_of_cells(graph, placed), placed.num_ranks, work)
 
 
-def chunks_of(placed: Placed) -> IntArray:
-    assert placed.of_chunk is not None
-    return placed.of_chunk
+def chunks_of(placed: Partition) -> IntArray:
+    assert placed.cell_chunk is not None
+    return placed.cell_chunk
 
 
 @every_way
-@pytest.mark.parametrize("work", [Work(), SHUFFLED], ids=["rows and states", "whole sequences wanted"])
-def test_every_cell_is_in_one_chunk_and_every_chunk_on_one_rank(placement: Chunks, work: Work) -> None:
+@pytest.mark.parametrize("work", [ModelCosts(), SHUFFLED], ids=["rows and states", "whole sequences wanted"])
+def test_every_cell_is_in_one_chunk_and_every_chunk_on_one_rank(placement: Chunks, work: ModelCosts) -> None:
     graph = social()
     for windows in ([], [range(0, 3), range(3, 6)]):
-        placed = placement.place(graph, windows, 3, work=work)
+        placed = placement.place(graph, windows, 3, costs=work)
         of_chunk = chunks_of(placed)
         assert of_chunk.shape == (graph.num_cells,)
         assert sorted(set(of_chunk.tolist())) == list(range(of_chunk.max() + 1))
@@ -74,7 +79,7 @@ def test_every_cell_is_in_one_chunk_and_every_chunk_on_one_rank(placement: Chunk
 def test_a_chunk_of_several_cells_is_a_small_part_of_a_ranks_load(per_rank: int, num_ranks: int) -> None:
     graph = social()
     of_chunk = chunks_of(Chunks(per_rank=per_rank).place(graph, [], num_ranks))
-    size = counted_cells(graph)
+    size = count_cell_loads(graph)
     weighs, members = np.bincount(of_chunk, size), np.bincount(of_chunk)
     assert weighs[members > 1].max() <= size.sum() / (num_ranks * per_rank)
     assert len(weighs) >= num_ranks * per_rank
@@ -87,12 +92,12 @@ def test_chunks_of_different_windows_are_different_ones() -> None:
     assert not set(of_chunk[:cut].tolist()) & set(of_chunk[cut:].tolist())
 
 
-@pytest.mark.parametrize("work", [Work(), SHUFFLED], ids=["rows and states", "whole sequences wanted"])
-def test_a_seed_gives_the_same_chunks_on_any_number_of_threads(work: Work) -> None:
+@pytest.mark.parametrize("work", [ModelCosts(), SHUFFLED], ids=["rows and states", "whole sequences wanted"])
+def test_a_seed_gives_the_same_chunks_on_any_number_of_threads(work: ModelCosts) -> None:
     graph, found = social(), []
     for num_threads in (1, 2, 1):
         torch.set_num_threads(num_threads)
-        placed = Chunks().place(graph, [range(0, 2)], 3, seed=7, work=work)
+        placed = Chunks().place(graph, [range(0, 2)], 3, seed=7, costs=work)
         found.append((owners_of_cells(graph, placed).tolist(), chunks_of(placed).tolist()))
     assert found[0] == found[1] == found[2]
 
@@ -106,7 +111,7 @@ def test_another_seed_gives_other_chunks() -> None:
 @every_way
 def test_no_sequence_is_cut_where_only_states_travel(placement: Chunks) -> None:
     graph = social()
-    placed = placement.place(graph, [], 3, work=Work(arc_bytes=0))
+    placed = placement.place(graph, [], 3, costs=ModelCosts(arc_bytes=0))
     owner, nodes = owners_of_cells(graph, placed), nodes_of_cells(graph)
     ranks = Counter(node for node, _ in set(zip(nodes.tolist(), owner.tolist(), strict=True)))
     assert set(ranks.values()) == {1}
@@ -115,8 +120,8 @@ def test_no_sequence_is_cut_where_only_states_travel(placement: Chunks) -> None:
 @every_way
 def test_no_edge_is_cut_where_only_rows_travel_and_components_are_small(placement: Chunks) -> None:
     graph = cliques(8, 5, 4)
-    work = Work(arc_bytes=1000, state_bytes=0)
-    placed = placement.place(graph, [], 2, work=work)
+    work = ModelCosts(arc_bytes=1000, state_bytes=0)
+    placed = placement.place(graph, [], 2, costs=work)
     assert cost(graph, placed, work) == 0
     of_ranks = loads_of_ranks(graph, placed, [range(4)])
     assert of_ranks.max() <= 1.15 * of_ranks.min()
@@ -125,7 +130,7 @@ def test_no_edge_is_cut_where_only_rows_travel_and_components_are_small(placemen
 @every_way
 def test_where_nothing_travels_ranks_are_even_all_the_same(placement: Chunks) -> None:
     graph = social()
-    placed = placement.place(graph, [], 3, work=Work(arc_bytes=0, state_bytes=0))
+    placed = placement.place(graph, [], 3, costs=ModelCosts(arc_bytes=0, state_bytes=0))
     of_ranks = loads_of_ranks(graph, placed, [range(6)])
     assert of_ranks.max() <= 1.1 * of_ranks.min()
 
@@ -141,27 +146,27 @@ def test_ranks_are_even_in_every_window(placement: Chunks) -> None:
 def test_chunks_of_several_sizes_are_tried_and_smaller_ones_where_none_is_even(monkeypatch: pytest.MonkeyPatch) -> None:
     """One chunk for each of three ranks and four cliques of a kind: only parts of them are even."""
     graph, tried = cliques(4, 8, 3), []
-    tried_once = Chunking._tried
+    tried_once = Chunking._try
 
     def remember(self: Chunking, links: Any, grain: float) -> Any:
         tried.append(grain)
         return tried_once(self, links, grain)
 
-    monkeypatch.setattr(Chunking, "_tried", remember)
-    monkeypatch.setattr("strobe.placement.chunking.GRAINS", (0.5, 1.0))
+    monkeypatch.setattr(Chunking, "_try", remember)
+    monkeypatch.setattr("strobe.placement.algorithms.chunking.GRANULARITIES", (0.5, 1.0))
     placed = Chunks(per_rank=1, assign="score", refine=False).place(graph, [], 3)
-    assert tried == [0.5, 1.0, FINEST]
+    assert tried == [0.5, 1.0, FINEST_GRANULARITY]
     of_ranks = loads_of_ranks(graph, placed, [range(3)])
     assert of_ranks.max() < 2 * of_ranks.min()
 
 
-@pytest.mark.parametrize("grain", GRAINS)
+@pytest.mark.parametrize("grain", GRANULARITIES)
 def test_of_all_sizes_the_one_with_the_fewest_bytes_is_taken(grain: float, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = social()
-    monkeypatch.setattr("strobe.placement.chunking.EVEN", np.inf)  # all count
-    best = cost(graph, Chunks().place(graph, [], 3, work=Work()), Work())
-    monkeypatch.setattr("strobe.placement.chunking.GRAINS", (grain,))
-    assert best <= cost(graph, Chunks().place(graph, [], 3, work=Work()), Work())
+    monkeypatch.setattr("strobe.placement.algorithms.chunking.MAX_LOAD_RATIO", np.inf)  # all count
+    best = cost(graph, Chunks().place(graph, [], 3, costs=ModelCosts()), ModelCosts())
+    monkeypatch.setattr("strobe.placement.algorithms.chunking.GRANULARITIES", (grain,))
+    assert best <= cost(graph, Chunks().place(graph, [], 3, costs=ModelCosts()), ModelCosts())
 
 
 OTHERS: list[Placement] = [Hash(), BySnapshot()]
@@ -169,10 +174,12 @@ OTHERS: list[Placement] = [Hash(), BySnapshot()]
 
 @pytest.mark.parametrize("other", OTHERS, ids=str)
 @pytest.mark.parametrize("assign", ["metis", "cells"])
-@pytest.mark.parametrize("work", [Work(), Work(arc_bytes=32), SHUFFLED], ids=["even", "states are dear", "shuffled"])
-def test_fewer_bytes_travel_than_with_plainer_placements(other: Placement, assign: Any, work: Work) -> None:
+@pytest.mark.parametrize(
+    "work", [ModelCosts(), ModelCosts(arc_bytes=32), SHUFFLED], ids=["even", "states are dear", "shuffled"]
+)
+def test_fewer_bytes_travel_than_with_plainer_placements(other: Placement, assign: Any, work: ModelCosts) -> None:
     graph = social()
-    assert cost(graph, Chunks(assign=assign).place(graph, [], 4, work=work), work) < cost(
+    assert cost(graph, Chunks(assign=assign).place(graph, [], 4, costs=work), work) < cost(
         graph, other.place(graph, [], 4), work
     )
 
@@ -180,9 +187,10 @@ def test_fewer_bytes_travel_than_with_plainer_placements(other: Placement, assig
 def test_a_cut_sequence_weighs_as_much_as_the_model_sends_there() -> None:
     """Where edges are dear few rows are read elsewhere, where states are dear few sequences are cut."""
     graph = social()
-    rows, cuts = Work(arc_bytes=1, state_bytes=0), Work(arc_bytes=0, state_bytes=1)
+    rows, cuts = ModelCosts(arc_bytes=1, state_bytes=0), ModelCosts(arc_bytes=0, state_bytes=1)
     edges_dear, states_dear = (
-        Chunks().place(graph, [], 4, work=Work(arc_bytes=arc, state_bytes=state)) for arc, state in ((999, 9), (9, 999))
+        Chunks().place(graph, [], 4, costs=ModelCosts(arc_bytes=arc, state_bytes=state))
+        for arc, state in ((999, 9), (9, 999))
     )
     assert cost(graph, edges_dear, rows) < 0.5 * cost(graph, states_dear, rows)
     assert cost(graph, states_dear, cuts) < 0.5 * cost(graph, edges_dear, cuts)
@@ -190,33 +198,33 @@ def test_a_cut_sequence_weighs_as_much_as_the_model_sends_there() -> None:
 
 def test_whole_sequences_are_among_the_ways_where_they_should_be_whole() -> None:
     graph = social()
-    assert cost(graph, Chunks().place(graph, [], 4, work=SHUFFLED), SHUFFLED) <= cost(
+    assert cost(graph, Chunks().place(graph, [], 4, costs=SHUFFLED), SHUFFLED) <= cost(
         graph, Metis().place(graph, [], 4), SHUFFLED
     )
 
 
 def test_where_sequences_should_be_whole_the_best_of_several_ways_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = social()
-    best = cost(graph, Chunks().place(graph, [], 3, work=SHUFFLED), SHUFFLED)
-    for scale in CUTS:
-        monkeypatch.setattr("strobe.placement.chunking.CUTS", (scale,))
-        assert best <= cost(graph, Chunks().place(graph, [], 3, work=SHUFFLED), SHUFFLED)
+    best = cost(graph, Chunks().place(graph, [], 3, costs=SHUFFLED), SHUFFLED)
+    for scale in CUT_COSTS:
+        monkeypatch.setattr("strobe.placement.algorithms.chunking.CUT_COSTS", (scale,))
+        assert best <= cost(graph, Chunks().place(graph, [], 3, costs=SHUFFLED), SHUFFLED)
 
 
 @pytest.mark.parametrize("assign", ["metis", "score", "cells"])
 def test_moving_single_cells_saves_bytes_and_fills_no_rank(assign: Any) -> None:
     before, after = [], []
     for seed in range(6):
-        graph, work, num_ranks = social(seed, inside=0.8), Work(), 2 + seed % 3
-        links, size = cell_links(graph, work.arc_bytes, work.state_bytes), counted_cells(graph)
+        graph, work, num_ranks = social(seed, inside=0.8), ModelCosts(), 2 + seed % 3
+        links, size = link_cells(graph, work.arc_bytes, work.state_bytes), count_cell_loads(graph)
         owners = [
-            Chunking(Chunks(assign=assign, refine=refine), graph, num_ranks, seed, work)._tried(links, 1.0).found[0]
+            Chunking(Chunks(assign=assign, refine=refine), graph, num_ranks, seed, work)._try(links, 1.0).assignment[0]
             for refine in (False, True)
         ]
-        before.append(bytes_cut(graph, links, owners[0], num_ranks, work))
-        after.append(bytes_cut(graph, links, owners[1], num_ranks, work))
+        before.append(cut_bytes(graph, links, owners[0], num_ranks, work))
+        after.append(cut_bytes(graph, links, owners[1], num_ranks, work))
         had, has = (np.bincount(owner, size, num_ranks) for owner in owners)
-        assert (has <= np.maximum(had, ROOM * had.mean() + 1)).all()
+        assert (has <= np.maximum(had, REFINE_SLACK * had.mean() + 1)).all()
     assert all(now <= was for was, now in zip(before, after, strict=True))
     assert sum(after) < sum(before)
 
@@ -226,13 +234,16 @@ def test_loads_are_what_the_model_says_they_are() -> None:
     dense = [(a, b) for a in range(30) for b in range(a) if (a + b) % 3]
     graph = from_edges([np.array(dense).T] * 4, num_nodes=130, directed=False)
 
-    def arcs_only(sizes: Sizes) -> Any:
+    def arcs_only(sizes: CellSetSizes) -> Any:
         return sizes.arcs.astype(np.float64)
 
-    def of_ranks(work: Work) -> Sizes:
-        return sizes_of_chunks(graph, owners_of_cells(graph, Chunks().place(graph, [], 2, work=work)), 2)
+    def of_ranks(work: ModelCosts) -> CellSetSizes:
+        return sizes_of_chunks(graph, owners_of_cells(graph, Chunks().place(graph, [], 2, costs=work)), 2)
 
-    by_arcs, by_cells = of_ranks(Work(loads=arcs_only)), of_ranks(Work(loads=lambda sizes: 1.0 * sizes.cells))
+    by_arcs, by_cells = (
+        of_ranks(ModelCosts(load_model=arcs_only)),
+        of_ranks(ModelCosts(load_model=lambda sizes: 1.0 * sizes.cells)),
+    )
     assert by_arcs.arcs.max() < 1.2 * by_arcs.arcs.min()
     assert by_cells.cells.max() < 1.2 * by_cells.cells.min()
     assert by_cells.arcs.max() > 1.5 * by_cells.arcs.min()
@@ -251,11 +262,11 @@ def test_ranks_are_named_such_that_most_cells_stay_with_their_node_from_window_t
         last[nodes[here]] = owner[here]
 
 
-def test_the_model_is_watched_and_its_seconds_predicted_only_if_asked_for() -> None:
-    assert Chunks.wants_work
-    assert not Hash.wants_work
-    assert not Chunks().wants_seconds
-    assert Chunks(loads="predicted").wants_seconds
+def test_measured_loads_are_needed_only_if_predicted() -> None:
+    assert Chunks.needs_model_costs
+    assert not Hash.needs_model_costs
+    assert not Chunks().needs_measured_loads
+    assert Chunks(loads="predicted").needs_measured_loads
 
 
 def test_one_rank_needs_no_metis(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,23 +278,23 @@ def test_one_rank_needs_no_metis(monkeypatch: pytest.MonkeyPatch) -> None:
         Chunks().place(graph, [], 2)
 
 
-def test_nothing_is_compiled_before_chunks_are_made() -> None:
-    asked = "import sys, strobe, strobe.registry; strobe.placement.Chunks(); print('numba' in sys.modules)"
-    found = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True, timeout=120)
+def test_numba_is_not_imported_before_chunks_are_made() -> None:
+    code = "import sys, strobe.placement; strobe.placement.Chunks(); print('numba' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
     assert found.stdout.strip() == "False"
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
-        ({"per_rank": 0}, "at least 1 chunk, not 0"),
-        ({"rounds": 0}, "at least 1 round, not 0"),
+        ({"per_rank": 0}, "at least 1, not 0"),
+        ({"rounds": 0}, "at least 1, not 0"),
         ({"per_rank": 1.5}, r"must be a whole number, not 1\.5"),
         ({"assign": "luck"}, "must be metis or score or cells, not 'luck'"),
         ({"loads": "guessed"}, "must be counted or predicted, not 'guessed'"),
     ],
     ids=str,
 )
-def test_options_that_make_no_sense_are_refused(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(OptionError, match=said):
+def test_invalid_options_raise(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
         Chunks(**options)

@@ -19,13 +19,13 @@ from strobe.placement import (
     MetisPerSnapshot,
     MetisSoFar,
     Online,
-    Placed,
+    Partition,
     Placement,
     Replicated,
     SnapshotThenSequence,
     TimeBlocks,
 )
-from strobe.registry import AXES, make
+from strobe.registry import AXES, make_strategy
 from tests.graphs import AWKWARD, PlainGraph
 from tests.placement.cases import owned
 
@@ -37,9 +37,9 @@ PLACEMENTS: list[Placement] = [
     MetisSoFar(),
     Greedy(),
     Online(),
-    Online(window=1, price="printed"),
+    Online(window=1, price="total"),
     BySnapshot(),
-    BySnapshot(dealt=False),
+    BySnapshot(round_robin=False),
     BySequence(),
     SnapshotThenSequence(),
     TimeBlocks(),
@@ -93,7 +93,7 @@ def test_every_cell_has_one_owner(placement: Placement, graph: DynamicGraph) -> 
 @every_graph
 def test_every_sequence_has_one_owner(placement: Placement, graph: DynamicGraph) -> None:
     for num_ranks in NUM_RANKS:
-        of_sequence = placement.place(graph, [], num_ranks).with_sequences(graph).of_sequence
+        of_sequence = placement.place(graph, [], num_ranks).with_sequence_owner(graph).sequence_owner
         assert of_sequence is not None
         assert of_sequence.shape == (graph.num_nodes,)
         assert ((of_sequence >= 0) & (of_sequence < num_ranks)).all()
@@ -111,14 +111,14 @@ def test_the_same_seed_gives_the_same_owners(placement: Placement, graph: Dynami
 def test_what_is_promised_is_given(placement: Placement, graph: DynamicGraph) -> None:
     for num_ranks in NUM_RANKS[1:]:
         placed = placement.place(graph, [], num_ranks)
-        assert placed.replicas == ("replicas" in placement.gives)
+        assert placed.replicated == ("replicas" in placement.gives)
         if "whole snapshots" in placement.gives:
             assert _whole(graph, placed, by=SNAPSHOT)
             assert placed.whole_snapshots
         if "whole sequences" in placement.gives:
             assert _whole(graph, placed, by=SEQUENCE)
             assert placed.whole_sequences
-            of_sequence = placed.with_sequences(graph).of_sequence
+            of_sequence = placed.with_sequence_owner(graph).sequence_owner
             assert of_sequence is not None
             assert all(of_sequence[v] == owner for (_, v), owner in owned(graph, placed).items())
 
@@ -149,10 +149,10 @@ def test_one_rank_owns_everything(placement: Placement) -> None:
 
 @every_placement
 def test_a_placement_survives_json(placement: Placement) -> None:
-    assert make("placement", json.loads(json.dumps(placement.to_json()))) == placement
+    assert make_strategy("placement", json.loads(json.dumps(placement.to_json()))) == placement
 
 
-def _whole(graph: DynamicGraph, placed: Placed, *, by: int) -> bool:
+def _whole(graph: DynamicGraph, placed: Partition, *, by: int) -> bool:
     """Whether all cells (t, node) that agree in one of both have one owner."""
     pairs = {(cell[by], owner) for cell, owner in owned(graph, placed).items()}
     return len(pairs) == len({key for key, _ in pairs})

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from strobe.graph import from_edges
 from strobe.placement import Greedy
-from strobe.placement.greedy import with_fewest
+from strobe.placement.greedy import assign_to_smallest
 from tests.placement.cases import communities, owned
 
 pytest.importorskip("pymetis")
@@ -34,6 +34,6 @@ def test_the_first_snapshot_is_the_first_with_nodes() -> None:
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=5), st.integers(0, 20))
 def test_newcomers_join_the_rank_with_fewest(counts: list[int], number: int) -> None:
     now = list(counts)
-    for rank in with_fewest(np.array(counts), number).tolist():
+    for rank in assign_to_smallest(np.array(counts), number).tolist():
         assert rank == now.index(min(now))
         now[rank] += 1

@@ -8,15 +8,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strobe.engine.choice import choose_model
+from strobe.engine.inputs.model_choice import choose_model
+from strobe.engine.model_costs import measure_model_costs
 from strobe.engine.trace import sparse_products
-from strobe.engine.work import work_of
 from strobe.errors import OptionError
 from strobe.graph import DynamicGraph, from_edges
 from strobe.graph.synthetic import Social
-from strobe.ops.csr import FloatArray
-from strobe.placement import Hash, LoadAware, Work
-from strobe.placement.load_aware import balanced_groups, dealt, walks
+from strobe.ops.sparse.csr import FloatArray
+from strobe.placement import Hash, LoadAware, ModelCosts
+from strobe.placement.load_aware import assign_in_snake_order, count_walks, stratify_by_load
 from strobe.plan import Plan
 from tests.engine.runs import small_graph
 from tests.graphs import AWKWARD, PlainGraph, dynamic_graphs
@@ -43,17 +43,17 @@ def of_parts(loads: FloatArray, *parts: list[int]) -> list[float]:
 
 def test_a_vertex_has_the_load_of_the_papers_second_example(example: DynamicGraph) -> None:
     v2 = 1
-    assert walks(example[:1], 2)[v2] == 2 + (2 + 1)
-    assert walks(example[1:], 2)[v2] == 5
-    assert walks(example, 2).tolist() == [2, 10, 2, 10]
+    assert count_walks(example[:1], 2)[v2] == 2 + (2 + 1)
+    assert count_walks(example[1:], 2)[v2] == 5
+    assert count_walks(example, 2).tolist() == [2, 10, 2, 10]
 
 
 def test_ranks_have_the_loads_of_the_papers_third_example(example: DynamicGraph) -> None:
-    loads = walks(example, 2)
+    loads = count_walks(example, 2)
     assert of_parts(loads, [0, 2], [1, 3]) == [4, 20], "by turns in order of number, which the paper calls hash"
     assert of_parts(loads, [0, 1, 2], [3]) == [14, 10], "the paper's cut with few edges"
     placed = LoadAware(layers=2).place(example, [], 2)
-    assert of_parts(loads, *([v for v in range(4) if placed.of_node[v] == rank] for rank in range(2))) == [12, 12]
+    assert of_parts(loads, *([v for v in range(4) if placed.node_owner[v] == rank] for rank in range(2))) == [12, 12]
 
 
 def walks_to(plain: PlainGraph, t: int, node: int, length: int) -> int:
@@ -74,7 +74,7 @@ def test_loads_count_walks_up_to_every_layer(plain: PlainGraph, layers: int) -> 
         )
         for node in range(plain.num_nodes)
     ]
-    assert walks(plain.build(), layers).tolist() == expected
+    assert count_walks(plain.build(), layers).tolist() == expected
 
 
 all_loads = st.lists(st.integers(0, 1000).map(float), max_size=40)
@@ -82,7 +82,7 @@ all_loads = st.lists(st.integers(0, 1000).map(float), max_size=40)
 
 @given(all_loads, st.integers(1, 6))
 def test_loads_of_ranks_differ_by_the_heaviest_nodes_at_most(loads: list[float], num_ranks: int) -> None:
-    ranks = dealt(np.array(loads), num_ranks)
+    ranks = assign_in_snake_order(np.array(loads), num_ranks)
     held = np.bincount(ranks, loads, num_ranks)
     assert held.max() - held.min() <= max(loads, default=0)
     numbers = np.bincount(ranks, minlength=num_ranks)
@@ -90,13 +90,13 @@ def test_loads_of_ranks_differ_by_the_heaviest_nodes_at_most(loads: list[float],
 
 
 def test_nodes_are_dealt_by_load_there_and_back_and_of_equals_by_id() -> None:
-    assert dealt(np.array([5.0, 9, 5, 1, 7, 5, 0]), 2).tolist() == [1, 0, 0, 1, 1, 0, 1]
+    assert assign_in_snake_order(np.array([5.0, 9, 5, 1, 7, 5, 0]), 2).tolist() == [1, 0, 0, 1, 1, 0, 1]
 
 
 @given(all_loads, st.integers(0, 50), st.integers(1, 6))
 def test_nodes_without_load_change_nothing_for_the_others(loads: list[float], more: int, num_ranks: int) -> None:
-    padded = dealt(np.array([*(load + 1 for load in loads), *[0.0] * more]), num_ranks)
-    assert padded[: len(loads)].tolist() == dealt(np.array(loads) + 1, num_ranks).tolist()
+    padded = assign_in_snake_order(np.array([*(load + 1 for load in loads), *[0.0] * more]), num_ranks)
+    assert padded[: len(loads)].tolist() == assign_in_snake_order(np.array(loads) + 1, num_ranks).tolist()
 
 
 @given(dynamic_graphs(carried=False), st.integers(1, 5), st.integers(1, 3))
@@ -113,30 +113,30 @@ def test_every_cell_has_one_owner_the_same_every_time(plain: PlainGraph, num_ran
 @pytest.mark.parametrize("name", AWKWARD)
 def test_awkward_graphs_are_even(name: str) -> None:
     graph = AWKWARD[name].build()
-    loads = walks(graph, 2)
+    loads = count_walks(graph, 2)
     for num_ranks in (1, 2, 10):
         placed = LoadAware(layers=2).place(graph, [range(len(graph))], num_ranks)
-        held = np.bincount(placed.of_node, loads, num_ranks)
+        held = np.bincount(placed.node_owner, loads, num_ranks)
         assert held.max() - held.min() <= loads.max(initial=0)
 
 
 def test_hubs_are_spread_where_a_hash_takes_its_chance() -> None:
     graph = Social(nodes=400, snapshots=6, edges=2_000).write()
-    loads, uneven = walks(graph, 2), []
+    loads, uneven = count_walks(graph, 2), []
     for placement in (LoadAware(layers=2), Hash()):
-        held = np.bincount(placement.place(graph, [], 4).of_node, loads, 4)
+        held = np.bincount(placement.place(graph, [], 4).node_owner, loads, 4)
         uneven.append(held.max() / held.mean())
     assert uneven[0] < 1.02 < 1.1 < uneven[1]
 
 
 def test_as_many_layers_are_counted_as_the_model_has_products() -> None:
     graph = Social(nodes=60, snapshots=3, edges=150, seed=2).write()
-    one, two = (LoadAware(layers=layers).place(graph, [], 3).of_node.tolist() for layers in (1, 2))
+    one, two = (LoadAware(layers=layers).place(graph, [], 3).node_owner.tolist() for layers in (1, 2))
     assert one != two
-    assert LoadAware().place(graph, [], 3).of_node.tolist() == one, "nobody knows: one"
-    assert LoadAware().place(graph, [], 3, work=Work(hops=2)).of_node.tolist() == two
-    assert LoadAware(layers=1).place(graph, [], 3, work=Work(hops=2)).of_node.tolist() == one
-    assert LoadAware.wants_work
+    assert LoadAware().place(graph, [], 3).node_owner.tolist() == one, "nobody knows: one"
+    assert LoadAware().place(graph, [], 3, costs=ModelCosts(hops=2)).node_owner.tolist() == two
+    assert LoadAware(layers=1).place(graph, [], 3, costs=ModelCosts(hops=2)).node_owner.tolist() == one
+    assert LoadAware.needs_model_costs
 
 
 @pytest.mark.parametrize(
@@ -144,20 +144,20 @@ def test_as_many_layers_are_counted_as_the_model_has_products() -> None:
 )
 def test_the_engine_tells_how_far_a_model_reads(model: str, options: dict[str, int]) -> None:
     choice, graph = choose_model(model, options), small_graph()
-    told = work_of(choice, graph, Plan().exchange, torch.float32).hops
+    told = measure_model_costs(choice, graph, Plan().exchange, torch.float32).hops
     assert told == sparse_products(choice, graph) > 0
 
 
 def test_a_model_without_products_leaves_nodes_in_order() -> None:
-    assert LoadAware().place(small_graph(), [], 2, work=Work(hops=0)).of_node[:5].tolist() == [0, 1, 1, 0, 0]
+    assert LoadAware().place(small_graph(), [], 2, costs=ModelCosts(hops=0)).node_owner[:5].tolist() == [0, 1, 1, 0, 0]
 
 
 def test_who_places_by_loads_tells_them(example: DynamicGraph) -> None:
     placed = LoadAware(layers=2).place(example, [], 2)
-    assert placed.loads is not None
-    assert placed.loads.tolist() == [2, 10, 2, 10]
-    assert placed.with_sequences(example).loads is placed.loads
-    assert Hash().place(example, [], 2).loads is None
+    assert placed.node_loads is not None
+    assert placed.node_loads.tolist() == [2, 10, 2, 10]
+    assert placed.with_sequence_owner(example).node_loads is placed.node_loads
+    assert Hash().place(example, [], 2).node_loads is None
 
 
 @given(all_loads, st.integers(1, 9), st.data())
@@ -166,7 +166,7 @@ def test_groups_have_as_many_nodes_each_and_loads_that_fall(
 ) -> None:
     some = data.draw(st.sets(st.sampled_from(range(len(loads))))) if loads else set()
     nodes, of_node = np.array(sorted(some), np.int64), np.array(loads)
-    groups = balanced_groups(nodes, of_node, number)
+    groups = stratify_by_load(nodes, of_node, number)
     assert len(groups) == max(1, min(number, len(nodes)))
     assert sorted(np.concatenate(groups).tolist()) == nodes.tolist(), "every node once"
     sizes = [len(group) for group in groups]
@@ -174,15 +174,15 @@ def test_groups_have_as_many_nodes_each_and_loads_that_fall(
     assert all(group.tolist() == sorted(group.tolist()) for group in groups)
     for heavier, lighter in pairwise(groups):
         assert of_node[heavier].min() >= of_node[lighter].max()
-    again = balanced_groups(nodes, of_node, number)
+    again = stratify_by_load(nodes, of_node, number)
     assert [group.tolist() for group in again] == [group.tolist() for group in groups]
 
 
 def test_nodes_of_equal_load_are_grouped_by_id() -> None:
-    groups = balanced_groups(np.array([1, 3, 4, 6, 8]), np.array([0.0, 5, 9, 5, 7, 9, 5, 9, 5]), 2)
+    groups = stratify_by_load(np.array([1, 3, 4, 6, 8]), np.array([0.0, 5, 9, 5, 7, 9, 5, 9, 5]), 2)
     assert [group.tolist() for group in groups] == [[1, 3, 4], [6, 8]]
 
 
 def test_loads_need_a_layer() -> None:
-    with pytest.raises(OptionError, match="at least 1 layer, not 0"):
+    with pytest.raises(OptionError, match="at least 1, not 0"):
         LoadAware(layers=0)

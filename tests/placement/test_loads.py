@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strobe.placement import Hash
-from strobe.placement.loads import even_sequences, loads_of_cells, loads_of_nodes, loads_of_ranks
+from strobe.placement.loads import loads_of_cells, loads_of_nodes, loads_of_ranks, split_sequences_evenly
 from tests.graphs import PlainGraph, dynamic_graphs
 from tests.placement.cases import chain, loads, owned
 
@@ -34,7 +34,7 @@ def test_ranks_have_what_their_cells_cost(plain: PlainGraph) -> None:
 
 @given(dynamic_graphs(carried=False), st.integers(1, 5))
 def test_ranks_have_as_many_sequences_in_order_of_id(plain: PlainGraph, num_ranks: int) -> None:
-    ranks = even_sequences(plain.build(), num_ranks)
+    ranks = split_sequences_evenly(plain.build(), num_ranks)
     assert (np.diff(ranks) >= 0).all()
     per_rank = Counter(ranks[v] for v in {v for _, v in plain.cells()})
     counts = [per_rank[rank] for rank in range(num_ranks)]
@@ -43,4 +43,4 @@ def test_ranks_have_as_many_sequences_in_order_of_id(plain: PlainGraph, num_rank
 
 def test_nodes_that_are_never_present_do_not_count_as_sequences() -> None:
     later = chain([6, 2])[1:]  # 0 and 1 of six
-    assert even_sequences(later, 2)[:2].tolist() == [0, 1]
+    assert split_sequences_evenly(later, 2)[:2].tolist() == [0, 1]

@@ -17,7 +17,7 @@ pytest.importorskip("pymetis")
 
 def test_communities_stay_together_through_time() -> None:
     graph = communities([5, 5, 5, 5], 3)
-    of_node = Metis().place(graph, [], 4).of_node
+    of_node = Metis().place(graph, [], 4).node_owner
     assert [len(set(of_node[first : first + 5].tolist())) for first in range(0, 20, 5)] == [1, 1, 1, 1]
     assert len(set(of_node.tolist())) == 4
 
@@ -27,7 +27,7 @@ def test_an_edge_weighs_as_much_as_snapshots_have_it() -> None:
     rails = [(side + at, side + at + 1) for side in (0, 10) for at in range(9)]
     rungs = [(at, 10 + at) for at in range(10)]
     shots = [np.array(rails).T] * 8 + [np.array(rungs).T]
-    of_node = Metis().place(from_edges(shots, num_nodes=20, directed=False), [], 2).of_node
+    of_node = Metis().place(from_edges(shots, num_nodes=20, directed=False), [], 2).node_owner
     assert len(set(of_node[:10].tolist())) == len(set(of_node[10:].tolist())) == 1
     assert of_node[0] != of_node[10]
 
@@ -43,7 +43,7 @@ def test_loads_are_even_over_all_time() -> None:
 def test_another_seed_gives_other_parts() -> None:
     random = np.random.default_rng(0)
     graph = from_edges([random.integers(0, 200, (2, 600))], num_nodes=200)
-    first, again, other = (Metis().place(graph, [], 4, seed=seed).of_node.tolist() for seed in (1, 1, 2))
+    first, again, other = (Metis().place(graph, [], 4, seed=seed).node_owner.tolist() for seed in (1, 1, 2))
     assert first == again
     assert first != other
 
@@ -51,6 +51,6 @@ def test_another_seed_gives_other_parts() -> None:
 def test_one_rank_needs_no_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pymetis", None)
     graph = AWKWARD["isolated nodes"].build()
-    assert not Metis().place(graph, [], 1).of_node.any()
+    assert not Metis().place(graph, [], 1).node_owner.any()
     with pytest.raises(MissingPackageError):
         Metis().place(graph, [], 2)

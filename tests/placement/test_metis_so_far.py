@@ -15,7 +15,7 @@ def test_with_all_nodes_there_at_first_it_is_metis_on_the_first_snapshot() -> No
     shots = [random.integers(0, 60, (2, 120)) for _ in range(4)]
     graph = from_edges(shots, num_nodes=60, directed=False)
     so_far, first = MetisSoFar().place(graph, [], 3, seed=1), Metis().place(graph[:1], [], 3, seed=1)
-    part, rank = first.of_node.tolist(), so_far.of_node.tolist()
+    part, rank = first.node_owner.tolist(), so_far.node_owner.tolist()
     assert len(set(zip(part, rank, strict=True))) == 3  # but for names
 
 

@@ -6,6 +6,6 @@ from tests.placement.cases import chain
 
 def test_snapshots_and_sequences_have_owners_of_their_own() -> None:
     placed = SnapshotThenSequence().place(chain([6, 6, 6, 6]), [range(4)], 2)
-    assert placed.of_snapshot.tolist() == [0, 0, 1, 1]
-    assert placed.of_sequence is not None
-    assert placed.of_sequence.tolist() == [0, 0, 0, 1, 1, 1]
+    assert placed.snapshot_owner.tolist() == [0, 0, 1, 1]
+    assert placed.sequence_owner is not None
+    assert placed.sequence_owner.tolist() == [0, 0, 0, 1, 1, 1]

@@ -9,20 +9,21 @@ from typing import Any
 
 import pytest
 
-from strobe.engine.job import Given, Job
+from strobe.engine.inputs.resolve import TrainRequest
+from strobe.engine.job import Job
 from strobe.errors import OptionError
-from strobe.exchange import Exchange, Nothing, Stay
+from strobe.exchange import Exchange, NoExchange, NoTimeExchange
 from strobe.planner import simulate as module
-from strobe.planner.calibration import Calibration
-from strobe.planner.linear import Linear
-from strobe.planner.network import Network
+from strobe.planner.comm.network import Network
 from strobe.planner.simulate import Simulation, simulate
+from strobe.planner.time.calibration import Calibration
+from strobe.planner.time.linear import LinearCost
 from strobe.presets import preset
 from tests.engine.runs import small_graph
 
 COSTS = Calibration(
-    line=Linear(per_cell=4e-6, per_arc=1e-6, fixed=1e-4),
-    time_line=Linear(per_cell=2e-6, per_arc=0.0, fixed=0.0),
+    pass_cost=LinearCost(per_cell=4e-6, per_arc=1e-6, fixed=1e-4),
+    time_stage_cost=LinearCost(per_cell=2e-6, per_arc=0.0, fixed=0.0),
     step_s=3e-4,
     error=0.02,
     weight_bytes=40_000,
@@ -39,12 +40,12 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         asked.append(1)
         return COSTS
 
-    def together(given: Given, ranks: int, **options: Any) -> tuple[Calibration, Network]:
+    def together(given: TrainRequest, ranks: int, **options: Any) -> tuple[Calibration, Network]:
         asked.append(ranks)
         return COSTS, HERE
 
-    monkeypatch.setattr(module, "calibrated", alone)
-    monkeypatch.setattr(module, "calibrated_together", together)
+    monkeypatch.setattr(module, "calibrate", alone)
+    monkeypatch.setattr(module, "calibrate_concurrently", together)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(4)))
     return asked
 
@@ -57,7 +58,7 @@ def run(*names: str, ranks: list[int], network: Network | None = None, **options
 
 def test_every_plan_has_an_epoch_for_every_number_of_ranks(timed: list[int]) -> None:
     found = run("relay", "psg", ranks=[1, 3, 64], network=Network())
-    assert {name: [each.num_ranks for each in rows] for name, rows in found.found.items()} == {
+    assert {name: [each.num_ranks for each in rows] for name, rows in found.results.items()} == {
         "relay": [1, 3, 64],
         "psg": [1, 3, 64],
     }
@@ -91,38 +92,38 @@ def test_without_a_network_ranks_are_on_this_machine_and_its_messages_are_timed(
 
 def test_windows_are_those_of_training(timed: list[int]) -> None:
     found = run("relay", ranks=[2], network=Network(), window=2)
-    assert found.found["relay"][0].num_steps == 3
+    assert found.results["relay"][0].num_steps == 3
 
 
 def test_a_plan_that_does_not_fit_says_why_and_the_others_go_on(timed: list[int]) -> None:
-    torn = replace(preset("metis"), exchange=Exchange(structure=Nothing(), time=Stay()))
+    torn = replace(preset("metis"), exchange=Exchange(structure=NoExchange(), time=NoTimeExchange()))
     found = run(plans={"torn": torn, "pts": preset("pts")}, ranks=[1, 2], network=Network())
-    assert [each.num_ranks for each in found.found["torn"]] == [1]
+    assert [each.num_ranks for each in found.results["torn"]] == [1]
     assert "whole snapshots" in found.reasons["torn"]
-    assert len(found.found["pts"]) == 2
+    assert len(found.results["pts"]) == 2
     found = run(plans={"torn": torn}, ranks=[2, 4], network=Network())
-    assert (found.found, list(found.reasons)) == ({}, ["torn"])
+    assert (found.results, list(found.reasons)) == ({}, ["torn"])
 
 
 def test_a_plan_that_draws_its_batches_says_that_there_are_none_to_time(timed: list[int]) -> None:
     found = run("dynahb", "pts", ranks=[2], network=Network())
-    assert list(found.found) == ["pts"]
-    assert "drawn while it trains" in found.reasons["dynahb"]
+    assert list(found.results) == ["pts"]
+    assert "sampled while it trains" in found.reasons["dynahb"]
 
 
 def test_a_plan_whose_windows_are_thinner_in_the_past_says_so(timed: list[int]) -> None:
     found = run("flare", "pts", ranks=[2], network=Network())
-    assert list(found.found) == ["pts"]
+    assert list(found.results) == ["pts"]
     assert "thinner in the past" in found.reasons["flare"]
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"plans": {}, "ranks": [2]}, "which plans"),
+        ({"plans": {}, "ranks": [2]}, "no plans"),
         ({"ranks": []}, "at least 1 rank"),
         ({"ranks": [0]}, "at least 1 rank, not 0"),
-        ({"ranks": [8]}, "8 ranks on this machine, which has 4 cores"),
+        ({"ranks": [8]}, "8 ranks do not fit on this machine with 4 cores"),
     ],
 )
 def test_what_cannot_be_simulated_is_refused(options: dict[str, Any], said: str, timed: list[int]) -> None:
@@ -144,5 +145,5 @@ def test_a_simulation_times_what_it_needs_by_itself() -> None:
         threads=1,
         device="cpu",
     )
-    assert found.found["pts"][0].epoch_s > 0
+    assert found.results["pts"][0].epoch_s > 0
     assert found.calibrations["pts"].weight_bytes > 0

@@ -6,13 +6,14 @@ import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from strobe.errors import MissingPackageError, OptionError
+from strobe.format import file_size, format_short, percent
 from strobe.graph import DynamicGraph, from_edges
 from strobe.graph.stats import describe
-from strobe.numbers import file_size, percent, short
-from strobe.report.graph_page import graph_page
+from strobe.report.graph_page import bytes_caption, churn_caption, degree_caption, graph_page, load_caption
 from strobe.report.page import write_page
 
 EVIL = "</script><img src=https://example.org/x onerror=alert(1)>"
@@ -74,7 +75,7 @@ def test_the_page_tells_the_numbers(page: str) -> None:
     text = Reader(page).text
     for number in ("Nodes4", "Cells10", "Edges8", "Largest degree2"):
         assert number in text
-    assert "Neighbouring snapshots share 67% of their edges" in text
+    assert "Consecutive snapshots share 67% of their edges" in text
 
 
 def test_every_plot_has_words_for_those_who_cannot_see_it(page: str) -> None:
@@ -146,5 +147,36 @@ def test_numbers_for_people() -> None:
     assert [percent(share) for share in (0, 0.0001, 0.034, 0.97, 0.9999, 1, 1.65)] == [
         "0%", "<0.1%", "3.4%", "97%", "99.9%", "100%", "165%",
     ]  # fmt: skip
-    assert [short(number) for number in (0, 12345, 11_965_533, 2.5e9)] == ["0", "12,345", "11.97M", "2.5G"]
+    assert [format_short(number) for number in (0, 12345, 11_965_533, 2.5e9)] == ["0", "12,345", "11.97M", "2.5G"]
     assert [file_size(size) for size in (0, 1023, 1536, 3 << 30)] == ["0 B", "1023 B", "1.5 KiB", "3.0 GiB"]
+
+
+def rings(*sizes: int) -> DynamicGraph:
+    """A ring of each size, all over the same nodes."""
+    edges = [[np.arange(size), (np.arange(size) + 1) % size] for size in sizes]
+    return from_edges(edges, num_nodes=max(sizes))
+
+
+STILL = rings(*[100] * 12)
+GROWING = rings(*range(10, 130, 10))
+SHUFFLED = from_edges([np.random.default_rng(t).integers(0, 500, (2, 400)) for t in range(4)], num_nodes=500)
+STAR = from_edges([[np.arange(1, 200), np.zeros(199, int)]])
+
+
+def test_bytes_caption_compares_full_and_delta() -> None:
+    assert bytes_caption(describe(STILL)).endswith("as deltas: 8.3% of the bytes.")
+    assert bytes_caption(describe(SHUFFLED)).endswith("so much changes that deltas are the larger.")
+
+
+def test_load_caption_names_the_heaviest_share() -> None:
+    assert load_caption(describe(STILL)).endswith("four parts of equally many snapshots have nearly equal work.")
+    assert load_caption(describe(GROWING)).endswith("the heaviest has 1.24 times its share of the work.")
+
+
+@pytest.mark.parametrize("graph", [STILL, GROWING, SHUFFLED, STAR])
+def test_captions_state_facts_and_recommend_nothing(graph: DynamicGraph) -> None:
+    stats = describe(graph)
+    for caption in (bytes_caption, churn_caption, degree_caption, load_caption):
+        text = caption(stats)
+        for advice in ("use the", "keep snapshots", "cut time", "balance ranks", "ranks need"):
+            assert advice not in text

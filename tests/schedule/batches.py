@@ -1,10 +1,10 @@
-"""Seconds of batches, as they are found: growing, skewed, alike, one far above all others."""
+"""Seconds of batches: growing, skewed, uniform, equal, with a dominant one, all zero; and a brute-force optimum."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from strobe.ops.csr import FloatArray
+from strobe.ops.sparse.csr import FloatArray
 from strobe.schedule import Costs, Steps
 
 KINDS = ("growing", "skewed", "uniform", "equal", "giant", "zero")
@@ -28,7 +28,7 @@ def draw(kind: str, num: int, seed: int = 0) -> FloatArray:
 
 
 def check_steps(steps: Steps, num: int, num_ranks: int, limit: int) -> None:
-    """Every batch once, no rank above the limit, no step without a batch, all in order."""
+    """Check that every batch runs once, within the limit, in sorted steps without empty ones."""
     assert sorted(batch for step in steps for batches in step for batch in batches) == list(range(num))
     assert all(len(step) == num_ranks for step in steps)
     assert all(len(batches) <= limit and batches == sorted(batches) for step in steps for batches in step)
@@ -38,7 +38,7 @@ def check_steps(steps: Steps, num: int, num_ranks: int, limit: int) -> None:
 
 
 def shortest(costs: Costs, num_ranks: int, limit: int) -> float:
-    """Seconds of the shortest epoch: all ways to put batches into bins, and all ways to put bins into steps."""
+    """Return the seconds of the shortest epoch, by enumerating all bins and all steps."""
 
     def ways(first: int, groups: list[list[int]], room: int) -> list[list[list[int]]]:
         if first == num:
@@ -54,6 +54,6 @@ def shortest(costs: Costs, num_ranks: int, limit: int) -> float:
         loads = [float(sum(costs.seconds[batch] for batch in batches)) for batches in bins]
         num = len(bins)
         for steps in ways(0, [], num_ranks):
-            best = min(best, sum(max(loads[b] for b in step) + costs.agree_s for step in steps))
+            best = min(best, sum(max(loads[b] for b in step) + costs.sync_s for step in steps))
         num = len(costs)
     return best

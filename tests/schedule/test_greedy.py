@@ -9,21 +9,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strobe.schedule import Costs, Greedy, InOrder
-from strobe.schedule.dealing import dealt
-from strobe.schedule.filling import TARGETS, fill
+from strobe.schedule.greedy import pair_batches
+from strobe.schedule.packing.step_filling import MAX_TARGETS, fill_steps
 from tests.schedule.batches import KINDS, check_steps, draw
 
-AGREE = st.sampled_from([0.0, 0.5, 30.0])
+SYNC_S = st.sampled_from([0.0, 0.5, 30.0])
 
 
-def plain_fill(seconds: list[float], num_ranks: int, limit: int, agree_s: float, relative: bool) -> list[list[int]]:
-    """What fill() does, as it is told: bins of places, longest batch first."""
+def plain_fill(seconds: list[float], num_ranks: int, limit: int, sync_s: float, relative: bool) -> list[list[int]]:
+    """fill_steps() in plain Python: bins of positions, longest batch first."""
     left, bins = list(range(len(seconds))), []
     while left:
         first = seconds[left[0]]
         targets = [first] + [first + joined * seconds[at] for joined in range(1, limit) for at in left[1:]]
         steps = [plain_step(seconds, left, num_ranks, limit, target) for target in targets]
-        wastes = [waste_of(step, seconds, num_ranks, agree_s, relative) for step in steps]
+        wastes = [waste_of(step, seconds, num_ranks, sync_s, relative) for step in steps]
         step = steps[wastes.index(min(wastes))]
         bins += step
         left = [at for at in left if not any(at in batches for batches in step)]
@@ -44,7 +44,7 @@ def plain_step(seconds: list[float], left: list[int], num_ranks: int, limit: int
     return step
 
 
-def waste_of(step: list[list[int]], seconds: list[float], num_ranks: int, agree_s: float, relative: bool) -> float:
+def waste_of(step: list[list[int]], seconds: list[float], num_ranks: int, sync_s: float, relative: bool) -> float:
     loads = [0.0] * len(step)
     for at, batches in enumerate(step):
         for batch in batches:
@@ -52,7 +52,7 @@ def waste_of(step: list[list[int]], seconds: list[float], num_ranks: int, agree_
     work = 0.0
     for load in loads:
         work += load
-    waste = num_ranks * (max(loads) + agree_s) - work
+    waste = num_ranks * (max(loads) + sync_s) - work
     return waste / max(work, 1e-300) if relative else waste
 
 
@@ -61,47 +61,45 @@ def waste_of(step: list[list[int]], seconds: list[float], num_ranks: int, agree_
     st.lists(st.integers(0, 64).map(lambda value: value / 8), min_size=1, max_size=14),
     st.integers(1, 5),
     st.integers(1, 4),
-    AGREE,
+    SYNC_S,
     st.booleans(),
 )
-def test_filling_does_what_the_plain_version_does(
-    drawn: list[float], num_ranks: int, limit: int, agree_s: float, relative: bool
+def test_fill_steps_equals_plain_python(
+    unsorted: list[float], num_ranks: int, limit: int, sync_s: float, relative: bool
 ) -> None:
-    assert len(drawn) <= TARGETS  # all targets are tried
-    seconds = sorted(drawn, reverse=True)
-    numbers = fill(np.array(seconds), num_ranks, limit, agree_s, relative)
+    assert len(unsorted) <= MAX_TARGETS  # all targets are tried
+    seconds = sorted(unsorted, reverse=True)
+    numbers = fill_steps(np.array(seconds), num_ranks, limit, sync_s, relative)
     bins = sorted(np.flatnonzero(numbers == number).tolist() for number in np.unique(numbers))
-    assert bins == plain_fill(seconds, num_ranks, limit, agree_s, relative)
+    assert bins == plain_fill(seconds, num_ranks, limit, sync_s, relative)
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.sampled_from(KINDS), st.integers(0, 60), st.integers(1, 20), st.integers(1, 4), AGREE)
-def test_every_batch_runs_once_within_the_limit(
-    kind: str, num: int, num_ranks: int, limit: int, agree_s: float
-) -> None:
-    costs = Costs(draw(kind, num), agree_s)
-    solved = Greedy(limit=limit).solve(costs, num_ranks)
+@given(st.sampled_from(KINDS), st.integers(0, 60), st.integers(1, 20), st.integers(1, 4), SYNC_S)
+def test_every_batch_runs_once_within_the_limit(kind: str, num: int, num_ranks: int, limit: int, sync_s: float) -> None:
+    costs = Costs(draw(kind, num), sync_s)
+    solved = Greedy(max_per_step=limit).solve(costs, num_ranks)
     check_steps(solved.steps, num, num_ranks, limit)
-    assert solved.cost == costs.of(solved.steps)
+    assert solved.cost == costs.epoch_seconds(solved.steps)
     assert solved.bound <= solved.cost
-    assert solved == Greedy(limit=limit).solve(costs, num_ranks)
+    assert solved == Greedy(max_per_step=limit).solve(costs, num_ranks)
 
 
 @given(st.integers(1, 300), st.integers(1, 20), st.integers(1, 4))
-def test_a_deal_has_no_more_in_a_bin_than_it_may(num: int, num_ranks: int, limit: int) -> None:
-    for numbers in dealt(np.sort(draw("skewed", num))[::-1], num_ranks, limit):
+def test_pairings_keep_the_limit_of_batches_per_bin(num: int, num_ranks: int, limit: int) -> None:
+    for numbers in pair_batches(np.sort(draw("skewed", num))[::-1], num_ranks, limit):
         assert len(numbers) == num
         assert np.bincount(numbers).max() <= limit
 
 
-def test_many_batches_are_as_even_as_they_can_be() -> None:
-    """More batches than targets, more ranks than 1: the paper has 95% of what ranks could do, at best."""
+def test_many_batches_are_balanced() -> None:
+    """With more batches than targets. The paper's best efficiency is 95%."""
     costs = Costs(draw("growing", 2000))
     for num_ranks in (4, 100):
         solved = Greedy().solve(costs, num_ranks)
         check_steps(solved.steps, 2000, num_ranks, 2)
         assert costs.seconds.sum() / num_ranks / solved.cost > 0.98
-        assert solved.cost < costs.of(InOrder().steps(2000, num_ranks, shared=False))
+        assert solved.cost < costs.epoch_seconds(InOrder().steps(2000, num_ranks, shared=False))
 
 
 def test_fewer_batches_than_ranks_take_one_step() -> None:
@@ -109,19 +107,19 @@ def test_fewer_batches_than_ranks_take_one_step() -> None:
     assert (len(solved.steps), solved.cost, solved.gap) == (1, 3.0, 0.0)
 
 
-def test_steps_are_few_where_it_takes_long_to_agree() -> None:
+def test_a_slow_sync_leads_to_fewer_steps() -> None:
     seconds = draw("uniform", 32)
     assert len(Greedy().solve(Costs(seconds, 1000.0), 4).steps) == 4
-    assert len(Greedy(limit=8).solve(Costs(seconds, 1000.0), 4).steps) == 1
+    assert len(Greedy(max_per_step=8).solve(Costs(seconds, 1000.0), 4).steps) == 1
 
 
 @pytest.mark.parametrize("limit", [1, 2])
-def test_one_batch_at_a_time_is_sorted_batches(limit: int) -> None:
-    solved = Greedy(limit=limit).solve(Costs(np.array([5.0, 1.0, 5.0, 1.0])), 2)
+def test_equal_batches_share_a_step(limit: int) -> None:
+    solved = Greedy(max_per_step=limit).solve(Costs(np.array([5.0, 1.0, 5.0, 1.0])), 2)
     assert solved.cost == 6.0
 
 
-def test_numba_is_not_loaded_until_it_is_needed() -> None:
-    asked = "import sys, strobe.schedule as s; s.Greedy(), s.Optimal(); print('numba' in sys.modules)"
-    told = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
-    assert told.stdout.strip() == "False"
+def test_numba_is_imported_lazily() -> None:
+    code = "import sys, strobe.schedule as s; s.Greedy(), s.Optimal(); print('numba' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "False"

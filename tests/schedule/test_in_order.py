@@ -26,7 +26,7 @@ def test_batches_run_in_order(num: int, num_ranks: int, per_step: int | None) ->
 
 
 @given(st.integers(0, 20), st.integers(1, 6), PER_STEP)
-def test_ranks_have_as_many_batches_in_a_step(num: int, num_ranks: int, per_step: int | None) -> None:
+def test_ranks_differ_by_at_most_one_batch_per_step(num: int, num_ranks: int, per_step: int | None) -> None:
     for step in InOrder(per_step=per_step).steps(num, num_ranks, shared=False):
         counts = [len(rank) for rank in step]
         assert 1 <= sum(counts) <= (per_step or num_ranks)
@@ -34,11 +34,11 @@ def test_ranks_have_as_many_batches_in_a_step(num: int, num_ranks: int, per_step
 
 
 @given(st.integers(0, 9), st.integers(1, 6), PER_STEP)
-def test_all_ranks_work_on_a_shared_batch_at_once(num: int, num_ranks: int, per_step: int | None) -> None:
+def test_all_ranks_run_a_shared_batch_in_the_same_step(num: int, num_ranks: int, per_step: int | None) -> None:
     steps = InOrder(per_step=per_step).steps(num, num_ranks, shared=True)
     assert steps == [[[batch]] * num_ranks for batch in range(num)]
 
 
-def test_a_step_of_no_batch_is_refused() -> None:
+def test_per_step_of_zero_is_refused() -> None:
     with pytest.raises(OptionError, match="at least 1 batch, not 0"):
         InOrder(per_step=0)

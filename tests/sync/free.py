@@ -45,29 +45,29 @@ def run_free(comm: Comm, race: Race) -> Ran:
     _count_sums(comm, ran)
     weights = [nn.Parameter(torch.linspace(-1, 1, 5)), nn.Parameter(torch.ones(2, 2, dtype=torch.float64))]
     optimiser = torch.optim.Adam(weights, lr=0.01)
-    syncing = Average(every_s=race.every_s).start(weights, comm, optimiser, free=True)
-    assert syncing.share == 1.0
-    assert syncing.follows == (comm.rank > 0)
+    syncing = Average(every_s=race.every_s).start(weights, comm, optimiser, free_running=True)
+    assert syncing.loss_scale == 1.0
+    assert syncing.is_follower == (comm.rank > 0)
     for epoch in range(race.epochs):
-        syncing.epoch_begins()
+        syncing.begin_epoch()
         step = 0
-        while _goes_on(race, step, follows=syncing.follows, over=syncing.over):
+        while _goes_on(race, step, follows=syncing.is_follower, over=syncing.epoch_over):
             time.sleep(race.pace(comm.rank, step))
             touched = weights[: 1 + (comm.rank + step) % 2]  # not always both
             torch.stack([((weight - comm.rank - 0.1 * step) ** 2).sum() for weight in touched]).sum().backward()
             optimiser.step()
             optimiser.zero_grad()
-            syncing.stepped()
+            syncing.after_step()
             if comm.rank == 0:
-                syncing.pass_on(100 * epoch + step)
-            ran.told.append(syncing.told)
+                syncing.publish(100 * epoch + step)
+            ran.told.append(syncing.last_published)
             step += 1
-        syncing.epoch_ends()
-        assert not syncing.over
+        syncing.end_epoch()
+        assert not syncing.epoch_over
         ran.steps += step
         kept = [optimiser.state[weight][name] for weight in weights for name in ("step", "exp_avg", "exp_avg_sq")]
         ran.after.append([each.detach().clone() for each in [*weights, *kept]])
-        ran.told_by_epoch.append(syncing.told)
+        ran.told_by_epoch.append(syncing.last_published)
     syncing.close()
     return ran
 
@@ -79,13 +79,13 @@ def _goes_on(race: Race, step: int, *, follows: bool, over: bool) -> bool:
 
 
 def _count_sums(comm: Comm, ran: Ran) -> None:
-    add_up = comm.sum
+    add_up = comm.all_reduce
 
     def counted(values: Tensor, *, kind: str) -> Tensor:
         ran.sums += 1
         return add_up(values, kind=kind)
 
-    comm.sum = counted  # type: ignore[method-assign]
+    comm.all_reduce = counted  # type: ignore[method-assign]
 
 
 def random_pace(seed: int) -> Pace:

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from strobe.comm import Alone, Arrival, Comm
-from strobe.comm.base import Here
+from strobe.comm import Comm, SingleRankComm, Work
+from strobe.comm.base import CompletedWork
 from strobe.errors import OptionError
 from strobe.sync import AllReduce
-from strobe.sync.all_reduce import _cut, _Summing
+from strobe.sync.all_reduce import _AllReduceSync, _make_buckets
 from tests.placed import among_threads
 from tests.ranks import as_threads
 
@@ -40,7 +40,7 @@ def loss_of(parameters: Weights, rank: int, touched: Sequence[int]) -> Tensor:
     return total
 
 
-class Listening(Alone):
+class Listening(SingleRankComm):
     """One of two ranks, the other of which has nothing to say; counts the sums that were asked for."""
 
     def __init__(self) -> None:
@@ -48,10 +48,10 @@ class Listening(Alone):
         self.num_ranks = 2
         self.sums: list[Tensor] = []
 
-    def sum_later(self, values: Tensor, *, kind: str) -> Arrival:
+    def all_reduce_async(self, values: Tensor, *, kind: str) -> Work:
         assert kind == "gradients"
         self.sums.append(values.clone())
-        return Here(values)
+        return CompletedWork(values)
 
 
 @st.composite
@@ -77,13 +77,13 @@ def test_gradients_are_the_sums_of_all_ranks(
 
     def work(comm: Comm) -> list[list[Tensor | None]]:
         mine = deepcopy(made)
-        syncing = _Summing(mine, comm, bucket_bytes)
+        syncing = _AllReduceSync(mine, comm, bucket_bytes)
         found = []
         for _ in range(2):  # and the same once more: nothing is left of the step before
             for k, touched in enumerate(ways[comm.rank], 1):
-                syncing.backward_begins(last=k == len(ways[comm.rank]))
+                syncing.begin_backward(last=k == len(ways[comm.rank]))
                 loss_of(mine, comm.rank, touched).backward()
-            syncing.backward_ends()
+            syncing.end_backward()
             found.append([each.grad for each in mine])
             for each in mine:
                 each.grad = None
@@ -104,15 +104,15 @@ def test_gradients_are_the_sums_of_all_ranks(
 
 
 def run_once(syncing: Any, parameters: Weights, touched: Sequence[int]) -> None:
-    syncing.backward_begins()
+    syncing.begin_backward()
     loss_of(parameters, 0, touched).backward()
-    syncing.backward_ends()
+    syncing.end_backward()
 
 
 def test_a_bucket_leaves_while_backward_goes_on_with_the_others() -> None:
     parameters, comm = weights([3, 2, 4]), Listening()
-    syncing = _Summing(parameters, comm, 1)  # a bucket each
-    syncing.backward_begins()
+    syncing = _AllReduceSync(parameters, comm, 1)  # a bucket each
+    syncing.begin_backward()
     when: list[int] = []
     x = parameters[0].sum()
     for k in (1, 2):
@@ -126,11 +126,11 @@ def test_a_bucket_leaves_while_backward_goes_on_with_the_others() -> None:
 def test_buckets_leave_in_one_order_whatever_is_ready_first() -> None:
     """Ranks touch different weights: a bucket that is ready waits for those before it."""
     parameters, comm = weights([3, 2, 4]), Listening()
-    syncing = _Summing(parameters, comm, 1)
-    syncing.backward_begins()
+    syncing = _AllReduceSync(parameters, comm, 1)
+    syncing.begin_backward()
     loss_of(parameters, 0, [0, 1]).backward()
     assert comm.sums == []
-    syncing.backward_ends()
+    syncing.end_backward()
     assert [len(each) for each in comm.sums] == [4, 2, 3]
     assert not comm.sums[0].any()
 
@@ -138,22 +138,22 @@ def test_buckets_leave_in_one_order_whatever_is_ready_first() -> None:
 def test_only_the_last_backward_of_a_step_sends_and_it_sends_all_of_it() -> None:
     parameters, comm = weights([3]), Listening()
     syncing = AllReduce().start(parameters, comm)
-    syncing.backward_begins(last=False)
+    syncing.begin_backward(last=False)
     loss_of(parameters, 0, [0]).backward()
     assert comm.sums == []
-    syncing.backward_begins(last=True)
+    syncing.begin_backward(last=True)
     loss_of(parameters, 1, [0]).backward()
     (sent,) = comm.sums
     torch.testing.assert_close(sent, ((2 + 3) * 2 * parameters[0].detach()).flatten())
-    syncing.backward_ends()
+    syncing.end_backward()
     assert len(comm.sums) == 1
 
 
 def test_a_rank_without_any_backward_takes_part_with_zeros() -> None:
     parameters, comm = weights([3, 2]), Listening()
     syncing = AllReduce().start(parameters, comm)
-    syncing.backward_begins()
-    syncing.backward_ends()
+    syncing.begin_backward()
+    syncing.end_backward()
     assert [each.tolist() for each in comm.sums] == [[0.0] * 5]
 
 
@@ -162,7 +162,7 @@ def test_after_close_nothing_is_sent_any_more() -> None:
     syncing = AllReduce().start(parameters, comm)
     run_once(syncing, parameters, [0])
     assert len(comm.sums) == 1
-    syncing.backward_begins()
+    syncing.begin_backward()
     syncing.close()
     loss_of(parameters, 0, [0]).backward()
     assert len(comm.sums) == 1
@@ -178,13 +178,13 @@ def test_outside_a_step_backward_sends_nothing() -> None:
     assert len(comm.sums) == 1
 
 
-def test_one_rank_says_nothing_and_keeps_its_gradients() -> None:
+def test_one_rank_sends_nothing_and_keeps_its_gradients() -> None:
     parameters = weights([3, 2])
-    syncing = AllReduce().start(parameters, Alone())
+    syncing = AllReduce().start(parameters, SingleRankComm())
     run_once(syncing, parameters, [1])
     assert parameters[0].grad is None, "nobody touched it"
     torch.testing.assert_close(parameters[1].grad, 8 * parameters[1].detach())
-    assert syncing.share == 1.0
+    assert syncing.loss_scale == 1.0
     assert not parameters[1]._post_accumulate_grad_hooks
 
 
@@ -196,7 +196,7 @@ def test_buckets_are_as_full_as_they_may_be_from_the_last_parameter_to_the_first
     shapes: list[tuple[int, torch.dtype]], bucket_bytes: int
 ) -> None:
     parameters = [nn.Parameter(torch.zeros(size, dtype=kind)) for size, kind in shapes]
-    buckets = [bucket.parameters for bucket in _cut(parameters, bucket_bytes)]
+    buckets = [bucket.parameters for bucket in _make_buckets(parameters, bucket_bytes)]
     order = [id(each) for bucket in buckets for each in bucket]
     assert order == [id(each) for each in reversed(parameters)]
 

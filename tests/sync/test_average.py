@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from strobe.comm import Alone, Comm
+from strobe.comm import Comm, SingleRankComm
 from strobe.errors import OptionError
 from strobe.sync import AllReduce, Average, Sync
 from tests.ranks import as_threads
@@ -47,13 +47,13 @@ def trained(
         steps = optimiser([each for each in parameters if each.requires_grad], lr=0.05)
         syncing = sync.start(parameters, comm, steps)
         for step in range(num_steps):
-            syncing.backward_begins()
+            syncing.begin_backward()
             if comm.rank != idle or step % 2 == 0:
-                (loss_of(mine, comm.rank, step) * syncing.share).backward()
-            syncing.backward_ends()
+                (loss_of(mine, comm.rank, step) * syncing.loss_scale).backward()
+            syncing.end_backward()
             steps.step()
             steps.zero_grad()
-            syncing.stepped()
+            syncing.after_step()
         syncing.close()
         return [each.detach() for each in parameters]
 
@@ -119,7 +119,7 @@ def test_averages_of_two_kinds_of_numbers_keep_their_kinds_and_frozen_ones_their
         value = 2.0 * comm.rank + 1
         mixed = [nn.Parameter(torch.full((2, 1), value)), nn.Parameter(torch.full((3,), value).double())]
         frozen = nn.Parameter(torch.full((1,), value), requires_grad=False)
-        Average().start([*mixed, frozen], comm).stepped()
+        Average().start([*mixed, frozen], comm).after_step()
         return [*mixed, frozen]
 
     for rank, (single, double, frozen) in enumerate(as_threads(work, 2)):
@@ -136,18 +136,18 @@ def test_after_an_epoch_ranks_are_equal_whatever_every_says(num_steps: int, free
         mine = model()
         parameters = [each for each in mine.parameters() if each.requires_grad]
         adam = torch.optim.Adam(parameters, lr=0.05)
-        syncing = Average(every=3).start(parameters, comm, adam, free=free)
-        assert syncing.share == (1.0 if free else RANKS)
+        syncing = Average(every=3).start(parameters, comm, adam, free_running=free)
+        assert syncing.loss_scale == (1.0 if free else RANKS)
         for epoch in range(2):
-            syncing.epoch_begins()
+            syncing.begin_epoch()
             for step in range(num_steps):
                 loss_of(mine, comm.rank, num_steps * epoch + step).backward()
-                syncing.backward_ends()
+                syncing.end_backward()
                 adam.step()
                 adam.zero_grad()
-                syncing.stepped()
-            syncing.epoch_ends()
-            assert not syncing.over
+                syncing.after_step()
+            syncing.end_epoch()
+            assert not syncing.epoch_over
         return [each.detach() for each in parameters], adam.state.get(parameters[0], {})
 
     (first, kept), *others = as_threads(work, RANKS)
@@ -166,7 +166,7 @@ def test_a_rank_that_runs_free_steps_as_one_rank_would() -> None:
         found = []
         for free in (False, True):
             parameter = nn.Parameter(torch.ones(2))
-            Average().start([parameter], comm, free=free).backward_ends()
+            Average().start([parameter], comm, free_running=free).end_backward()
             found.append(parameter.grad is None)
         return found
 
@@ -175,9 +175,9 @@ def test_a_rank_that_runs_free_steps_as_one_rank_would() -> None:
 
 def test_one_rank_is_its_own_mean() -> None:
     parameter = nn.Parameter(torch.ones(2))
-    syncing = Average().start([parameter], Alone())
-    syncing.stepped()
-    assert (syncing.share, parameter.tolist()) == (1.0, [1.0, 1.0])
+    syncing = Average().start([parameter], SingleRankComm())
+    syncing.after_step()
+    assert (syncing.loss_scale, parameter.tolist()) == (1.0, [1.0, 1.0])
 
 
 def test_averaging_every_no_step_is_refused() -> None:
@@ -195,11 +195,11 @@ def test_averaging_every_no_seconds_is_refused(every_s: float) -> None:
 def test_averaging_by_steps_and_by_seconds_is_refused() -> None:
     with pytest.raises(OptionError, match=r"leave out every \(it is 4\) or every_s \(it is 2.5\)"):
         Average(every=4, every_s=2.5)
-    assert Average(every_s=2).steps_between == 1
+    assert Average(every_s=2).steps_per_sync == 1
 
 
 def test_a_clock_needs_ranks_that_run_free() -> None:
     assert Average(every=5).needs == ()
     (need,) = Average(every_s=1.0).needs
-    assert (need.fact, "free-running" in need.fix) == ("free steps", True)
-    assert Average().gives == ("weights apart",)
+    assert (need.fact, "free-running" in need.fix) == ("independent steps", True)
+    assert Average().gives == ("divergent weights",)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from strobe.comm import Alone, Comm
+from strobe.comm import Comm, SingleRankComm
 from strobe.sync import average_buffers
 from tests.ranks import as_threads
 
@@ -55,7 +55,7 @@ def test_batch_norms_on_ranks_keep_the_mean_of_their_moments() -> None:
 
 def test_one_rank_keeps_its_own() -> None:
     module = Kept(7.0)
-    average_buffers(module, Alone())
+    average_buffers(module, SingleRankComm())
     torch.testing.assert_close(values(module), values(Kept(7.0)))
 
 

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 from torch import nn, ones
 
-from strobe.comm import Alone, Comm, run_ranks
+from strobe.comm import Comm, SingleRankComm, run_ranks
 from strobe.sync import Average
 from tests.ranks import as_threads
 from tests.sync.free import Pace, Race, Ran, check, random_pace, run_free
@@ -51,24 +51,24 @@ def test_a_rank_stops_after_the_step_in_which_rank_0_ended_the_epoch() -> None:
 
 
 def test_one_rank_runs_as_far_as_it_likes() -> None:
-    ran = run_free(Alone(), Race(lambda rank, step: 0.0, every_s=0.0001))
+    ran = run_free(SingleRankComm(), Race(lambda rank, step: 0.0, every_s=0.0001))
     assert (ran.steps, ran.sums) == (16, 0)
 
 
 def test_ranks_that_meet_by_their_number_of_steps_hear_numbers_too() -> None:
     def work(comm: Comm) -> list[int | None]:
-        syncing = Average(every=3).start([nn.Parameter(ones(2))], comm, free=True)
-        assert not syncing.follows
+        syncing = Average(every=3).start([nn.Parameter(ones(2))], comm, free_running=True)
+        assert not syncing.is_follower
         heard = []
         for step in range(1, 8):
             if comm.rank == 0:
-                syncing.pass_on(step)
-            syncing.stepped()
-            assert not syncing.over
+                syncing.publish(step)
+            syncing.after_step()
+            assert not syncing.epoch_over
             if step % 3 == 0:
-                heard.append(syncing.told)
-        syncing.epoch_ends()
-        return [*heard, syncing.told]
+                heard.append(syncing.last_published)
+        syncing.end_epoch()
+        return [*heard, syncing.last_published]
 
     first, *others = as_threads(work, 3)
     assert first == [None] * 3
@@ -80,29 +80,29 @@ def test_ranks_that_meet_by_their_number_of_steps_hear_numbers_too() -> None:
 
 def test_a_number_is_passed_on_once_until_it_changes() -> None:
     def work(comm: Comm) -> int:
-        syncing = Average().start([nn.Parameter(ones(2))], comm, free=True)
+        syncing = Average().start([nn.Parameter(ones(2))], comm, free_running=True)
         if comm.rank == 0:
             for number in (5, 5, 5, 0):
-                syncing.pass_on(number)
-        syncing.epoch_ends()
-        assert syncing.told == (0 if comm.rank else None)
+                syncing.publish(number)
+        syncing.end_epoch()
+        assert syncing.last_published == (0 if comm.rank else None)
         return sum(comm.ledger.messages.values())
 
     assert as_threads(work, 2) == [3, 0]  # two numbers, and the end of the epoch
 
 
 def test_a_number_below_0_cannot_be_passed_on() -> None:
-    syncing = Average().start([nn.Parameter(ones(2))], Alone())
+    syncing = Average().start([nn.Parameter(ones(2))], SingleRankComm())
     with pytest.raises(ValueError, match="from 0 on can be passed on, not -1"):
-        syncing.pass_on(-1)
+        syncing.publish(-1)
 
 
 def test_a_rank_that_has_taken_fewer_steps_than_it_should_is_found() -> None:
     def work(comm: Comm) -> None:
-        syncing = Average(every=2).start([nn.Parameter(ones(2))], comm, free=True)
+        syncing = Average(every=2).start([nn.Parameter(ones(2))], comm, free_running=True)
         for _ in range(2 - comm.rank):
-            syncing.stepped()
-        syncing.epoch_ends()
+            syncing.after_step()
+        syncing.end_epoch()
 
     with pytest.raises(AssertionError, match="rank 1 has not taken as many steps as rank 0"):
         as_threads(work, 2)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, Optimizer
 
-from strobe.comm import Alone, Comm
-from strobe.sync.mean import Means, take_mean
+from strobe.comm import Comm, SingleRankComm
+from strobe.sync.state_averager import StateAverager, average_tensors
 from tests.placed import among_threads
 from tests.ranks import as_threads
 
@@ -31,8 +31,8 @@ def test_equal_numbers_keep_their_bits(num_ranks: int, dtype: torch.dtype) -> No
 
     def work(comm: Comm) -> tuple[Tensor, Tensor]:
         mine = before.clone()
-        assert not take_mean(comm, [mine[:300], mine[300:]], kind="weights")
-        return mine, comm.sum(before, kind="weights") / num_ranks
+        assert not average_tensors(comm, [mine[:300], mine[300:]], kind="weights")
+        return mine, comm.all_reduce(before, kind="weights") / num_ranks
 
     for mine, divided in as_threads(work, num_ranks):
         assert torch.equal(mine, before)
@@ -51,7 +51,7 @@ def test_tensors_of_any_shape_and_kind_become_the_mean(sizes: list[int], num_ran
 
     def work(comm: Comm) -> tuple[list[Tensor], bool]:
         mine = deepcopy(everyone[comm.rank])
-        return mine, take_mean(comm, mine, kind="weights", mark=comm.rank == marked)
+        return mine, average_tensors(comm, mine, kind="weights", flag=comm.rank == marked)
 
     results = as_threads(work, num_ranks)
     for mine, any_marked in results:
@@ -65,7 +65,7 @@ def test_one_number_that_differs_is_enough_to_average_all() -> None:
     def work(comm: Comm) -> Tensor:
         mine = torch.ones(50)
         mine[17] = 1.0 + comm.rank
-        take_mean(comm, [mine], kind="weights")
+        average_tensors(comm, [mine], kind="weights")
         return mine
 
     for mine in as_threads(work, 3):
@@ -97,11 +97,11 @@ def averaged(
     def work(comm: Comm) -> tuple[list[Tensor], list[dict[str, Tensor]], list[dict[str, Tensor]]]:
         weights = two_weights()
         optimiser = make(weights)
-        means = Means(weights, optimiser, comm)
+        means = StateAverager(weights, optimiser, comm)
         for mine in touched[comm.rank]:
             step(weights, optimiser, mine, 1.0 + comm.rank)
         before = deepcopy(states(weights, optimiser))
-        means.take()
+        means.average()
         return [each.detach() for each in weights], before, states(weights, optimiser)
 
     return as_threads(work, len(touched))
@@ -126,7 +126,7 @@ TOUCHED = {
 
 @pytest.mark.parametrize("make", [adam, momentum])
 @pytest.mark.parametrize("touched", TOUCHED.values(), ids=TOUCHED.keys())
-def test_what_an_optimiser_keeps_becomes_the_mean_and_counts_as_zeros_where_there_is_none(
+def test_optimizer_state_is_averaged_and_missing_state_counts_as_zeros(
     make: Callable[[list[nn.Parameter]], Optimizer], touched: list[list[list[int]]]
 ) -> None:
     results = averaged(make, touched)
@@ -145,12 +145,12 @@ def test_ranks_that_are_equal_in_everything_stay_so_bit_for_bit() -> None:
     def work(comm: Comm) -> None:
         weights = two_weights()
         optimiser = adam(weights)
-        means = Means(weights, optimiser, comm)
+        means = StateAverager(weights, optimiser, comm)
         for _ in range(3):
             for number in range(4):
                 step(weights, optimiser, [0, 1], 0.1 + number)
             before = deepcopy([*map(torch.detach, weights), *states(weights, optimiser)])
-            means.take()
+            means.average()
             torch.testing.assert_close(
                 [*map(torch.detach, weights), *states(weights, optimiser)], before, rtol=0, atol=0
             )
@@ -158,16 +158,16 @@ def test_ranks_that_are_equal_in_everything_stay_so_bit_for_bit() -> None:
     as_threads(work, 3)
 
 
-def test_the_optimiser_goes_on_with_the_means_also_for_weights_that_come_later() -> None:
+def test_the_optimizer_continues_from_the_mean_also_for_weights_without_state() -> None:
     """Ranks with the same weights, moments and counts stay equal under the same gradients."""
 
     def work(comm: Comm) -> list[Tensor]:
         weights = two_weights()
         optimiser = adam(weights)
-        means = Means(weights, optimiser, comm)
+        means = StateAverager(weights, optimiser, comm)
         for touched in ([0] if comm.rank else [], [0, 1] if comm.rank == 2 else [0]):
             step(weights, optimiser, touched, 1.0 + comm.rank)
-            means.take()
+            means.average()
             step(weights, optimiser, [0], 0.5)
         step(weights, optimiser, [0, 1], 0.5)
         return [each.detach() for each in weights]
@@ -177,51 +177,51 @@ def test_the_optimiser_goes_on_with_the_means_also_for_weights_that_come_later()
         assert all(torch.equal(a, b) for a, b in zip(first, other, strict=True))
 
 
-def test_what_an_optimiser_keeps_is_told_once() -> None:
+def test_the_layout_of_optimizer_state_is_sent_once() -> None:
     def work(comm: Comm) -> list[int]:
         asked: list[int] = []
-        gather = comm.gather
+        gather = comm.all_gather_object
 
         def counted(value: Any, *, kind: str) -> list[Any]:
             asked[-1] += not isinstance(value, Tensor)  # ranks in threads gather tensors to add them up
             return gather(value, kind=kind)
 
-        comm.gather = counted  # type: ignore[method-assign]
+        comm.all_gather_object = counted  # type: ignore[method-assign]
         weights = two_weights()
         optimiser = adam(weights)
-        means = Means(weights, optimiser, comm)
+        means = StateAverager(weights, optimiser, comm)
         for touched in ([], [0], [0], [0, 1], [0, 1]):
             step(weights, optimiser, touched, 1.0 + comm.rank)
             asked.append(0)
-            means.take()
+            means.average()
         return asked
 
     assert as_threads(work, 2) == [[0, 1, 0, 1, 0]] * 2
 
 
-def test_a_state_that_was_loaded_anew_is_what_is_averaged() -> None:
+def test_a_loaded_state_is_what_is_averaged() -> None:
     def work(comm: Comm) -> float:
         weights = two_weights()
         optimiser = momentum(weights)
-        means = Means(weights, optimiser, comm)
+        means = StateAverager(weights, optimiser, comm)
         step(weights, optimiser, [0, 1], 1.0)
-        means.take()
+        means.average()
         step(weights, optimiser, [0, 1], 1.0 + comm.rank)
         optimiser.load_state_dict(deepcopy(optimiser.state_dict()))
-        means.take()
+        means.average()
         return float(optimiser.state[weights[0]]["momentum_buffer"][0])
 
     assert as_threads(work, 2) == [pytest.approx(0.9 + 1.5)] * 2
 
 
-def test_an_optimiser_that_keeps_nothing_and_none_at_all_leave_weights_alone_to_be_averaged() -> None:
+def test_without_optimizer_state_only_weights_are_averaged() -> None:
     def work(comm: Comm) -> list[float]:
         found = []
         for keeps in (True, False):
             weights = two_weights()
             optimiser = SGD(weights, lr=1.0)
             step(weights, optimiser, [0, 1], float(comm.rank))
-            Means(weights, optimiser if keeps else None, comm).take()
+            StateAverager(weights, optimiser if keeps else None, comm).average()
             found.append(weights[0][0].item())
             assert not any(states(weights, optimiser))
         return found
@@ -229,11 +229,11 @@ def test_an_optimiser_that_keeps_nothing_and_none_at_all_leave_weights_alone_to_
     assert as_threads(work, 3) == [[-1.0, -1.0]] * 3
 
 
-def test_nothing_is_said_where_there_is_nobody_or_nothing_to_average() -> None:
+def test_one_rank_and_no_weights_send_nothing() -> None:
     weights = two_weights()
     optimiser = adam(weights)
     step(weights, optimiser, [0])
     before = deepcopy(weights)
-    Means(weights, optimiser, Alone()).take()
+    StateAverager(weights, optimiser, SingleRankComm()).average()
     assert all(torch.equal(a, b) for a, b in zip(weights, before, strict=True))
-    as_threads(lambda comm: Means([], None, comm).take(), 2)
+    as_threads(lambda comm: StateAverager([], None, comm).average(), 2)

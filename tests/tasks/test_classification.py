@@ -27,11 +27,11 @@ def asked_nodes(problem: ClassificationProblem, part: str) -> set[int]:
         examples = problem.examples(t)
         if examples is not None:
             nodes = problem.graph[t].nodes
-            found |= set((nodes if examples.rows is None else nodes[examples.rows[0].numpy()]).tolist())
+            found |= set((nodes if examples.cell_index is None else nodes[examples.cell_index[0].numpy()]).tolist())
     return found
 
 
-def test_a_label_for_all_time_is_asked_in_one_part_only() -> None:
+def test_nodes_with_static_labels_are_in_one_part() -> None:
     labels = np.arange(100) % 3
     labels[::10] = -1  # ten are unlabelled
     problem = NodeClassification().bind(silent(10, 100, y=labels))
@@ -41,7 +41,7 @@ def test_a_label_for_all_time_is_asked_in_one_part_only() -> None:
     assert problem.counts("train") == {"snapshots": 7, "examples": 7 * 63}
 
 
-def test_the_seed_draws_the_split_of_nodes() -> None:
+def test_split_of_nodes_depends_on_the_seed() -> None:
     graph = silent(10, 100, y=np.arange(100) % 3)
     task = NodeClassification()
     assert asked_nodes(task.bind(graph, seed=1), "test") == asked_nodes(task.bind(graph, seed=1), "test")
@@ -50,13 +50,13 @@ def test_the_seed_draws_the_split_of_nodes() -> None:
     assert asked_nodes(again, "test") == asked_nodes(task.bind(graph, seed=1), "test")
 
 
-def test_nodes_a_view_leaves_out_are_not_split() -> None:
+def test_nodes_outside_a_view_are_in_no_part() -> None:
     graph = silent(10, 100, y=np.arange(100) % 3).subset(range(10))
     problem = NodeClassification().bind(graph)
     assert [len(asked_nodes(problem, part)) for part in PARTS] == [7, 1, 2]
 
 
-def test_labels_of_cells_are_split_in_time_only() -> None:
+def test_labels_of_cells_are_split_by_time_only() -> None:
     y = [np.array([0, 1, 1]), np.array([1, 1, 0]), np.array([0, 0, 0]), np.array([1, 0, 1])] * 3
     problem = NodeClassification().bind(silent(12, 3, y=y))
     assert all(asked_nodes(problem, part) == {0, 1, 2} for part in PARTS)
@@ -79,40 +79,40 @@ def test_classes_may_be_any_whole_numbers() -> None:
     assert table["actual"].tolist() == [70, 10**12]
 
 
-def test_a_class_seen_only_in_the_test_is_wrong_and_breaks_nothing() -> None:
+def test_class_outside_training_counts_as_wrong() -> None:
     y = [np.array([0, 1])] * 5 + [np.array([2, 0])] * 2
     problem = NodeClassification().bind(silent(7, 2, y=y))
     examples = problem.examples(6)
     assert examples is not None
-    assert examples.y.tolist() == [2, 0]
+    assert examples.labels.tolist() == [2, 0]
     answers = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
     assert problem.metrics([answers], [examples])["accuracy"] == 0.5
     assert float(problem.loss(answers, examples)) == pytest.approx(math.log1p(math.exp(-1)))  # of the known one
 
 
-def test_the_last_label_waits_while_a_node_is_away_or_unlabelled() -> None:
+def test_last_label_survives_absence() -> None:
     y = [[0, 1], [1, 1], [-1], [0], [-1, 1], [1, 1], [1, 1]]
     nodes = [[0, 1], [0, 1], [0], [0], [0, 1], [0, 1], [0, 1]]
     graph = silent(7, 2, nodes=nodes, y=[np.array(row) for row in y])
     problem = NodeClassification(label_delay=1, train=0.5, validation=0.2).bind(graph)
     assert problem.split.validation == range(3, 4)
-    assert problem.frequent == 1
+    assert problem.most_frequent == 1
     # Time 3: node 0 is 0, last known 1. Time 4: node 1 is 1, last known 1. Times 5 and 6: node 0 is 1, first after 0.
     assert problem.baselines("validation")["last label"]["accuracy"] == 0.0
     assert problem.baselines("test")["last label"]["accuracy"] == pytest.approx(4 / 5)
 
 
-def test_where_no_label_is_known_the_most_frequent_is_said() -> None:
+def test_last_label_falls_back_to_the_most_frequent_class() -> None:
     y = [np.array([1, -1]), np.array([1, -1]), np.array([1, -1]), np.array([1, 1])]
     problem = NodeClassification(label_delay=1).bind(silent(4, 2, y=y))
     assert problem.baselines("test")["last label"]["accuracy"] == 1.0
 
 
-def test_of_equally_frequent_classes_the_smallest_is_said() -> None:
-    assert NodeClassification().bind(silent(5, 2, y=[np.array([5, 3])] * 5)).frequent == 3
+def test_smallest_of_equally_frequent_classes_is_predicted() -> None:
+    assert NodeClassification().bind(silent(5, 2, y=[np.array([5, 3])] * 5)).most_frequent == 3
 
 
-def test_answers_that_are_no_numbers_are_not_scored_as_a_class() -> None:
+def test_nan_predictions_give_nan_metrics() -> None:
     problem = NodeClassification().bind(silent(5, 2, y=[np.array([0, 1])] * 5))
     examples = problem.examples(4)
     assert examples is not None
@@ -121,11 +121,11 @@ def test_answers_that_are_no_numbers_are_not_scored_as_a_class() -> None:
     assert problem.metrics([], []) == {}
 
 
-def test_one_column_of_labels_is_one_label() -> None:
+def test_labels_may_have_one_column() -> None:
     problem = NodeClassification().bind(silent(5, 2, y=[np.array([[0], [1]])] * 5))
     examples = problem.examples(0)
     assert examples is not None
-    assert examples.y.tolist() == [0, 1]
+    assert examples.labels.tolist() == [0, 1]
 
 
 def test_graphs_without_classes_are_refused() -> None:
@@ -148,7 +148,7 @@ def named(*classes: str) -> DynamicGraph:
     return replace(silent(5, 12, y=np.arange(12) % len(classes)), info={"classes": list(classes)})
 
 
-def test_predictions_name_the_classes() -> None:
+def test_table_has_names_of_classes() -> None:
     problem = NodeClassification().bind(named("DK", "NO", "SE"))
     answers = torch.eye(3)[torch.tensor([2, 0])]
     found = problem.table(answers, Examples(None, torch.tensor([1, -1])), 0)
@@ -156,7 +156,7 @@ def test_predictions_name_the_classes() -> None:
     assert found["actual_name"].tolist() == ["NO", None]
 
 
-def test_a_graph_whose_classes_have_other_names_is_refused() -> None:
+def test_other_class_names_are_refused() -> None:
     task = NodeClassification()
     trained = task.bind(named("DK", "NO", "SE")).state()
     assert task.bind(named("DK", "NO", "SE"), state=trained).classes.tolist() == [0, 1, 2]

@@ -74,8 +74,8 @@ def shown(examples: Examples | None) -> Any:
     """Examples as plain lists, to compare."""
     if examples is None:
         return None
-    rows = None if examples.rows is None else [row.tolist() for row in examples.rows]
-    return rows, examples.y.tolist(), None if examples.base is None else examples.base.tolist()
+    rows = None if examples.cell_index is None else [row.tolist() for row in examples.cell_index]
+    return rows, examples.labels.tolist(), None if examples.offset is None else examples.offset.tolist()
 
 
 def all_shown(problem: Problem, part: str, epoch: int | None = None) -> list[Any]:
@@ -90,8 +90,8 @@ def answers_for(problem: Problem, examples: Examples) -> torch.Tensor:
     """What a head of random weights says to random embeddings."""
     torch.manual_seed(0)
     head = problem.head(6).double()
-    most = len(examples) if examples.rows is None else 1 + max(int(row.max()) for row in examples.rows)
-    said: torch.Tensor = head(torch.randn(most, 6, dtype=torch.float64), *(examples.rows or ()))
+    most = len(examples) if examples.cell_index is None else 1 + max(int(row.max()) for row in examples.cell_index)
+    said: torch.Tensor = head(torch.randn(most, 6, dtype=torch.float64), *(examples.cell_index or ()))
     return said
 
 
@@ -101,7 +101,7 @@ def test_every_task_is_among_the_variants() -> None:
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_a_task_survives_json(name: str) -> None:
+def test_task_survives_json(name: str) -> None:
     task = VARIANTS[name][0]
     again = make_task(**json.loads(json.dumps(task.to_json())))
     assert again == task
@@ -109,7 +109,7 @@ def test_a_task_survives_json(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_a_problem_bound_with_its_state_asks_the_same(name: str) -> None:
+def test_problem_bound_with_its_state_has_equal_examples(name: str) -> None:
     first = bound(name, seed=7)
     again = bound(name, state=json.loads(json.dumps(first.state())))
     assert again.state() == first.state()
@@ -121,19 +121,21 @@ def test_a_problem_bound_with_its_state_asks_the_same(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_the_same_seed_asks_the_same_in_any_order(name: str) -> None:
+def test_examples_depend_on_the_seed_and_not_on_the_order_of_calls(name: str) -> None:
     first, again = bound(name, seed=7), bound(name, seed=7)
     backwards = [shown(again.examples(t, 1)) for t in reversed(again.split.train)]
     assert backwards[::-1] == all_shown(first, "train", 1)
-    if not first.changes_with_epoch:
+    if not first.resamples_each_epoch:
         assert all_shown(first, "train", 0) == all_shown(first, "train", 1) == all_shown(first, "train")
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_later_snapshots_change_nothing_that_is_fitted_or_trained_on(name: str) -> None:
+def test_later_snapshots_do_not_affect_training(name: str) -> None:
     task, kind = VARIANTS[name]
     whole = task.bind(graph_of(kind))
-    known = whole.split.validation.start + (whole.reach > 0)  # snapshots read when the first prediction is validated
+    known = whole.split.validation.start + (
+        whole.target_delay > 0
+    )  # snapshots read when the first prediction is validated
     problems = [task.bind(graph_of(kind, future, known)) for future in (1, 2)]
     assert graph_of(kind, 1, known) != graph_of(kind, 2, known)
     assert problems[0].state() == problems[1].state()
@@ -144,7 +146,7 @@ def test_later_snapshots_change_nothing_that_is_fitted_or_trained_on(name: str) 
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_parts_follow_each_other_and_share_no_example(name: str) -> None:
+def test_parts_are_consecutive_and_disjoint(name: str) -> None:
     task, kind = VARIANTS[name]
     problem = task.bind(graph_of(kind))
     parts = {part: set(problem.split.part(part)) for part in PARTS}
@@ -155,25 +157,25 @@ def test_parts_follow_each_other_and_share_no_example(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_examples_name_cells_of_their_snapshot(name: str) -> None:
+def test_cell_index_is_within_the_snapshot(name: str) -> None:
     problem = bound(name)
     for part in PARTS:
         for t in problem.split.part(part):
             examples = problem.examples(t)
             if examples is None:
                 continue
-            if examples.rows is None:
+            if examples.cell_index is None:
                 assert len(examples) == problem.graph[t].num_nodes
                 continue
-            for rows in examples.rows:
+            for rows in examples.cell_index:
                 assert rows.dtype == torch.int64
                 assert len(rows) == len(examples)
                 assert 0 <= int(rows.min()) <= int(rows.max()) < problem.graph[t].num_nodes
-            assert examples.base is None or len(examples.base) == len(examples)
+            assert examples.offset is None or len(examples.offset) == len(examples)
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_the_loss_is_a_sum_that_reaches_the_answers(name: str) -> None:
+def test_loss_is_a_sum_with_gradients(name: str) -> None:
     problem = bound(name)
     examples = evaluated(problem, "train")[0]
     answers = answers_for(problem, examples).detach().requires_grad_()
@@ -185,14 +187,14 @@ def test_the_loss_is_a_sum_that_reaches_the_answers(name: str) -> None:
     half = len(examples) // 2
     parts = []
     for cut in (slice(half), slice(half, None)):
-        base = None if examples.base is None else examples.base[cut]
-        parts.append(problem.loss(answers[cut], replace(examples, y=examples.y[cut], base=base)))
+        base = None if examples.offset is None else examples.offset[cut]
+        parts.append(problem.loss(answers[cut], replace(examples, labels=examples.labels[cut], offset=base)))
     torch.testing.assert_close(sum(parts), whole.detach(), check_dtype=False)
 
 
 @pytest.mark.parametrize("name", VARIANTS)
 @pytest.mark.parametrize("part", PARTS)
-def test_metrics_hold_the_one_runs_are_compared_by(name: str, part: str) -> None:
+def test_metrics_include_the_metric_of_the_task(name: str, part: str) -> None:
     problem = bound(name)
     examples = evaluated(problem, part)
     scored = problem.metrics([answers_for(problem, each) for each in examples], examples)
@@ -205,23 +207,23 @@ def test_metrics_hold_the_one_runs_are_compared_by(name: str, part: str) -> None
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_right_answers_score_best(name: str) -> None:
+def test_perfect_predictions_score_best(name: str) -> None:
     problem = bound(name)
     examples = evaluated(problem, "train")
     right = []
     for each in examples:
         if isinstance(problem.task, NodeClassification):  # type: ignore[attr-defined]
-            right.append((each.y[:, None] == torch.from_numpy(problem.classes)).double())  # type: ignore[attr-defined]
+            right.append((each.labels[:, None] == torch.from_numpy(problem.classes)).double())  # type: ignore[attr-defined]
         elif isinstance(problem.task, LinkPrediction):  # type: ignore[attr-defined]
-            right.append(1e3 * each.y.double())  # whatever scores start from
+            right.append(1e3 * each.labels.double())  # whatever scores start from
         else:
-            right.append(each.y.double())
+            right.append(each.labels.double())
     best = problem.metrics(right, examples)[problem.metric]
     assert best == pytest.approx(1 if problem.higher_is_better else 0, abs=1e-12)
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_a_table_has_a_value_per_example(name: str) -> None:
+def test_table_has_a_row_per_example(name: str) -> None:
     problem = bound(name)
     examples = evaluated(problem, "test")[0]
     table = problem.table(answers_for(problem, examples), examples, problem.split.test[0])
@@ -232,7 +234,7 @@ def test_a_table_has_a_value_per_example(name: str) -> None:
 @pytest.mark.parametrize("task", [NodeRegression(target="labels"), *(known() for known in TASKS.values())])
 @pytest.mark.parametrize("awkward", AWKWARD)
 @pytest.mark.parametrize("repaired", [False, True])
-def test_awkward_graphs_bind_or_are_refused_with_a_reason(task: Task, awkward: str, repaired: bool) -> None:
+def test_awkward_graphs_bind_or_are_refused(task: Task, awkward: str, repaired: bool) -> None:
     graph = longer(awkward) if repaired else AWKWARD[awkward].build()
     if not _binds(task, graph):
         with pytest.raises(StrobeError, match=r"(\S+ ){4}"):  # a sentence, not a word
@@ -250,18 +252,18 @@ def test_awkward_graphs_bind_or_are_refused_with_a_reason(task: Task, awkward: s
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_the_newest_snapshot_can_be_asked_without_knowing_answers(name: str) -> None:
+def test_newest_snapshot_has_unlabeled_examples(name: str) -> None:
     problem = bound(name)
     t = len(problem.graph) - 1
-    asked = problem.questions(t)
+    asked = problem.unlabeled_examples(t)
     assert asked is not None
-    assert bool(((asked.y == -1) | torch.isnan(asked.y)).all())
-    if asked.rows is None:
+    assert bool(((asked.labels == -1) | torch.isnan(asked.labels)).all())
+    if asked.cell_index is None:
         assert len(asked) == problem.graph[t].num_nodes
     else:
         src, dst, _ = problem.graph[t].edges()
         nodes = problem.graph[t].nodes
-        pairs = list(zip(*(nodes[rows.numpy()].tolist() for rows in asked.rows), strict=True))
+        pairs = list(zip(*(nodes[rows.numpy()].tolist() for rows in asked.cell_index), strict=True))
         assert sorted(pairs) == sorted({(int(u), int(v)) for u, v in zip(src, dst, strict=True) if u != v})
     table = problem.table(answers_for(problem, asked), asked, t)
     said = [column for key, column in table.items() if not key.startswith("actual")]
@@ -269,9 +271,9 @@ def test_the_newest_snapshot_can_be_asked_without_knowing_answers(name: str) -> 
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_everything_can_be_asked_as_a_test(name: str) -> None:
+def test_as_test_only_has_all_examples(name: str) -> None:
     problem = bound(name)
-    whole = problem.all_test()
+    whole = problem.as_test_only()
     times = range(problem.split.test.stop)
     assert (len(whole.split.train), len(whole.split.validation), whole.split.test) == (0, 0, times)
     assert problem.split.train  # the one it comes from stays as it is
@@ -303,15 +305,15 @@ def _binds(task: Task, graph: DynamicGraph) -> bool:
     return True
 
 
-def test_labels_of_nodes_that_are_tested_change_nothing_that_is_trained_on() -> None:
+def test_labels_of_test_nodes_do_not_affect_training() -> None:
     graph = graph_of("classes of nodes")
     problem = NodeClassification().bind(graph)
     asked: set[int] = set()
     for t in problem.split.test:
         examples = problem.examples(t)
         assert examples is not None
-        assert examples.rows is not None
-        asked |= set(graph[t].nodes[examples.rows[0].numpy()].tolist())
+        assert examples.cell_index is not None
+        asked |= set(graph[t].nodes[examples.cell_index[0].numpy()].tolist())
     labels = np.arange(NODES) % 4
     labels[sorted(asked)] = 77
     other = NodeClassification().bind(graph.with_labels(Static(labels)))
@@ -320,7 +322,7 @@ def test_labels_of_nodes_that_are_tested_change_nothing_that_is_trained_on() -> 
     assert all_shown(other, "test") != all_shown(problem, "test")
 
 
-def test_the_task_of_a_graph_follows_its_labels() -> None:
+def test_default_task_follows_the_labels() -> None:
     graph = graph_of("none")
     assert task_for(graph) == NodeRegression()
     assert task_for(graph_of("classes")) == NodeClassification()
@@ -332,13 +334,13 @@ def test_the_task_of_a_graph_follows_its_labels() -> None:
     assert task_for(graph.with_labels(one)) == NodeClassification()
 
 
-def test_a_task_that_is_not_known_is_refused_with_the_nearest_name() -> None:
+def test_unknown_task_names_the_nearest() -> None:
     with pytest.raises(UnknownNameError, match="did you mean 'link-prediction'"):
         make_task("link_prediction")
     with pytest.raises(UnknownNameError, match="did you mean 'negatives'"):
         make_task("link-prediction", negative=3)
 
 
-def test_a_graph_too_short_says_how_many_snapshots_it_takes() -> None:
+def test_too_few_snapshots_are_refused() -> None:
     with pytest.raises(InputError, match="at least 3 are needed"):
         NodeRegression().bind(graph_of("none")[:3])

@@ -22,7 +22,7 @@ import pytest
 import torch
 
 from strobe.graph import DynamicGraph, from_edges
-from strobe.ops.normalise import normalise
+from strobe.ops.sparse.normalize import normalize
 from strobe.tasks import Examples, LinkPrediction, NodeClassification, NodeRegression, Split
 
 L0, L1, L2, L3, L4 = 0.0, 0.6931471805599453, 1.0986122886681098, 1.3862943611198906, 1.6094379124341003
@@ -45,13 +45,13 @@ def four_nodes(**carried: Any) -> DynamicGraph:
 
 def positions(examples: Examples | None) -> list[list[int]] | None:
     assert examples is not None
-    return None if examples.rows is None else [rows.tolist() for rows in examples.rows]
+    return None if examples.cell_index is None else [rows.tolist() for rows in examples.cell_index]
 
 
 # Splits. Of six snapshots five have a next one: the first int(5 · 0.7) = 3 train, then int(5 · 0.8) - 3 = 1, then 1.
 
 
-def test_split_of_what_has_a_next_snapshot() -> None:
+def test_split_of_snapshots_with_a_successor() -> None:
     split = NodeRegression().bind(four_nodes()).split
     assert split == Split(range(3), range(3, 4), range(4, 5))
 
@@ -88,7 +88,7 @@ def test_inputs_are_log_degrees_standardised_over_training_snapshots() -> None:
 
 def test_gcn_weights_of_snapshot_1() -> None:
     snapshot = four_nodes()[1]
-    row_ptr, col, weight = normalise("gcn", snapshot.row_ptr, snapshot.col, snapshot.weight)
+    row_ptr, col, weight = normalize("gcn", snapshot.row_ptr, snapshot.col, snapshot.weight)
     # With loops node 0 reads {0}, node 1 reads {0, 1, 2}, node 2 reads {1, 2}: degrees 1, 3 and 2.
     assert row_ptr.tolist() == [0, 1, 4, 6]
     assert col.tolist() == [0, 0, 1, 2, 1, 2]
@@ -98,7 +98,7 @@ def test_gcn_weights_of_snapshot_1() -> None:
 
 def test_gcn_weights_of_snapshot_2_with_a_loop_and_parallel_edges() -> None:
     snapshot = four_nodes()[2]
-    row_ptr, col, weight = normalise("gcn", snapshot.row_ptr, snapshot.col, snapshot.weight)
+    row_ptr, col, weight = normalize("gcn", snapshot.row_ptr, snapshot.col, snapshot.weight)
     # Node 0 reads itself, 1, 2, and 3 twice: degree 5. The others read themselves: node 2 by the loop it has.
     assert row_ptr.tolist() == [0, 5, 6, 7, 8]
     assert col.tolist() == [0, 1, 2, 3, 3, 1, 2, 3]
@@ -108,7 +108,7 @@ def test_gcn_weights_of_snapshot_2_with_a_loop_and_parallel_edges() -> None:
 
 def test_mean_weights_of_snapshot_2() -> None:
     snapshot = four_nodes()[2]
-    row_ptr, col, weight = normalise("mean", snapshot.row_ptr, snapshot.col, snapshot.weight)
+    row_ptr, col, weight = normalize("mean", snapshot.row_ptr, snapshot.col, snapshot.weight)
     # Node 0 reads four arcs, two of them from 3; node 2 reads itself; nobody else reads anything.
     assert (row_ptr.tolist(), col.tolist()) == ([0, 4, 4, 5, 5], [1, 2, 3, 3, 2])
     np.testing.assert_allclose(weight, [0.25, 0.25, 0.25, 0.25, 1.0])  # type: ignore[arg-type]
@@ -136,24 +136,24 @@ CHANGE = [0.971321254, 0.601827790]
 
 
 @pytest.mark.parametrize("t", range(5))
-def test_degrees_asked_of_each_snapshot(t: int) -> None:
+def test_degree_targets_of_each_snapshot(t: int) -> None:
     problem = NodeRegression(from_last=True).bind(four_nodes())
     rows, targets = DEGREES_ASKED[t]
     examples = problem.examples(t)
     assert positions(examples) == rows
     assert examples is not None
-    assert examples.base is not None
-    values = examples.y.numpy() * np.array(CHANGE) + examples.base.numpy()
+    assert examples.offset is not None
+    values = examples.labels.numpy() * np.array(CHANGE) + examples.offset.numpy()
     np.testing.assert_allclose(values, targets, atol=1e-6)
 
 
-def test_degrees_start_from_those_of_the_snapshot_read() -> None:
+def test_degree_offsets_are_those_of_the_snapshot_read() -> None:
     examples = NodeRegression(from_last=True).bind(four_nodes()).examples(3)
     assert examples is not None
-    assert examples.base is not None
-    np.testing.assert_allclose(examples.base, [[L0, L1], [L0, L1], [L3, L0]], atol=1e-6)
+    assert examples.offset is not None
+    np.testing.assert_allclose(examples.offset, [[L0, L1], [L0, L1], [L3, L0]], atol=1e-6)
     # The head is to say (target - base) / change: node 1 gains an in-edge, 0.693147181 / 0.971321254.
-    np.testing.assert_allclose(examples.y[0], [0.713612, 0.0], atol=1e-6)
+    np.testing.assert_allclose(examples.labels[0], [0.713612, 0.0], atol=1e-6)
 
 
 def test_regression_fits_the_mean_and_the_changes_of_training_targets() -> None:
@@ -182,7 +182,7 @@ def test_regression_baselines() -> None:
     assert mean["mae"] == pytest.approx(0.189160625, abs=1e-6)
 
 
-def test_a_model_that_says_nothing_scores_as_the_last_value() -> None:
+def test_zero_predictions_score_as_the_last_value() -> None:
     problem = NodeRegression(from_last=True).bind(four_nodes())
     examples = problem.examples(4)
     assert examples is not None
@@ -193,12 +193,12 @@ def test_a_model_that_says_nothing_scores_as_the_last_value() -> None:
 # Classification: the label of the snapshot read. Six snapshots: int(6 · 0.7) = 4 train, one validates, one tests.
 
 
-def test_classes_asked_of_each_snapshot() -> None:
+def test_class_targets_of_each_snapshot() -> None:
     problem = NodeClassification().bind(four_nodes(y=LABELS))
     assert problem.split == Split(range(4), range(4, 5), range(5, 6))
     asked = [problem.examples(t) for t in range(6)]
     assert [positions(examples) for examples in asked] == [[[0, 1, 3]], None, [[0, 1, 3]], [[0, 2, 3]], [[0, 1]], None]
-    assert [examples.y.tolist() for examples in asked if examples is not None] == [
+    assert [examples.labels.tolist() for examples in asked if examples is not None] == [
         [0, 1, 2],
         [0, 1, 1],
         [1, 1, 2],
@@ -211,7 +211,7 @@ def test_classes_asked_of_each_snapshot() -> None:
 def test_classes_are_those_of_training_and_the_most_frequent_is_1() -> None:
     problem = NodeClassification().bind(four_nodes(y=LABELS))
     assert problem.classes.tolist() == [0, 1, 2]  # 3 is seen in the test only
-    assert problem.frequent == 1  # 0 three times, 1 six times, 2 three times
+    assert problem.most_frequent == 1  # 0 three times, 1 six times, 2 three times
 
 
 def test_classification_baselines() -> None:
@@ -225,12 +225,12 @@ def test_classification_baselines() -> None:
     assert problem.baselines("validation")["last label"] == pytest.approx({"accuracy": 0.5, "macro_f1": 1 / 3})
 
 
-def test_classes_ahead_are_asked_of_nodes_that_stay() -> None:
+def test_classes_ahead_have_examples_of_nodes_that_stay() -> None:
     problem = NodeClassification(ahead=1, label_delay=0).bind(four_nodes(y=LABELS))
     examples = problem.examples(3)
     assert positions(examples) == [[1, 2]]  # at time 4 node 0 is absent and node 3 unlabelled
     assert examples is not None
-    assert examples.y.tolist() == [0, 1]
+    assert examples.labels.tolist() == [0, 1]
     # What is known when time 3 is read: node 1 was 1 at time 2, node 2 is 1 at time 3.
     assert problem.baselines("validation")["last label"]["accuracy"] == 0.5
     # Time 4, asked about 5: nodes 1 and 2 are 0 and 1 at time 4 itself, node 3 was 2 at time 3; so they will be.
@@ -249,13 +249,13 @@ LINKS = [
 
 
 @pytest.mark.parametrize("t", range(5))
-def test_links_asked_of_each_snapshot(t: int) -> None:
+def test_positives_of_each_snapshot(t: int) -> None:
     graph = four_nodes()
     examples = LinkPrediction(negatives=1).bind(graph).examples(t, epoch=0)
     assert examples is not None
-    assert examples.rows is not None
-    src, dst = (graph[t].nodes[rows.numpy()] for rows in examples.rows)
-    positive = examples.y.numpy() == 1
+    assert examples.cell_index is not None
+    src, dst = (graph[t].nodes[rows.numpy()] for rows in examples.cell_index)
+    positive = examples.labels.numpy() == 1
     assert list(zip(src[positive].tolist(), dst[positive].tolist(), strict=True)) == LINKS[t]
 
 
@@ -275,7 +275,7 @@ def test_link_negatives_of_the_test() -> None:
     examples = problem.examples(4)
     assert positions(examples) == [[0, 0, 0, 1, 1, 1, 2, 2, 2], [1, 2, 2, 2, 0, 0, 0, 1, 1]]
     assert examples is not None
-    assert examples.y.tolist() == [1, 0, 0] * 3
+    assert examples.labels.tolist() == [1, 0, 0] * 3
 
 
 def test_link_baselines() -> None:

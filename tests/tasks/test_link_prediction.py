@@ -9,7 +9,7 @@ import torch
 
 from strobe.errors import InputError, OptionError
 from strobe.graph import DynamicGraph, Snapshot, from_edges
-from strobe.tasks import Examples, LinkPrediction, history, link_prediction, pairs, so_far
+from strobe.tasks import Examples, LinkPrediction, edge_history, link_prediction, pairs
 from strobe.tasks.base import Problem
 from strobe.tasks.link_prediction import LinkProblem
 
@@ -38,16 +38,16 @@ def grouped(problem: LinkProblem, t: int, epoch: int | None = None) -> list[list
     """Per positive the pair itself and its negatives, by position."""
     examples = problem.examples(t, epoch)
     assert examples is not None
-    assert examples.rows is not None
+    assert examples.cell_index is not None
     groups: list[list[Pair]] = []
-    for s, d, y in zip(*(rows.tolist() for rows in examples.rows), examples.y.tolist(), strict=True):
+    for s, d, y in zip(*(rows.tolist() for rows in examples.cell_index), examples.labels.tolist(), strict=True):
         groups += [[]] if y else []
         groups[-1].append((s, d))
     return groups
 
 
 @pytest.mark.parametrize("directed", [True, False])
-def test_every_positive_has_its_negatives_and_they_share_its_source(directed: bool) -> None:
+def test_negatives_share_the_source_of_their_positive(directed: bool) -> None:
     graph = random_graph(directed)
     problem = LinkPrediction(negatives=3, eval_negatives=7).bind(graph)
     for epoch, count in ((None, 7), (4, 3)):
@@ -60,7 +60,7 @@ def test_every_positive_has_its_negatives_and_they_share_its_source(directed: bo
             assert all(source == s and (source, other) not in arcs and other != s for source, other in others)
 
 
-def test_an_undirected_edge_is_asked_once_from_either_end() -> None:
+def test_undirected_edge_is_one_positive_in_a_random_direction() -> None:
     graph = random_graph(directed=False)
     groups = grouped(LinkPrediction().bind(graph), 2)
     positives = [group[0] for group in groups]
@@ -81,9 +81,9 @@ def test_edges_are_those_of_the_snapshot_ahead(ahead: int) -> None:
     assert problem.split.test.stop == len(graph) - ahead
 
 
-def test_training_draws_anew_each_epoch_and_evaluation_never() -> None:
+def test_examples_differ_between_epochs_but_not_in_evaluation() -> None:
     problem = LinkPrediction().bind(random_graph())
-    assert problem.changes_with_epoch
+    assert problem.resamples_each_epoch
     assert grouped(problem, 1, 0) == grouped(problem, 1, 0)
     assert grouped(problem, 1, 0) != grouped(problem, 1, 1)
     assert grouped(problem, 1) == grouped(problem, 1)
@@ -92,16 +92,16 @@ def test_training_draws_anew_each_epoch_and_evaluation_never() -> None:
     assert grouped(problem, 1, 0) != grouped(other_seed, 1, 0)
 
 
-def test_what_does_not_fit_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_target_edges_beyond_the_cache_are_recomputed(monkeypatch: pytest.MonkeyPatch) -> None:
     roomy = LinkPrediction().bind(random_graph())
     asked = [grouped(roomy, t, epoch) for epoch in (None, 0, 1) for t in range(7)]
-    monkeypatch.setattr(link_prediction, "KEPT_BYTES", 60 * 8)  # one snapshot's edges
+    monkeypatch.setattr(link_prediction, "CACHE_BYTES", 60 * 8)  # one snapshot's edges
     tight = LinkPrediction().bind(random_graph())
     assert [grouped(tight, t, epoch) for epoch in (None, 0, 1) for t in range(7)] == asked
-    assert (len(roomy._futures), len(tight._futures)) == (7, 1)
+    assert (len(roomy._target_edges_cache), len(tight._target_edges_cache)) == (7, 1)
 
 
-def test_the_first_epoch_does_not_repeat_the_draws_of_evaluation() -> None:
+def test_first_epoch_and_evaluation_have_different_samples() -> None:
     problem = LinkPrediction(negatives=4, eval_negatives=4).bind(random_graph())
     assert grouped(problem, 1) != grouped(problem, 1, 0)
 
@@ -115,8 +115,8 @@ def test_more_positives_than_allowed_are_sampled_and_counted() -> None:
     assert set.union(*drawn) == positives  # over epochs every edge has its turn
     assert len(grouped(few, 5)) == 10
     counted, whole = few.counts("test"), everything.counts("test")
-    assert counted["positives"] + counted["positives_not_drawn"] == whole["positives"]
-    assert whole["positives_not_drawn"] == 0
+    assert counted["positives"] + counted["positives_not_sampled"] == whole["positives"]
+    assert whole["positives_not_sampled"] == 0
     assert whole["examples"] == 21 * whole["positives"]
 
 
@@ -125,7 +125,7 @@ def complete(snapshots: int = 6) -> DynamicGraph:
     return from_edges([np.array([[0, 0, 1], [1, 2, 2]])] * snapshots, num_nodes=3)
 
 
-def test_a_source_with_edges_to_everybody_has_no_negatives() -> None:
+def test_source_with_edges_to_all_nodes_has_no_negatives() -> None:
     problem = LinkPrediction(eval_negatives=2, from_history=False).bind(complete())
     assert grouped(problem, 5 - 1) == [[(0, 1)], [(0, 2)], [(1, 2), (1, 0), (1, 0)]]
     examples = problem.examples(4)
@@ -136,7 +136,7 @@ def test_a_source_with_edges_to_everybody_has_no_negatives() -> None:
     assert scored["auc"] == pytest.approx((0 + 0 + 1) / 6)
 
 
-def test_without_any_negative_only_average_precision_is_there() -> None:
+def test_only_ap_is_defined_without_negatives() -> None:
     edges = [np.array([[0, 1], [1, 0]])] * 6
     problem = LinkPrediction().bind(from_edges(edges, num_nodes=2))
     examples = problem.examples(4)
@@ -145,7 +145,7 @@ def test_without_any_negative_only_average_precision_is_there() -> None:
     assert problem.baselines("test")["popularity"] == {"ap": 1.0}
 
 
-def test_the_loss_is_the_summed_cross_entropy_of_log_odds() -> None:
+def test_loss_is_the_summed_cross_entropy() -> None:
     problem = LinkPrediction().bind(random_graph())
     examples = Examples((torch.tensor([0, 0]), torch.tensor([1, 2])), torch.tensor([1.0, 0.0]))
     loss = problem.loss(torch.tensor([2.0, 3.0]), examples)
@@ -155,7 +155,7 @@ def test_the_loss_is_the_summed_cross_entropy_of_log_odds() -> None:
     assert table["actual"].tolist() == [1, 0]
 
 
-def test_answers_that_are_no_numbers_are_not_scored() -> None:
+def test_nan_predictions_give_nan_metrics() -> None:
     problem = LinkPrediction().bind(random_graph())
     examples = problem.examples(6)
     assert examples is not None
@@ -173,8 +173,8 @@ def test_baselines_agree_with_sets_of_edges(directed: bool) -> None:
     for t, asked in zip(problem.split.test, examples, strict=True):
         arcs = [set(zip(*(ends.tolist() for ends in graph[s].arcs()), strict=True)) for s in range(t + 1)]
         count = np.sum([graph[s].in_degree for s in range(t + 1)], axis=0)
-        assert asked.rows is not None
-        pairs = list(zip(*(rows.tolist() for rows in asked.rows), strict=True))
+        assert asked.cell_index is not None
+        pairs = list(zip(*(rows.tolist() for rows in asked.cell_index), strict=True))
         expected["last snapshot"].append(torch.tensor([float(pair in arcs[t]) for pair in pairs]))
         expected["seen before"].append(torch.tensor([float(any(pair in each for each in arcs)) for pair in pairs]))
         expected["popularity"].append(torch.tensor([float(count[d]) for _, d in pairs]))
@@ -184,7 +184,7 @@ def test_baselines_agree_with_sets_of_edges(directed: bool) -> None:
 
 
 @pytest.mark.parametrize("directed", [True, False])
-def test_scores_start_from_what_is_known_of_the_pair(directed: bool) -> None:
+def test_offset_is_the_log_odds_of_the_history(directed: bool) -> None:
     problem = LinkPrediction(eval_negatives=3).bind(lasting_graph(directed))
     examples = [each for s in problem.split.test if (each := problem.examples(s)) is not None]
     silent = [torch.zeros(len(each)) for each in examples]
@@ -192,43 +192,43 @@ def test_scores_start_from_what_is_known_of_the_pair(directed: bool) -> None:
     assert problem.metrics(silent, examples) == pytest.approx(found["history"])
     assert found["history"]["ap"] > max(found[name]["ap"] for name in ("last snapshot", "seen before", "popularity"))
     # A model's own answers come on top of that: in the loss, in the metrics and in tables.
-    said = [1e3 * each.y for each in examples]
+    said = [1e3 * each.labels for each in examples]
     assert problem.metrics(said, examples)["ap"] == 1
     assert problem.loss(said[0], examples[0]) < problem.loss(silent[0], examples[0])
-    start = examples[0].base
+    start = examples[0].offset
     assert start is not None
     chances = problem.table(silent[0], examples[0], problem.split.test[0])["probability"]
     np.testing.assert_allclose(chances, torch.sigmoid(start).numpy())
 
 
-def test_edges_that_are_asked_whether_they_come_again_start_from_their_history_too() -> None:
+def test_unlabeled_examples_have_offsets() -> None:
     problem = LinkPrediction().bind(lasting_graph(True))
-    asked = problem.questions(7)
+    asked = problem.unlabeled_examples(7)
     assert asked is not None
-    assert asked.base is not None
-    assert len(asked.base) == len(asked)
-    assert asked.base.min() > 0  # in this graph edges last
+    assert asked.offset is not None
+    assert len(asked.offset) == len(asked)
+    assert asked.offset.min() > 0  # in this graph edges last
 
 
-def test_what_scores_start_from_is_fitted_once_and_kept_in_the_state() -> None:
+def test_offset_weights_are_in_the_state() -> None:
     problem = LinkPrediction().bind(lasting_graph(True), seed=3)
     other = LinkPrediction().bind(random_graph(), state=problem.state())
-    assert problem.start is not None
-    assert other.start is not None
-    assert other.start.tolist() == problem.start.tolist()
-    assert LinkPrediction(from_history=False).bind(random_graph()).state()["start"] is None
+    assert problem.offset_weights is not None
+    assert other.offset_weights is not None
+    assert other.offset_weights.tolist() == problem.offset_weights.tolist()
+    assert LinkPrediction(from_history=False).bind(random_graph()).state()["offset_weights"] is None
 
 
 @pytest.mark.parametrize("from_history", [True, False])
 @pytest.mark.parametrize("directed", [True, False])
-def test_a_problem_that_follows_its_graph_is_one_that_was_bound_to_all_of_it(
+def test_rebound_problem_equals_one_bound_to_the_whole_graph(
     directed: bool, from_history: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To the bit, while new snapshots alone are read."""
     task, whole = LinkPrediction(from_history=from_history), lasting_graph(directed)
     problem: Problem = task.bind(whole[:4], seed=2)
     state = problem.state()
-    anew = [task.bind(whole[:end], seed=2, state=state).at(end - 2) for end in range(4, 11)]
+    anew = [task.bind(whole[:end], seed=2, state=state).with_online_split(end - 2) for end in range(4, 11)]
     expected = [_told(each, end - 2) for end, each in enumerate(anew, 4)]
     read: list[int] = []
 
@@ -236,26 +236,26 @@ def test_a_problem_that_follows_its_graph_is_one_that_was_bound_to_all_of_it(
         read.append(snapshot.t)
         return pairs.edge_keys(snapshot)
 
-    for module in (history, so_far):
+    for module in (edge_history, edge_history):
         monkeypatch.setattr(module, "edge_keys", keys_of)
     found = []
     for end in range(4, 11):
-        problem = task.rebind(problem, whole[:end]).at(end - 2)
+        problem = task.rebind(problem, whole[:end]).with_online_split(end - 2)
         found.append(_told(problem, end - 2))
     assert found == expected
     assert [read.count(t) for t in range(10)] == [1] * 4 + [1 + from_history] * 5 + [int(from_history)]
 
 
 def _told(problem: Problem, t: int) -> Any:
-    asked = [problem.examples(t), problem.examples(t, 0), problem.questions(t)]
-    listed = [(each.rows, each.y, each.base) for each in asked if each is not None]
+    asked = [problem.examples(t), problem.examples(t, 0), problem.unlabeled_examples(t)]
+    listed = [(each.cell_index, each.labels, each.offset) for each in asked if each is not None]
     plain = [[None if part is None else torch.as_tensor(part).tolist() for part in (y, base)] for _, y, base in listed]
     return plain, [[part.tolist() for part in rows or ()] for rows, _, _ in listed], problem.baselines("validation")
 
 
-def test_few_pairs_are_enough_to_fit_a_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link_prediction, "FITTED_PAIRS", 100)
-    start = LinkPrediction().bind(lasting_graph(True)).start
+def test_offset_is_fitted_to_a_sample_of_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_prediction, "MAX_FIT_PAIRS", 100)
+    start = LinkPrediction().bind(lasting_graph(True)).offset_weights
     assert start is not None
     assert bool(np.isfinite(start).all())
     assert start[1:5].sum() > 0  # of a pair that has an edge now
@@ -264,12 +264,12 @@ def test_few_pairs_are_enough_to_fit_a_start(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(
     "options", [{"ahead": 0}, {"negatives": 0}, {"eval_negatives": 0}, {"max_pairs": 0}, {"train": 2.0}]
 )
-def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
+def test_invalid_options_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(OptionError):
         LinkPrediction(**options)
 
 
-def test_a_graph_without_edges_to_learn_from_is_refused() -> None:
+def test_graph_without_positives_is_refused() -> None:
     empty = [np.empty((2, 0), np.int64)] * 7
-    with pytest.raises(InputError, match="nothing can be learnt about edges"):
+    with pytest.raises(InputError, match="no positives"):
         LinkPrediction().bind(from_edges([*empty, np.array([[0], [1]])], num_nodes=2))

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strobe.tasks.metrics import accuracy, ap, auc, errors, hits, macro_f1, mae, mrr, mse, ranks
+from strobe.tasks.metrics import accuracy, ap, auc, hits_at_k, macro_f1, mae, mrr, mse, rank_positives, sum_errors
 
 Pairs = list[tuple[float, bool]]
 pairs = st.lists(st.tuples(st.integers(-2, 3).map(float), st.booleans()), min_size=1, max_size=25)  # few values: ties
@@ -57,11 +57,11 @@ def test_ranks_average_over_every_order_of_ties(asked: list[tuple[int, list[int]
     for own, others in asked:
         best, worst = 1 + sum(o > own for o in others), 1 + sum(o >= own for o in others)
         expected += [(best + worst) / 2] if others else []
-    found = ranks(score, positive)
+    found = rank_positives(score, positive)
     assert found.tolist() == expected
     if expected:
         assert mrr(found) == pytest.approx(sum(1 / rank for rank in expected) / len(expected))
-        assert hits(found, 2) == pytest.approx(sum(rank <= 2 for rank in expected) / len(expected))
+        assert hits_at_k(found, 2) == pytest.approx(sum(rank <= 2 for rank in expected) / len(expected))
 
 
 @given(classes)
@@ -77,46 +77,46 @@ def test_accuracy_and_f1_count_class_by_class(answers: list[tuple[int, int]]) ->
     assert accuracy(said, true) == pytest.approx(sum(s == t for s, t in answers) / len(answers))
 
 
-def test_errors_count_every_number_the_same() -> None:
+def test_errors_weigh_all_numbers_equally() -> None:
     said, true = np.array([[1.0, 2.0], [0.0, 0.0]], np.float32), np.array([[1.0, 0.0], [0.0, -1.0]])
-    found = errors(said, true)
+    found = sum_errors(said, true)
     assert mse([found]) == (0 + 4 + 0 + 1) / 4
     assert mae([found, found._replace(numbers=4, absolute=0.0)]) == (0 + 2 + 0 + 1) / 8
 
 
 @pytest.mark.parametrize("rows", [1, 17, 40_000])
-def test_errors_have_units_and_count_what_is_said_where_nothing_else_is(rows: int) -> None:
+def test_errors_have_units_and_fill_missing_predictions(rows: int) -> None:
     draw = np.random.default_rng()
     said, true = draw.normal(size=(rows, 3)).astype(np.float32), draw.normal(size=(rows, 3))
     said[draw.random(said.shape) < 0.3] = np.nan
     units, otherwise = draw.random(3) + 1, draw.normal(size=3)
-    found = errors(said, true, units=units, otherwise=otherwise)
+    found = sum_errors(said, true, units=units, fill_value=otherwise)
     off = (np.where(np.isnan(said), otherwise, said) - true) * units
     assert found.numbers == off.size
     assert found.squares == pytest.approx((off**2).sum(), rel=1e-12)
     assert found.absolute == pytest.approx(np.abs(off).sum(), rel=1e-12)
-    assert np.isnan(said).any() == math.isnan(errors(said, true).squares)
+    assert np.isnan(said).any() == math.isnan(sum_errors(said, true).squares)
 
 
-def test_errors_are_the_same_bits_on_any_number_of_threads() -> None:
+def test_errors_are_bit_identical_on_any_number_of_threads() -> None:
     said, true = np.random.default_rng().normal(size=(2, 90_000, 2))
     threads, found = torch.get_num_threads(), set()
     try:
         for number in (1, 2, 5):
             torch.set_num_threads(number)
-            found.add(errors(said, true))
+            found.add(sum_errors(said, true))
     finally:
         torch.set_num_threads(threads)
     assert len(found) == 1
 
 
-def test_a_perfect_order_scores_one_and_the_reverse_zero() -> None:
+def test_perfect_order_scores_1_and_its_reverse_0() -> None:
     score, positive = np.array([4.0, 3.0, 2.0, 1.0]), np.array([True, True, False, False])
     assert auc(score, positive) == ap(score, positive) == 1
     assert auc(-score, positive) == 0
 
 
-def test_equal_scores_are_worth_what_chance_is() -> None:
+def test_equal_scores_are_at_chance_level() -> None:
     score, positive = np.zeros(20), np.arange(20) < 5
     assert auc(score, positive) == 0.5
     assert ap(score, positive) == 0.25
@@ -126,35 +126,35 @@ def test_classes_need_not_be_small_numbers() -> None:
     assert macro_f1(np.array([10**12, 7]), np.array([10**12, 10**12])) == pytest.approx((2 / 3 + 0) / 2)
 
 
-def test_nothing_to_score_is_not_a_number() -> None:
+def test_metrics_without_examples_are_nan() -> None:
     nothing = np.empty(0)
     for metric in (accuracy, macro_f1):
         assert math.isnan(metric(nothing, nothing))
     for error in (mse, mae):
         assert math.isnan(error([]))
-        assert math.isnan(error([errors(nothing, nothing)]))
+        assert math.isnan(error([sum_errors(nothing, nothing)]))
     assert math.isnan(auc(nothing, nothing.astype(bool)))
     assert math.isnan(ap(nothing, nothing.astype(bool)))
     assert math.isnan(mrr(nothing))
-    assert math.isnan(hits(nothing, 1))
+    assert math.isnan(hits_at_k(nothing, 1))
 
 
-def test_only_one_kind_of_pair_has_no_auc() -> None:
+def test_auc_needs_positives_and_negatives() -> None:
     score = np.array([1.0, 2.0])
     assert math.isnan(auc(score, np.array([True, True])))
     assert math.isnan(auc(score, np.array([False, False])))
     assert ap(score, np.array([True, True])) == 1
     assert math.isnan(ap(score, np.array([False, False])))
-    assert len(ranks(score, np.array([True, True]))) == 0
+    assert len(rank_positives(score, np.array([True, True]))) == 0
 
 
 @pytest.mark.parametrize("broken", [0, 1])
-def test_a_score_that_is_no_number_never_looks_like_a_result(broken: int) -> None:
+def test_nan_score_gives_nan_metrics(broken: int) -> None:
     score, positive = np.array([1.0, 0.5, 2.0, 1.0]), np.array([True, False, True, False])
     score[broken] = math.nan
-    rank = ranks(score, positive)
+    rank = rank_positives(score, positive)
     assert np.isnan(rank).tolist() == [True, False]
-    for found in (auc(score, positive), ap(score, positive), mrr(rank), hits(rank, 1)):
+    for found in (auc(score, positive), ap(score, positive), mrr(rank), hits_at_k(rank, 1)):
         assert math.isnan(found)
 
 

@@ -24,58 +24,58 @@ def values(problem: RegressionProblem, t: int) -> list[Any]:
     """Targets of snapshot t in their own units."""
     examples = problem.examples(t)
     assert examples is not None
-    assert examples.base is not None
-    known: list[Any] = (examples.y.numpy() * problem.std + examples.base.numpy()).tolist()
+    assert examples.offset is not None
+    known: list[Any] = (examples.labels.numpy() * problem.std + examples.offset.numpy()).tolist()
     return known
 
 
 COUNTING = [[10.0 * t, 10.0 * t + 1] for t in range(8)]
 
 
-def test_labels_stand_with_the_cell_that_is_to_predict_them() -> None:
+def test_labels_are_targets_of_their_own_cell() -> None:
     problem = NodeRegression(target="labels", label_delay=1, from_last=True).bind(labelled(COUNTING))
     assert len(problem.split.test) + problem.split.test.start == 8
     assert values(problem, 3) == [[30.0], [31.0]]
     examples = problem.examples(3)
     assert examples is not None
-    assert examples.base is not None
-    assert examples.base.tolist() == [[20.0], [21.0]]  # known when 3 is read: the labels of 2
+    assert examples.offset is not None
+    assert examples.offset.tolist() == [[20.0], [21.0]]  # known when 3 is read: the labels of 2
 
 
-def test_the_first_label_has_nothing_before_it_and_starts_from_the_mean() -> None:
+def test_first_label_has_the_mean_as_offset() -> None:
     problem = NodeRegression(target="labels", label_delay=1, from_last=True).bind(labelled(COUNTING))
     examples = problem.examples(0)
     assert examples is not None
-    assert examples.base is not None
-    assert examples.base.tolist() == [[problem.mean[0]]] * 2
+    assert examples.offset is not None
+    assert examples.offset.tolist() == [[problem.mean[0]]] * 2
 
 
 @pytest.mark.parametrize("ahead", [1, 2, 3])
-def test_labels_ahead_start_from_those_of_the_snapshot_read(ahead: int) -> None:
+def test_offset_of_labels_ahead_is_the_label_read(ahead: int) -> None:
     graph = labelled([[10.0 * t, 10.0 * t + 1] for t in range(16)])
     problem = NodeRegression(target="labels", ahead=ahead, label_delay=0, from_last=True).bind(graph)
     assert problem.split.test.stop == 16 - ahead
     assert values(problem, 2) == [[10.0 * (2 + ahead)], [10.0 * (2 + ahead) + 1]]
     examples = problem.examples(2)
     assert examples is not None
-    assert examples.base is not None
-    assert examples.base.tolist() == [[20.0], [21.0]]
+    assert examples.offset is not None
+    assert examples.offset.tolist() == [[20.0], [21.0]]
     assert problem.std.tolist() == [10.0 * ahead]  # every change is the same
     assert problem.examples(16 - ahead) is None
 
 
 @pytest.mark.parametrize("delay", [1, 2, 3])
-def test_a_label_is_a_start_only_after_its_delay(delay: int) -> None:
+def test_label_is_an_offset_only_after_its_delay(delay: int) -> None:
     graph = labelled([[10.0 * t, 10.0 * t + 1] for t in range(20)])
     problem = NodeRegression(target="labels", label_delay=delay, from_last=True).bind(graph)
     examples = problem.examples(5)
     assert examples is not None
-    assert examples.base is not None
-    assert examples.base.tolist() == [[10.0 * (5 - delay)], [10.0 * (5 - delay) + 1]]
+    assert examples.offset is not None
+    assert examples.offset.tolist() == [[10.0 * (5 - delay)], [10.0 * (5 - delay) + 1]]
     assert problem.baselines("test")["last value"]["mse"] == pytest.approx((10.0 * delay) ** 2)
 
 
-def test_labels_without_a_delay_are_never_a_start_nor_a_baseline() -> None:
+def test_labels_without_a_delay_are_no_offset_and_no_baseline() -> None:
     problem = NodeRegression(target="labels").bind(labelled(COUNTING))
     assert not problem.from_last
     assert set(problem.baselines("test")) == {"mean"}
@@ -85,7 +85,7 @@ def test_labels_without_a_delay_are_never_a_start_nor_a_baseline() -> None:
         NodeRegression(target="labels", from_last=True).bind(labelled(COUNTING))
 
 
-def test_a_graph_states_the_delay_of_its_labels_and_the_task_comes_first() -> None:
+def test_delay_of_the_task_overrides_that_of_the_graph() -> None:
     graph = replace(labelled(COUNTING), info={"label_delay": 1})
     assert NodeRegression(target="labels").bind(graph).delay == 1
     assert NodeRegression(target="labels").bind(graph).note is None
@@ -111,14 +111,14 @@ def walking(**options: Any) -> RegressionProblem:
     return NodeRegression(target="features", **options).bind(graph)
 
 
-def test_a_horizon_holds_the_features_of_the_snapshots_that_follow() -> None:
+def test_horizon_has_features_of_later_snapshots() -> None:
     problem = walking(horizon=4, from_last=True)
     assert problem.width == 8
     np.testing.assert_allclose(values(problem, 5), WALK[6:10].transpose(1, 0, 2).reshape(3, 8), rtol=1e-6)
     examples = problem.examples(5)
     assert examples is not None
-    assert examples.base is not None
-    np.testing.assert_allclose(examples.base.numpy(), np.tile(WALK[5], (1, 4)))
+    assert examples.offset is not None
+    np.testing.assert_allclose(examples.offset.numpy(), np.tile(WALK[5], (1, 4)))
     last = np.square(np.stack([WALK[t + k] - WALK[t] for t in problem.split.test for k in (1, 2, 3, 4)])).mean()
     assert problem.baselines("test")["last value"]["mse"] == pytest.approx(float(last))
     columns = problem.table(torch.zeros(3, 8), examples, 5)
@@ -129,42 +129,46 @@ def test_a_horizon_holds_the_features_of_the_snapshots_that_follow() -> None:
     ]
 
 
-def test_a_column_of_the_features_is_predicted_alone() -> None:
+def test_one_column_of_features_is_predicted() -> None:
     problem = walking(column=1, horizon=2)
     np.testing.assert_allclose(values(problem, 5), WALK[6:8, :, 1].T, rtol=1e-6)
     with pytest.raises(InputError, match="no column 2"):
         walking(column=2)
 
 
-def test_no_training_target_is_known_later_than_the_first_snapshot_of_the_next_part() -> None:
+def test_training_targets_are_known_when_the_next_part_begins() -> None:
     problem = walking(horizon=12)
     split = problem.split
     for part, following in (("train", split.validation), ("validation", split.test)):
-        assert max(split.with_examples(part)) + problem.reach == following.start
+        assert max(split.with_examples(part)) + problem.target_delay == following.start
         assert problem.examples(following.start - 1) is None
 
 
-def test_from_the_mean_the_head_says_standardised_values() -> None:
+def test_targets_are_standardized_with_the_mean_as_offset() -> None:
     problem = NodeRegression(target="labels", from_last=False).bind(labelled(COUNTING))
     train = np.array(COUNTING[:5])
     assert problem.mean.tolist() == [train.mean()]
     assert problem.std.tolist() == pytest.approx([train.std()])
-    said = torch.cat([examples.y for t in range(5) if (examples := problem.examples(t)) is not None])
+    said = torch.cat([examples.labels for t in range(5) if (examples := problem.examples(t)) is not None])
     assert float(said.mean()) == pytest.approx(0, abs=1e-9)
     assert float((said**2).mean()) == pytest.approx(1)
 
 
-def test_unknown_and_absent_targets_are_not_asked() -> None:
+def test_unknown_and_absent_targets_have_no_examples() -> None:
     y = [[1.0, 2.0], [3.0], [5.0, math.nan], [7.0, 8.0]]
     problem = NodeRegression(target="labels", ahead=1).bind(labelled(y, nodes=[[0, 1], [1], [0, 1], [0, 1]]))
     asked = [problem.examples(t) for t in range(3)]
-    assert [examples and examples.rows and examples.rows[0].tolist() for examples in asked] == [[1], None, None]
+    assert [examples and examples.cell_index and examples.cell_index[0].tolist() for examples in asked] == [
+        [1],
+        None,
+        None,
+    ]
     assert asked[1] is None  # node 1 is there at time 2, but unlabelled; node 0 is not read at time 1
     assert values(problem, 0) == [[3.0]]
     assert values(problem, 2) == [[7.0], [8.0]]
 
 
-def test_rows_of_labels_are_asked_when_all_their_numbers_are_known() -> None:
+def test_rows_of_labels_need_all_numbers() -> None:
     y = [[[1.0, 10.0], [2.0, 20.0]], [[3.0, math.nan], [4.0, 40.0]], [[5.0, 50.0], [6.0, 60.0]], [[7.0, 70.0]] * 2]
     problem = NodeRegression(target="labels", label_delay=1, from_last=True).bind(labelled(y))
     assert problem.width == 2
@@ -172,35 +176,35 @@ def test_rows_of_labels_are_asked_when_all_their_numbers_are_known() -> None:
     # What is known of the value before fills column by column: 3, and the training mean for the number that is not.
     examples = problem.examples(2)
     assert examples is not None
-    assert examples.base is not None
-    assert examples.base.tolist() == [[3.0, problem.mean[1]], [4.0, 40.0]]
+    assert examples.offset is not None
+    assert examples.offset.tolist() == [[3.0, problem.mean[1]], [4.0, 40.0]]
     said = problem.table(torch.zeros(2, 2), examples, 2)
     assert list(said) == ["predicted_label_0", "predicted_label_1", "actual_label_0", "actual_label_1"]
     np.testing.assert_allclose(said["predicted_label_0"], [3.0, 4.0])
     np.testing.assert_allclose(said["actual_label_1"], [50.0, 60.0])
 
 
-def test_minus_one_among_whole_numbers_means_unlabelled() -> None:
+def test_integer_label_minus_1_means_unlabeled() -> None:
     problem = NodeRegression(target="labels").bind(labelled([[4, -1], [5, 6], [-1, -1], [7, 8]]))
     assert problem.mean.tolist() == [(4 + 5 + 6) / 3]
     assert values(problem, 0) == [[4.0]]
     assert problem.examples(2) is None
 
 
-def test_minus_one_among_floats_is_a_target() -> None:
+def test_float_label_minus_1_is_a_target() -> None:
     problem = NodeRegression(target="labels").bind(labelled([[4.0, -1.0], [5.0, 6.0], [1.0, -1.0], [7.0, 8.0]]))
     assert len(values(problem, 0)) == 2
 
 
-def test_a_column_that_never_changes_is_not_divided_by_zero() -> None:
+def test_constant_column_is_not_divided_by_zero() -> None:
     problem = NodeRegression(target="labels").bind(labelled([[3.0, 3.0]] * 5))
     examples = problem.examples(1)
     assert examples is not None
-    assert examples.y.tolist() == [[0.0], [0.0]]
+    assert examples.labels.tolist() == [[0.0], [0.0]]
     assert problem.std.tolist() == [1.0]
 
 
-def test_what_answers_start_from_is_what_comes_nearer_in_training() -> None:
+def test_offset_is_the_nearer_of_mean_and_last_value() -> None:
     rising = NodeRegression(target="labels", label_delay=1).bind(labelled(COUNTING))
     assert rising.from_last
     swinging = NodeRegression(target="labels", label_delay=1).bind(
@@ -210,12 +214,12 @@ def test_what_answers_start_from_is_what_comes_nearer_in_training() -> None:
     assert NodeRegression(target="labels", label_delay=1, from_last=True).bind(labelled(COUNTING)).state()["from_last"]
 
 
-def test_the_loss_of_a_row_is_the_mean_of_its_squares() -> None:
+def test_loss_of_a_row_is_the_mean_squared_error() -> None:
     y = [[[1.0, 10.0], [2.0, 20.0]]] * 4
     problem = NodeRegression(target="labels").bind(labelled(y))
     examples = problem.examples(1)
     assert examples is not None
-    loss = problem.loss(torch.tensor([[1.0, 2.0], [0.0, 3.0]]) + examples.y, examples)
+    loss = problem.loss(torch.tensor([[1.0, 2.0], [0.0, 3.0]]) + examples.labels, examples)
     assert float(loss) == pytest.approx((1 + 4) / 2 + 9 / 2)
 
 
@@ -230,14 +234,14 @@ def test_metrics_are_in_the_units_of_the_data() -> None:
     assert problem.metrics([], []) == {}
 
 
-def test_an_answer_that_is_no_number_has_no_error() -> None:
+def test_nan_predictions_give_nan_metrics() -> None:
     problem = NodeRegression(target="labels").bind(labelled(COUNTING))
     examples = problem.examples(7)
     assert examples is not None
     assert math.isnan(problem.metrics([torch.tensor([[math.nan], [0.0]])], [examples])["mse"])
 
 
-def test_a_part_without_targets_has_no_baselines() -> None:
+def test_part_without_targets_has_no_baselines() -> None:
     y = [*COUNTING[:7], [math.nan, math.nan]]
     assert NodeRegression(target="labels", train=0.7, validation=0.2).bind(labelled(y)).baselines("test") == {}
 
@@ -251,25 +255,25 @@ def test_a_part_without_targets_has_no_baselines() -> None:
         ({"column": 0}, "target=features"),
         ({"target": "features", "column": -1}, "0 or more"),
         ({"target": "features", "column": (1, 1)}, "different"),
-        ({"label_delay": 1}, "label_delay is of labels"),
-        ({"target": "labels", "label_delay": -1}, "0 or more"),
-        ({"target": "labels", "label_delay": 0}, "nothing is left to predict"),
+        ({"label_delay": 1}, "label_delay needs target=labels"),
+        ({"target": "labels", "label_delay": -1}, "0 snapshots or more"),
+        ({"target": "labels", "label_delay": 0}, "give ahead=1"),
         ({"ahead": 0}, "degrees cannot be predicted 0"),
         ({"target": "labels", "ahead": -1}, "labels cannot be predicted -1"),
         ({"train": 0.9, "validation": 0.2}, "leave something for testing"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(options: dict[str, Any], text: str) -> None:
+def test_invalid_options_are_refused(options: dict[str, Any], text: str) -> None:
     with pytest.raises(OptionError, match=text):
         NodeRegression(**options)
 
 
-def test_graphs_that_cannot_be_asked_are_refused() -> None:
+def test_graphs_without_targets_are_refused() -> None:
     with pytest.raises(InputError, match="no labels to regress on"):
         NodeRegression(target="labels").bind(from_edges([np.array([[0], [1]])] * 5, num_nodes=2))
     with pytest.raises(InputError, match="no features to regress on"):
         NodeRegression(target="features").bind(from_edges([np.array([[0], [1]])] * 5, num_nodes=2))
-    with pytest.raises(InputError, match="same for all time"):
+    with pytest.raises(InputError, match="never change"):
         NodeRegression(target="features").bind(
             from_edges([np.array([[0], [1]])] * 5, num_nodes=2, x=np.zeros((2, 3), np.float32))
         )
@@ -277,5 +281,5 @@ def test_graphs_that_cannot_be_asked_are_refused() -> None:
         NodeRegression(target="labels").bind(labelled([[math.nan, math.nan]] * 4 + [[1.0, 2.0]]))
     with pytest.raises(InputError, match="infinite"):
         NodeRegression(target="labels").bind(labelled([[1.0, math.inf]] * 5))
-    with pytest.raises(InputError, match="0 snapshots can be asked about"):
+    with pytest.raises(InputError, match="0 snapshots have targets"):
         NodeRegression(ahead=9).bind(labelled(COUNTING))

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch_geometric.nn import GCNConv, SAGEConv
 
 from strobe.models.structure import GCN, Convolution
-from strobe.ops.normalise import Norm
-from strobe.ops.sequences import Sequences
-from strobe.view import Carry, Cells, View
+from strobe.ops.sparse.normalize import Norm
+from strobe.ops.time.sequences import Sequences
+from strobe.view import Carry, View, WindowData
 from tests.dense import window_matrix
 from tests.graphs import PlainGraph, PlainSnapshot
 from tests.models.cases import AWKWARD_GRAPHS, CHANGING, INPUTS, with_inputs
@@ -21,7 +21,7 @@ SIMPLE = replace(CHANGING, snapshots=[CHANGING.snapshots[0], *CHANGING.snapshots
 
 
 def view_of(plain: PlainGraph = CHANGING, carry: Carry | None = None) -> View:
-    return View(Cells(with_inputs(plain.build()), dtype=torch.float64), carry)
+    return View(WindowData(with_inputs(plain.build()), dtype=torch.float64), carry)
 
 
 class Counting:
@@ -40,7 +40,7 @@ class Counting:
 
 
 @pytest.mark.parametrize("norm", ["gcn", "mean", "mean_out", "sum", "loops"])
-def test_aggregating_is_the_product_and_its_gradient_that_of_the_transpose(norm: Norm) -> None:
+def test_aggregate_is_the_product_and_its_gradient_the_transposed_product(norm: Norm) -> None:
     view = view_of()
     matrix = torch.from_numpy(window_matrix(norm, CHANGING))
     z = torch.randn(view.num_cells, 4, dtype=torch.float64, requires_grad=True)
@@ -51,17 +51,17 @@ def test_aggregating_is_the_product_and_its_gradient_that_of_the_transpose(norm:
     torch.testing.assert_close(grad, matrix.t() @ towards, rtol=1e-12, atol=1e-12)
 
 
-def test_aggregates_of_the_inputs_are_shared_by_all_passes_over_the_cells() -> None:
+def test_aggregates_of_the_inputs_are_cached_across_passes() -> None:
     view = view_of()
     once = view.aggregate(view.x)
     twice = view.aggregate(once, "mean")
-    later = View(view.cells)
+    later = View(view.data)
     assert later.aggregate(later.x) is once
     assert later.aggregate(later.aggregate(later.x), "mean") is twice
     torch.testing.assert_close(once, view.aggregate(view.x.clone()), rtol=1e-12, atol=1e-12)
 
 
-def test_arcs_lead_from_what_is_read_to_who_reads() -> None:
+def test_edge_index_points_from_read_to_reading_cells() -> None:
     view = view_of(PlainGraph(3, [PlainSnapshot([0, 2], [(0, 2, 0.5)], 0), PlainSnapshot([1, 2], [(2, 1, 4.0)], 1)]))
     assert view.edge_index.tolist() == [[0, 3], [1, 2]]
     assert view.edge_weight is None
@@ -72,7 +72,7 @@ def test_arcs_lead_from_what_is_read_to_who_reads() -> None:
 
 @pytest.mark.parametrize("directed", [True, False])
 @pytest.mark.parametrize("weighted", [True, False])
-def test_a_convolution_of_pytorch_geometric_gives_what_ours_gives(directed: bool, weighted: bool) -> None:
+def test_gcn_equals_pytorch_geometric(directed: bool, weighted: bool) -> None:
     torch.manual_seed(0)
     view = view_of(replace(SIMPLE, directed=directed, weighted=weighted))
     ours, theirs = GCN(INPUTS, 4).double(), GCNConv(INPUTS, 4).double()
@@ -83,7 +83,7 @@ def test_a_convolution_of_pytorch_geometric_gives_what_ours_gives(directed: bool
     torch.testing.assert_close(Convolution(theirs)(view, view.x), ours(view, view.x), rtol=1e-12, atol=1e-12)
 
 
-def test_a_mean_convolution_of_pytorch_geometric_gives_the_mean_of_what_is_read() -> None:
+def test_pytorch_geometric_mean_convolution_averages_read_rows() -> None:
     view = view_of(replace(SIMPLE, weighted=False))
     theirs = SAGEConv(INPUTS, INPUTS, bias=False, root_weight=False).double()
     nn.init.eye_(theirs.lin_l.weight)
@@ -93,29 +93,29 @@ def test_a_mean_convolution_of_pytorch_geometric_gives_the_mean_of_what_is_read(
 # Time.
 
 
-def test_an_encoder_goes_on_where_it_stopped_in_the_window_before() -> None:
+def test_encoder_continues_from_the_previous_window() -> None:
     whole = view_of().over_time(Counting(), view_of().x)
     graph = with_inputs(CHANGING.build())
     outputs, carry = [], None
     for part in (graph[:2], graph[2:3], graph[3:]):
-        view = View(Cells(part, dtype=torch.float64), carry)
+        view = View(WindowData(part, dtype=torch.float64), carry)
         outputs.append(view.over_time(Counting(), view.x))
         carry = view.carry
     assert torch.equal(torch.cat(outputs), whole)
     assert whole[-6:, 0].tolist() == [4, 4, 5, 3, 4, 3]
 
 
-def test_kept_values_come_back_in_the_order_they_were_kept() -> None:
+def test_states_are_loaded_in_the_order_they_were_saved() -> None:
     first = view_of()
-    assert first.carried() is None
-    first.keep("a")
-    assert first.carried() is None
-    first.keep({"b": 1})
+    assert first.load_state() is None
+    first.save_state("a")
+    assert first.load_state() is None
+    first.save_state({"b": 1})
     second = view_of(carry=first.carry)
-    assert second.carried() == "a"
-    second.keep("c")
-    assert second.carried() == {"b": 1}
-    second.keep("d")
+    assert second.load_state() == "a"
+    second.save_state("c")
+    assert second.load_state() == {"b": 1}
+    second.save_state("d")
     assert (first.carry, second.carry) == (["a", {"b": 1}], ["c", "d"])
 
 
@@ -124,7 +124,7 @@ def test_kept_values_come_back_in_the_order_they_were_kept() -> None:
 
 @pytest.mark.parametrize("name", AWKWARD_GRAPHS)
 def test_steps_are_the_snapshots_in_order(name: str) -> None:
-    view = View(Cells(AWKWARD_GRAPHS[name]))
+    view = View(WindowData(AWKWARD_GRAPHS[name]))
     steps = list(view.steps())
     assert len(steps) == view.num_snapshots
     for step, rows in zip(steps, view.split(view.x), strict=True):
@@ -132,12 +132,12 @@ def test_steps_are_the_snapshots_in_order(name: str) -> None:
         assert torch.equal(step.x, rows)
 
 
-def test_a_state_gives_and_takes_the_rows_of_the_nodes_that_are_present() -> None:
+def test_gather_and_scatter_state_select_present_nodes() -> None:
     step = list(view_of().steps())[1]  # nodes 0, 2 and 4
     state = torch.arange(12.0).reshape(6, 2).requires_grad_()
-    assert step.recall(state).tolist() == [[0, 1], [4, 5], [8, 9]]
+    assert step.gather_state(state).tolist() == [[0, 1], [4, 5], [8, 9]]
     rows = torch.full((3, 2), -1.0, requires_grad=True)
-    new = step.remember(state, rows)
+    new = step.scatter_state(state, rows)
     assert new.tolist() == [[-1, -1], [2, 3], [-1, -1], [6, 7], [-1, -1], [10, 11]]
     assert state[0, 0] == 0.0, "what was remembered before is not overwritten"
     d_state, d_rows = torch.autograd.grad(new.sum(), (state, rows))
@@ -145,21 +145,21 @@ def test_a_state_gives_and_takes_the_rows_of_the_nodes_that_are_present() -> Non
     assert d_rows.tolist() == [[1, 1]] * 3
 
 
-def test_a_state_of_a_snapshot_with_everybody_is_taken_as_it_is() -> None:
+def test_state_of_a_snapshot_with_all_nodes_is_not_copied() -> None:
     step = list(view_of().steps())[3]
     state, rows = torch.zeros(6, 2), torch.ones(6, 2)
-    assert step.recall(state) is state
-    assert step.remember(state, rows) is rows
+    assert step.gather_state(state) is state
+    assert step.scatter_state(state, rows) is rows
 
 
 def test_an_empty_snapshot_changes_no_state() -> None:
     step = list(view_of().steps())[2]
     state = torch.ones(6, 2)
-    assert step.recall(state).shape == (0, 2)
-    assert torch.equal(step.remember(state, step.recall(state)), state)
+    assert step.gather_state(state).shape == (0, 2)
+    assert torch.equal(step.scatter_state(state, step.gather_state(state)), state)
 
 
-def test_top_rows_are_weighed_best_first_and_filled_up_with_zeros() -> None:
+def test_top_rows_are_weighted_sorted_and_zero_padded() -> None:
     view = view_of(replace(CHANGING, snapshots=CHANGING.snapshots[:3]))  # 4, 3 and 0 cells
     score = torch.tensor([0.5, -1.0, 2.0, 1.0, -3.0, 0.0, -2.0], dtype=torch.float64)
     x = torch.stack([score, torch.arange(1.0, 8.0, dtype=torch.float64)], 1)
@@ -173,26 +173,26 @@ def test_top_rows_are_weighed_best_first_and_filled_up_with_zeros() -> None:
     assert learnt[1] != 0, "the direction learns through the weights of the rows it chooses"
 
 
-def test_top_rows_of_more_cells_than_wanted_are_the_best_of_each_snapshot() -> None:
+def test_top_rows_selects_the_best_of_each_snapshot() -> None:
     view = view_of(replace(CHANGING, snapshots=CHANGING.snapshots[:2]))
     x = torch.tensor([[0.5], [-1.0], [2.0], [1.0], [-3.0], [0.5], [-2.0]])
     tops = view.top_rows(x, torch.ones(1), 1)
     assert tops[:, 0, 0].tolist() == pytest.approx([2 * np.tanh(2.0), 0.5 * np.tanh(0.5)])
 
 
-def test_of_equal_scores_the_lower_row_comes_first() -> None:
+def test_top_rows_breaks_ties_by_row() -> None:
     view = view_of(replace(CHANGING, snapshots=CHANGING.snapshots[:1]))
     x = torch.tensor([[1.0, 0.0], [2.0, 1.0], [2.0, 2.0], [2.0, 3.0]])
     tops = view.top_rows(x, torch.tensor([1.0, 0.0]), 3)[0]
     assert (tops[:, 1] / np.tanh(2.0)).tolist() == pytest.approx([1.0, 2.0, 3.0])
 
 
-def test_each_snapshot_is_standardised_by_its_own_cells_then_scaled_and_shifted() -> None:
+def test_snapshot_norm_uses_the_moments_of_each_snapshot() -> None:
     torch.manual_seed(0)
     view = view_of()
     x = view.x.clone().requires_grad_()
     scale, shift = (torch.randn(INPUTS, dtype=torch.float64, requires_grad=True) for _ in range(2))
-    out, means, variances = view.standardised(x, scale, shift, 1e-5)
+    out, means, variances = view.snapshot_norm(x, scale, shift, 1e-5)
     filled = [rows for rows in view.split(x) if len(rows)]
     expected = torch.cat([(rows - rows.mean(0)) / (rows.var(0, correction=0) + 1e-5).sqrt() for rows in filled])
     expected = expected * scale + shift
@@ -208,25 +208,25 @@ def test_each_snapshot_is_standardised_by_its_own_cells_then_scaled_and_shifted(
     torch.testing.assert_close(variances, torch.stack([rows.var(0) for rows in filled]).detach())
 
 
-def test_a_lone_cell_is_standardised_to_the_shift_and_has_no_variance_to_tell() -> None:
-    view = View(Cells(AWKWARD_GRAPHS["one node"]))
-    out, means, variances = view.standardised(view.x, torch.ones(INPUTS), torch.full((INPUTS,), 2.0), 1e-5)
+def test_snapshot_norm_of_a_single_cell_is_the_shift_without_variance() -> None:
+    view = View(WindowData(AWKWARD_GRAPHS["one node"]))
+    out, means, variances = view.snapshot_norm(view.x, torch.ones(INPUTS), torch.full((INPUTS,), 2.0), 1e-5)
     assert out[0].tolist() == pytest.approx([2.0] * INPUTS, abs=1e-4)
     assert len(means) == len(variances) == 0
 
 
 @pytest.mark.parametrize("name", ["no snapshots", "only empty snapshots"])
-def test_standardising_no_cells_gives_none(name: str) -> None:
-    view = View(Cells(AWKWARD_GRAPHS[name]))
-    out, means, variances = view.standardised(view.x, torch.ones(INPUTS), torch.zeros(INPUTS), 1e-5)
+def test_snapshot_norm_of_no_cells_is_empty(name: str) -> None:
+    view = View(WindowData(AWKWARD_GRAPHS[name]))
+    out, means, variances = view.snapshot_norm(view.x, torch.ones(INPUTS), torch.zeros(INPUTS), 1e-5)
     assert out.shape == view.x.shape
     assert len(means) == len(variances) == 0
 
 
 @pytest.mark.parametrize("name", sorted(AWKWARD_GRAPHS))
-def test_aggregates_of_features_that_nobody_asks_for_are_had_without_keeping_these(name: str) -> None:
-    apart, both = (Cells(AWKWARD_GRAPHS[name], dtype=torch.float64) for _ in range(2))
+def test_aggregate_x_does_not_keep_features(name: str) -> None:
+    apart, both = (WindowData(AWKWARD_GRAPHS[name], dtype=torch.float64) for _ in range(2))
     found, expected = View(apart).aggregate_x("gcn"), View(both).aggregate(both.x, "gcn")
     assert torch.equal(found, expected)
-    assert apart.known_aggregates == both.known_aggregates
+    assert apart.cached_aggregates == both.cached_aggregates
     assert "x" not in vars(apart)

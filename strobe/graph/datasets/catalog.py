@@ -1,33 +1,91 @@
-"""All data sets by name, and the one call that finds, downloads and loads one."""
+"""All data sets by name, and the call that finds, downloads and loads one."""
 
 from __future__ import annotations
 
+import tomllib
+from collections.abc import Callable, Mapping
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 from strobe.errors import OptionError, UnknownNameError
-from strobe.graph.datasets import citation, commits, knowledge, ogb, signals, snapshots, streams
+from strobe.graph.datasets import citation, loaders, ogb, signals
 from strobe.graph.datasets import folder as folders
-from strobe.graph.datasets.dataset import Choices, DataSet, Request
+from strobe.graph.datasets.dataset import Dataset, DatasetFile, DatasetOptions, Loader, LoadRequest
+from strobe.graph.datasets.static import SimulatedGrowth
 from strobe.graph.dynamic import DynamicGraph
-from strobe.graph.ingest import Clock
+from strobe.graph.ingest import Calendar, Clock, Every, Into
 from strobe.graph.ingest.options import Presence
 from strobe.graph.progress import OnStage
-from strobe.ops.csr import Parallel
+from strobe.ops.sparse.csr import Parallel
 
-_MODULES = (streams, snapshots, citation, signals, knowledge, ogb, commits)
+_LOADERS: dict[str, Callable[..., Loader]] = {
+    loader.__name__: loader
+    for loader in (
+        loaders.EventFile,
+        loaders.KonectEdges,
+        loaders.SnapshotTable,
+        loaders.DailyRouters,
+        loaders.Quadruples,
+        loaders.TgbEdgeList,
+        loaders.Commits,
+        citation.DatedPubmed,
+        citation.DatedCora,
+        citation.Coauthors,
+        ogb.DatedPapers,
+        ogb.HugeDatedPapers,
+        signals.SignalFiles,
+        SimulatedGrowth,
+    )
+}
+_READERS: dict[str, Callable[[LoadRequest], Any]] = {
+    "planetoid": citation.read_planetoid_set,
+    **ogb.READERS,
+    **signals.READERS,
+}
+_CLOCKS: dict[str, Callable[..., Clock]] = {"every": Every, "per": Calendar, "into": Into}
+_FIRST_FILE = (loaders.EventFile, loaders.KonectEdges, loaders.SnapshotTable, loaders.TgbEdgeList)
 
-DATA_SETS: dict[str, DataSet] = {
-    found.name: found for found in sorted((s for m in _MODULES for s in m.SETS), key=lambda s: s.name.lower())
+
+def _parse_dataset(name: str, entry: Mapping[str, Any]) -> Dataset:
+    """Make a data set from its table in catalog.toml."""
+    fields = dict(entry)
+    fields["nodes"], fields["edges"], fields["snapshots"] = fields.pop("counts")
+    urls, archive, paths = fields.pop("urls", ()), fields.pop("archive", None), fields.pop("files")
+    fields["files"] = tuple(
+        DatasetFile(path=path, urls=tuple(url.format(path=path) for url in urls), archive=archive) for path in paths
+    )
+    return Dataset(
+        **{**fields, "name": name, "tasks": tuple(entry["tasks"]), "loader": _make_loader(entry["loader"], paths[0])}
+    )
+
+
+def _make_loader(entry: Mapping[str, Any], first_file: str) -> Loader:
+    options = dict(entry)
+    kind = _LOADERS[options.pop("kind")]
+    if "clock" in options:
+        [(unit, value)] = options["clock"].items()
+        options["clock"] = _CLOCKS[unit](value)
+    if "read" in options:
+        options["read"] = _READERS[options["read"]]
+    if kind in _FIRST_FILE:
+        options["file"] = first_file
+    return kind(**options)
+
+
+_CATALOG = tomllib.loads(Path(__file__).with_name("catalog.toml").read_text(encoding="utf-8"))
+
+DATASETS: dict[str, Dataset] = {
+    name: _parse_dataset(name, _CATALOG[name]) for name in sorted(_CATALOG, key=lambda name: name.lower())
 }
 
 
-def find(name: str) -> DataSet:
-    """The data set of a name; capitals do not matter, nor whether it is spelled with - or _."""
-    spelled = {_plain(known): known for known in DATA_SETS}
-    if _plain(name) not in spelled:
-        raise UnknownNameError("data set", name, DATA_SETS)
-    return DATA_SETS[spelled[_plain(name)]]
+def find(name: str) -> Dataset:
+    """Return the data set of a name, in any case and spelled with - or _."""
+    spelled = {_normalize_name(known): known for known in DATASETS}
+    if _normalize_name(name) not in spelled:
+        raise UnknownNameError("data set", name, DATASETS)
+    return DATASETS[spelled[_normalize_name(name)]]
 
 
 def load(
@@ -44,20 +102,24 @@ def load(
     label: str | None = None,
     seed: int | None = None,
 ) -> DynamicGraph:
-    """The graph of a data set. Files are looked for below ``data_dir`` (else $STROBE_DATA, else the user's cache);
-    missing ones are downloaded there.
+    """Load the graph of a data set by name.
 
-    With ``out`` the graph is written there and opened. ``clock``, ``life``, ``presence`` and ``repeated`` choose how
-    snapshots are cut, as in ``ingest``; ``label`` which labels, ``seed`` which random edges, where a set has those.
-    ``graph.info`` remembers where the data came from and what was counted in it.
+    Args:
+        name: name of the data set.
+        data_dir: directory of the files (default: $STROBE_DATA, or the user's cache); missing files are downloaded
+            there.
+        out: directory to write the graph to (default: memory).
+        clock, life, presence, repeated: how snapshots are cut, as in ``ingest``.
+        label: which labels, if the set has several.
+        seed: which random edges, if the set is simulated.
     """
     dataset = find(name)
-    choices = Choices(clock=clock, life=life, presence=presence, repeated=repeated, label=label, seed=seed)
+    choices = DatasetOptions(clock=clock, life=life, presence=presence, repeated=repeated, label=label, seed=seed)
     dataset.check(choices)
     target = None if out is None else Path(out)
     if target is not None and target.exists() and not overwrite:
         raise OptionError(f"{target} exists already: choose another place, or say that it may be overwritten")
-    request = Request(
+    request = LoadRequest(
         files=folders.fetch(dataset, folders.data_dir(data_dir), on_stage),
         choices=choices,
         info=dataset.provenance(),
@@ -68,5 +130,5 @@ def load(
     return dataset.loader.load(request)
 
 
-def _plain(name: str) -> str:
+def _normalize_name(name: str) -> str:
     return name.lower().replace("_", "-")

@@ -1,4 +1,4 @@
-"""What a data set by name is: its files, how they are read, and what a user may choose about it."""
+"""Declaration of a data set: its files, its loader, and the choices of a user."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from typing import Any, ClassVar, Literal, get_args
 
 from strobe.errors import OptionError
 from strobe.graph.build import Sink
-from strobe.graph.disk import DiskSink
+from strobe.graph.disk.directory import DiskSink
 from strobe.graph.dynamic import DynamicGraph
 from strobe.graph.ingest import Clock, Into, ingest
-from strobe.graph.ingest.options import Options, Presence
+from strobe.graph.ingest.options import IngestOptions, Presence
 from strobe.graph.progress import OnStage
 from strobe.graph.synthetic.base import check_count
-from strobe.ops.csr import Parallel
+from strobe.ops.sparse.csr import Parallel
 
 Task = Literal["link prediction", "node classification", "node regression"]
 TASKS: tuple[Task, ...] = get_args(Task)
 
-CUTTING = frozenset({"clock", "life", "presence", "repeated"})
-"""What may be chosen about every set that is cut into snapshots here."""
+SNAPSHOT_OPTIONS = frozenset({"clock", "life", "presence", "repeated"})
+"""Choices of every set that is cut into snapshots here."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class File:
-    """A file of a data set, by its path in the set's folder; the file may also lie there with .gz, or without.
+class DatasetFile:
+    """A file of a data set, by its path in the set's folder, with or without .gz.
 
-    ``urls`` are where it is published, tried in order; with ``archive`` they give a .zip or .tar.* of that name, in
-    which the file is found by the end of its path. ``sha256`` is the checksum of what is downloaded, where known.
+    ``urls`` are tried in order; with ``archive`` they return a .zip or .tar.* of that name, in which the file is found
+    by the end of its path. ``sha256`` is the checksum of the download, if known.
     """
 
     path: str
@@ -40,14 +40,14 @@ class File:
     archive: str | None = None
 
     @property
-    def downloaded(self) -> str:
-        """The path of what the address gives."""
+    def download_path(self) -> str:
+        """Path of the downloaded file."""
         return self.archive or self.path
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choices:
-    """What a user may say about a data set; None leaves its default. Nonsense is refused before any download."""
+class DatasetOptions:
+    """A user's choices about a data set (None: its default), checked before any download."""
 
     clock: Clock | None = None
     life: int | None = None
@@ -59,32 +59,32 @@ class Choices:
     def __post_init__(self) -> None:
         if self.seed is not None:
             check_count("seed", self.seed)
-        # Refuses what ingest will refuse, while nothing is downloaded yet.
-        Options(src="", dst="", time="", weight="", **({"clock": Into(1)} | self.cutting()))
+        # Refuse what ingest would refuse before anything is downloaded.
+        IngestOptions(src="", dst="", time="", weight="", **({"clock": Into(1)} | self.snapshot_overrides()))
 
-    def cutting(self) -> dict[str, Any]:
-        """The choices that were made about snapshots, by name."""
-        return {name: value for name, value in self.given().items() if name in CUTTING}
+    def snapshot_overrides(self) -> dict[str, Any]:
+        """Return the choices about snapshots, by name."""
+        return {name: value for name, value in self.overrides().items() if name in SNAPSHOT_OPTIONS}
 
-    def given(self) -> dict[str, Any]:
-        """The choices that were made, by name."""
+    def overrides(self) -> dict[str, Any]:
+        """Return all choices, by name."""
         values = {item.name: getattr(self, item.name) for item in fields(self)}
         return {name: value for name, value in values.items() if value is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
-    """One loading of a data set: its files here, what was chosen, where the graph goes, what it shall remember."""
+class LoadRequest:
+    """One request to load a data set: local files, choices, target and metadata."""
 
     files: Mapping[str, Path]
-    choices: Choices = field(default_factory=Choices)
+    choices: DatasetOptions = field(default_factory=DatasetOptions)
     info: Mapping[str, Any] = field(default_factory=dict)
     out: Path | None = None
     overwrite: bool = False
     on_stage: OnStage | None = None
 
     def ingest(self, source: Any, **options: Any) -> DynamicGraph:
-        """``strobe.ingest`` with the options of the set, or what the user chose instead, counting what was read."""
+        """Call ``strobe.ingest`` with the options of the set, overridden by the user's choices."""
         info = {**self.info, **options.pop("info", {})}
         return ingest(
             source,
@@ -93,12 +93,12 @@ class Request:
             on_stage=self.on_stage,
             count_pairs=True,
             info=info,
-            **(options | self.choices.cutting()),
+            **(options | self.choices.snapshot_overrides()),
         )
 
     @contextmanager
     def sink(self) -> Iterator[Sink | None]:
-        """Where a set that is built snapshot by snapshot goes; None is memory."""
+        """Open the sink of a set that is built snapshot by snapshot; None is memory."""
         if self.out is None:
             yield None
             return
@@ -111,21 +111,21 @@ class Request:
 
 
 class Loader(ABC):
-    """Reads the files of a data set into a graph. ``takes`` names the choices it heeds."""
+    """Loader from the files of a data set to a graph. ``takes`` names the choices it supports."""
 
     takes: ClassVar[frozenset[str]] = frozenset()
 
     @abstractmethod
-    def load(self, request: Request) -> DynamicGraph:
-        """The graph, in memory or where the request says."""
+    def load(self, request: LoadRequest) -> DynamicGraph:
+        """Return the graph, in memory or at the target of the request."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataSet:
-    """A data set by name: what it is, where it comes from, its files, and its loader.
+class Dataset:
+    """A data set by name: title, source, files and loader.
 
     ``nodes``, ``edges`` (rows of the files: raw events, or edges of a snapshot) and ``snapshots`` (of the default
-    cut) are as published. ``folder`` is where its files lie below the data directory; by default its name.
+    clock) are the published numbers. ``folder`` is below the data directory; default: the name.
     """
 
     name: str
@@ -134,22 +134,22 @@ class DataSet:
     source: str
     citation: str
     licence: str
-    files: tuple[File, ...]
+    files: tuple[DatasetFile, ...]
     loader: Loader
     nodes: int
     edges: int
     snapshots: int
     folder: str = ""
 
-    def check(self, choices: Choices) -> None:
-        """Refuses choices that the set cannot heed."""
-        for name in choices.given():
+    def check(self, choices: DatasetOptions) -> None:
+        """Refuse choices that the set does not support."""
+        for name in choices.overrides():
             if name not in self.loader.takes:
                 allowed = ", ".join(sorted(self.loader.takes)) or "nothing"
-                why = " (it comes in snapshots of its own)" if name in CUTTING else ""
+                why = " (it comes in snapshots of its own)" if name in SNAPSHOT_OPTIONS else ""
                 raise OptionError(f"{name} cannot be chosen for {self.name}{why}; what can be: {allowed}")
 
     def provenance(self) -> dict[str, Any]:
-        """What a graph made of it remembers."""
-        kept = ("name", "title", "source", "citation", "licence")
-        return {"dataset": {key: value for key, value in asdict(self).items() if key in kept}}
+        """Return the metadata of a graph made from it."""
+        fields = ("name", "title", "source", "citation", "licence")
+        return {"dataset": {key: value for key, value in asdict(self).items() if key in fields}}

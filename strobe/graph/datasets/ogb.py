@@ -16,43 +16,41 @@ from pyarrow import csv
 
 from strobe.errors import InputError
 from strobe.graph.arrays import Array
-from strobe.graph.datasets.archive import unpack
-from strobe.graph.datasets.dataset import CUTTING, DataSet, File, Loader, Request
-from strobe.graph.datasets.simulated import Simulated, static_set
-from strobe.graph.datasets.static import StaticGraph, reddit
+from strobe.graph.datasets.dataset import SNAPSHOT_OPTIONS, Loader, LoadRequest
+from strobe.graph.datasets.download import unpack
+from strobe.graph.datasets.static import StaticGraph, read_reddit
 from strobe.graph.dynamic import DynamicGraph
 from strobe.graph.features import Static
 from strobe.graph.ingest import ByColumn, Every, NodeTable
-from strobe.ops.csr import IntArray
+from strobe.ops.sparse.csr import IntArray
 
 _BATCH_ROWS = 1 << 20
-_URL = "https://snap.stanford.edu/ogb/data/nodeproppred"
 
 
 class DatedPapers(Loader):
-    """Citations of arXiv papers; one is as old as the younger of its two papers."""
+    """Citations of arXiv papers, each as old as the younger of its two papers."""
 
-    takes = CUTTING
+    takes = SNAPSHOT_OPTIONS
 
-    def load(self, request: Request) -> DynamicGraph:
+    def load(self, request: LoadRequest) -> DynamicGraph:
         static = _read_csv(request)
         year = _column(request.files["raw/node_year.csv.gz"])
         return request.ingest(
             {"src": static.src, "dst": static.dst, "time": np.maximum(year[static.src], year[static.dst])},
             clock=ByColumn("time"),
-            **_papers(static.num_nodes, static.features, static.labels),
+            **_paper_options(static.num_nodes, static.features, static.labels),
         )
 
 
 class HugeDatedPapers(Loader):
-    """The same from NPZ files that do not fit in memory: arrays are unpacked beside them once, and mapped."""
+    """Citations from NPZ files larger than memory: arrays are unpacked once, and mapped."""
 
-    takes = CUTTING
+    takes = SNAPSHOT_OPTIONS
 
-    def load(self, request: Request) -> DynamicGraph:
+    def load(self, request: LoadRequest) -> DynamicGraph:
         data = request.files["raw/data.npz"]
         request.report("unpacking", 0, None)
-        edges, year, features = (_mapped(data, name) for name in ("edge_index", "node_year", "node_feat"))
+        edges, year, features = (_map_array(data, name) for name in ("edge_index", "node_year", "node_feat"))
         with np.load(request.files["raw/node-label.npz"]) as file:
             label = file["node_label"].reshape(-1)
         labels = np.where(np.isnan(label), -1, label).astype(np.int64) if label.dtype.kind == "f" else label
@@ -61,11 +59,11 @@ class HugeDatedPapers(Loader):
         return request.ingest(
             pa.RecordBatchReader.from_batches(schema, batches),
             clock=Every(1),
-            **_papers(len(year), features, labels),
+            **_paper_options(len(year), features, labels),
         )
 
 
-def _papers(num_nodes: int, features: Array | None, labels: Array | None) -> dict[str, object]:
+def _paper_options(num_nodes: int, features: Array | None, labels: Array | None) -> dict[str, object]:
     assert labels is not None
     labelled = np.flatnonzero(labels >= 0)
     return {
@@ -88,8 +86,8 @@ def _dated_edges(edges: Array, year: IntArray) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_arrays(columns, names=["src", "dst", "time"])
 
 
-def _mapped(npz: Path, name: str) -> Array:
-    """An array of an NPZ file without reading it into memory: unpacked to NAME.npy beside it, once."""
+def _map_array(npz: Path, name: str) -> Array:
+    """Memory-map an array of an NPZ file, unpacked once to NAME.npy next to it."""
     target = npz.with_name(f"{name}.npy")
     if not target.is_file():
         unpack(npz, target)
@@ -97,7 +95,7 @@ def _mapped(npz: Path, name: str) -> Array:
     return mapped
 
 
-def _read_csv(request: Request, *, directed: bool = True) -> StaticGraph:
+def _read_csv(request: LoadRequest, *, directed: bool = True) -> StaticGraph:
     edges = _matrix(request.files["raw/edge.csv.gz"])
     labels = _column(request.files["raw/node-label.csv.gz"])
     return StaticGraph(
@@ -123,102 +121,13 @@ def _column(path: Path) -> Array:
     return column
 
 
-def _undirected(request: Request) -> StaticGraph:
+def _undirected(request: LoadRequest) -> StaticGraph:
     return _read_csv(request, directed=False)
 
 
-def _reddit(request: Request) -> StaticGraph:
-    return reddit(request.files["reddit_data.npz"], request.files["reddit_graph.npz"])
+def _reddit(request: LoadRequest) -> StaticGraph:
+    return read_reddit(request.files["reddit_data.npz"], request.files["reddit_graph.npz"])
 
 
-def _packed(archive: str, *paths: str) -> tuple[File, ...]:
-    return tuple(File(path=path, urls=(f"{_URL}/{archive}",), archive=archive) for path in paths)
-
-
-_CSV = tuple(f"raw/{name}.csv.gz" for name in ("edge", "node-feat", "node-label", "num-node-list"))
-
-
-def _ogb(
-    name: str, title: str, files: tuple[File, ...], loader: Loader, counts: tuple[int, int, int], folder: str = ""
-) -> DataSet:
-    nodes, edges, snapshots = counts
-    return DataSet(
-        name=name,
-        title=title,
-        tasks=("node classification",),
-        source="https://ogb.stanford.edu/docs/nodeprop",
-        citation="Hu et al. (Open Graph Benchmark), NeurIPS 2020",
-        licence="Amazon licence" if "products" in name else "ODC-BY",
-        files=files,
-        loader=loader,
-        nodes=nodes,
-        edges=edges,
-        snapshots=snapshots,
-        folder=folder,
-    )
-
-
-def _grown(name: str, title: str, like: DataSet, loader: Simulated) -> DataSet:
-    """30 snapshots whose edges grow steadily, with fluctuations (DyGNeX, section 5.1 and appendix E).
-
-    The paper gives the curve as a picture only: here it rises from a fifth to the whole, give or take 3%.
-    """
-    return static_set(like, name=name, title=f"{title}, growing over 30 snapshots", loader=loader)
-
-
-_ARXIV = _ogb(
-    "ogbn-arxiv",
-    "Citations of computer science papers on arXiv, by year",
-    _packed("arxiv.zip", *_CSV, "raw/node_year.csv.gz"),
-    DatedPapers(),
-    (169343, 1166243, 35),
-)
-_PRODUCTS = _ogb(
-    "ogbn-products",
-    "Amazon products bought together: static, one snapshot",
-    _packed("products.zip", *_CSV),
-    Simulated(read=_undirected, snapshots=1, first=1.0),
-    (2449029, 61859140 // 2, 1),
-)
-_REDDIT = DataSet(
-    name="reddit",
-    title="Reddit posts with common commenters: static, one snapshot",
-    tasks=("node classification",),
-    source="https://docs.dgl.ai/generated/dgl.data.RedditDataset.html",
-    citation="Hamilton, Ying and Leskovec (GraphSAGE), NeurIPS 2017",
-    licence="none stated",
-    files=tuple(
-        File(path=path, urls=("https://data.dgl.ai/dataset/reddit.zip",), archive="reddit.zip")
-        for path in ("reddit_data.npz", "reddit_graph.npz")
-    ),
-    loader=Simulated(read=_reddit, snapshots=1, first=1.0),
-    nodes=232965,
-    edges=114615892 // 2,
-    snapshots=1,
-)
-
-SETS: tuple[DataSet, ...] = (
-    _ARXIV,
-    _PRODUCTS,
-    _ogb(
-        "ogbn-papers100M",
-        "Citations of the Microsoft Academic Graph, by year",
-        _packed("papers100M-bin.zip", "raw/data.npz", "raw/node-label.npz"),
-        HugeDatedPapers(),
-        (111059956, 1615685872, 220),
-    ),
-    _REDDIT,
-    _grown("arxiv-t", "ogbn-arxiv", _ARXIV, Simulated(read=_read_csv, snapshots=30, first=0.2, noise=0.03)),
-    _grown(
-        "products-t",
-        "ogbn-products",
-        _PRODUCTS,
-        Simulated(read=_undirected, snapshots=30, first=0.2, noise=0.03, growing_nodes=True),
-    ),
-    _grown(
-        "reddit-t",
-        "Reddit",
-        _REDDIT,
-        Simulated(read=_reddit, snapshots=30, first=0.2, noise=0.03, growing_nodes=True),
-    ),
-)
+READERS = {"ogb": _read_csv, "ogb-undirected": _undirected, "reddit": _reddit}
+"""Readers of static graphs, by their name in the catalog."""

@@ -1,8 +1,8 @@
-"""Static graphs with features and labels: what simulated dynamic graphs are made of."""
+"""Static graphs with features and labels, from which dynamic graphs are simulated."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,15 +10,21 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from strobe.errors import OptionError
 from strobe.graph.arrays import Array
-from strobe.ops.csr import IntArray
+from strobe.graph.build import Edges, GraphBuilder, Sink
+from strobe.graph.datasets.dataset import Loader, LoadRequest
+from strobe.graph.dynamic import DynamicGraph
+from strobe.graph.features import Degrees, Static
+from strobe.graph.ingest import Into
+from strobe.ops.sparse.csr import FloatArray, IntArray
 
-_PARTS = ("train", "val", "test")
+_SPLITS = ("train", "val", "test")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class StaticGraph:
-    """Edges between nodes 0..N-1; an undirected edge comes once. Features are [N, F], labels [N] (-1: none)."""
+    """Edges between nodes 0..N-1; an undirected edge is listed once. Features are [N, F], labels [N] (-1: none)."""
 
     num_nodes: int
     src: IntArray
@@ -29,11 +35,11 @@ class StaticGraph:
     info: Mapping[str, Any] = field(default_factory=dict)
 
 
-def planetoid(path: Path) -> StaticGraph:
-    """Cora, CiteSeer or Pubmed from an NPZ with edges, labels, the standard split, and features as parts of a CSR."""
+def read_planetoid(path: Path) -> StaticGraph:
+    """Read Cora, CiteSeer or Pubmed from an NPZ with edges, labels, the standard split, and features as CSR."""
     with np.load(path) as file:
         edges = file["edges"]
-        split = {part: file[f"{part}_idx"].tolist() for part in _PARTS}
+        split = {part: file[f"{part}_idx"].tolist() for part in _SPLITS}
         return StaticGraph(
             num_nodes=int(file["num_nodes"]),
             src=edges[:, 0],
@@ -46,16 +52,16 @@ def planetoid(path: Path) -> StaticGraph:
 
 
 def dense_features(file: Mapping[str, Any]) -> Array:
-    """Features kept as x_data, x_indices, x_indptr, x_shape, as one dense float32 array."""
+    """Return features stored as x_data, x_indices, x_indptr, x_shape as a dense float32 array."""
     parts = (file["x_data"], file["x_indices"], file["x_indptr"])
     dense: Array = sp.csr_array(parts, shape=tuple(file["x_shape"])).toarray()
     return dense.astype(np.float32, copy=False)
 
 
-def reddit(data: Path, graph: Path) -> StaticGraph:
-    """Reddit posts as DGL publishes them: reddit_data.npz (feature, label, node_types) and a SciPy matrix.
+def read_reddit(data: Path, graph: Path) -> StaticGraph:
+    """Read Reddit posts as DGL publishes them: reddit_data.npz (feature, label, node_types) and a SciPy matrix.
 
-    The matrix lists both directions; one is kept. Memory: about 4 GB.
+    The matrix lists both directions, of which one is kept. Memory: about 4 GB.
     """
     matrix = sp.load_npz(graph).tocoo()
     once = matrix.row < matrix.col
@@ -68,5 +74,86 @@ def reddit(data: Path, graph: Path) -> StaticGraph:
             directed=False,
             features=file["feature"].astype(np.float32),
             labels=file["label"].astype(np.int64),
-            info={"split_sizes": {part: int(kinds[k]) for k, part in enumerate(_PARTS, 1)}},
+            info={"split_sizes": {part: int(kinds[k]) for k, part in enumerate(_SPLITS, 1)}},
         )
+
+
+_EDGES_PER_PART = 1 << 22
+
+
+def growth_shares(snapshots: int, first: float, noise: float = 0.0, seed: int = 0) -> FloatArray:
+    """Return the share of edges in each snapshot, [T]: linear growth from ``first`` to 1.
+
+    ``noise`` is the relative standard deviation about the line; shares stay within 1.
+    """
+    if snapshots < 1:
+        raise OptionError(f"a graph needs at least one snapshot, not {snapshots}")
+    if not 0 <= first <= 1:
+        raise OptionError(f"the first snapshot keeps a share of the edges from 0 to 1, not {first}")
+    line = np.linspace(first, 1.0, snapshots) if snapshots > 1 else np.ones(1)
+    shares = np.clip(line * (1 + noise * np.random.default_rng([seed, 1]).standard_normal(snapshots)), 0, 1)
+    shares[-1] = 1.0
+    return shares
+
+
+def simulate_growth(
+    static: StaticGraph, shares: FloatArray, sink: Sink | None = None, *, growing_nodes: bool = False, seed: int = 0
+) -> GraphBuilder:
+    """Return a builder with one snapshot per share of the static graph's edges.
+
+    Edges arrive in one random order and leave in its reverse, so adjacent snapshots overlap as much as they can. With
+    ``growing_nodes`` nodes arrive in random order, an edge comes with the later of its two nodes, and only nodes that
+    have arrived are present: their number follows the square root of the share. Otherwise all nodes are always present.
+    """
+    rng = np.random.default_rng([seed, 0])
+    rank = rng.permutation(static.num_nodes)  # rank of each node's arrival
+    order = rng.permutation(static.src.size)
+    if growing_nodes:
+        arrival = np.maximum(rank[static.src], rank[static.dst])
+        order = order[np.argsort(arrival[order], kind="stable")]
+    builder = GraphBuilder(sink, num_nodes=static.num_nodes, directed=static.directed)
+    for share in shares:
+        alive = order[: round(float(share) * order.size)]
+        nodes: IntArray | None = None
+        if growing_nodes:
+            arrived = arrival[alive[-1]] if alive.size else -1
+            nodes = np.flatnonzero(rank <= (arrived if share < 1 else static.num_nodes))
+        parts = (alive[at : at + _EDGES_PER_PART] for at in range(0, alive.size, _EDGES_PER_PART))
+        builder.add((Edges(static.src[part], static.dst[part]) for part in parts), nodes=nodes)
+    return builder
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulatedGrowth(Loader):
+    """A static graph made dynamic. ``Into(n)`` sets the number of snapshots, ``seed`` the order of edges."""
+
+    takes = frozenset({"clock", "seed"})
+    read: Callable[[LoadRequest], StaticGraph]
+    snapshots: int
+    first: float
+    noise: float = 0.0
+    growing_nodes: bool = False
+
+    def load(self, request: LoadRequest) -> DynamicGraph:
+        clock = request.choices.clock or Into(self.snapshots)
+        if not isinstance(clock, Into):
+            raise OptionError("a simulated set has no times to cut by: choose its number of snapshots only")
+        seed = request.choices.seed or 0
+        request.report("reading the static graph", 0, None)
+        static = self.read(request)
+        request.report("writing snapshots", 0, None)
+        shares = growth_shares(clock.count, self.first, self.noise, seed)
+        with request.sink() as sink:
+            builder = simulate_growth(static, shares, sink, growing_nodes=self.growing_nodes, seed=seed)
+            return builder.finish(
+                features=Degrees(log=True) if static.features is None else Static(static.features),
+                labels=None if static.labels is None else Static(static.labels),
+                info={
+                    **request.info,
+                    **static.info,
+                    "rows": int(static.src.size),
+                    "distinct_pairs": int(static.src.size),
+                    "seed": seed,
+                    "shares": shares.round(6).tolist(),
+                },
+            )

@@ -1,6 +1,6 @@
-"""Following: sources to which events or snapshots are added, and the graph on disk that grows by them."""
+"""Following: sources to which events or snapshots are added, and the growing graph built from them."""
 
-from strobe.graph.follow.base import Counts, Following
-from strobe.graph.follow.choice import follow
+from strobe.graph.follow.base import Follower, RowCounts
+from strobe.graph.follow.resolve import follow
 
-__all__ = ["Counts", "Following", "follow"]
+__all__ = ["Follower", "RowCounts", "follow"]

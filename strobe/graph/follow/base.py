@@ -1,4 +1,4 @@
-"""The contract of following: a source is asked again and again, and a graph grows by what is complete."""
+"""Contract of following: a source is polled, and a graph grows by its complete snapshots."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Self
 
+from strobe.graph.disk.growing import GrowingGraph
 from strobe.graph.dynamic import DynamicGraph
-from strobe.graph.growing import Growing
 
 
 @dataclass(frozen=True, kw_only=True)
-class Counts:
-    """Rows of events since the graph was begun: read, too late for their snapshots, and bad (left out, if allowed).
+class RowCounts:
+    """Rows of events so far: read, late (after their snapshot was complete), and bad (left out).
 
     ``comment_lines`` of text files are no rows.
     """
@@ -23,33 +23,32 @@ class Counts:
     comment_lines: int = 0
 
 
-class Following(ABC):
-    """A source whose snapshots arrive, and the graph on disk that they become.
+class Follower(ABC):
+    """A source whose snapshots arrive, and the growing graph on disk built from them.
 
-    ``ended`` says that nothing more will come. Whenever the process is killed, following with the same options goes on
-    where it was: nothing is lost, nothing is counted twice.
+    ``ended`` means that no more snapshots will come. After the process was killed, following with the same options
+    resumes: no row is lost or counted twice.
     """
 
-    def __init__(self, graph: Growing) -> None:
+    def __init__(self, graph: GrowingGraph) -> None:
         self.graph = graph
         self.ended = False
 
     @abstractmethod
     def poll(self, *, ended: bool = False) -> int:
-        """Builds all snapshots that are complete by now; how many there are. With ``ended`` the source has said all
-        it will, so that its last snapshot is complete, too."""
+        """Build all complete snapshots and return their number. With ``ended`` the last snapshot is complete, too."""
 
     @property
-    def counts(self) -> Counts:
-        """What became of the rows; a source of snapshots has none."""
-        return Counts()
+    def counts(self) -> RowCounts:
+        """Numbers of rows; all zero for a source of snapshots."""
+        return RowCounts()
 
     def open(self, snapshots: int | None = None) -> DynamicGraph:
-        """The first so many snapshots, by default all that are built, over the nodes known after them."""
+        """Open the first ``snapshots`` snapshots (default: all) over the nodes known after them."""
         return self.graph.open(snapshots)
 
     def close(self) -> None:
-        """Lets another process go on."""
+        """Release the graph to other processes."""
         self.graph.close()
 
     def __enter__(self) -> Self:

@@ -1,10 +1,11 @@
-"""Rows that can be read only once, as Arrow batches: of arrays, data frames and databases."""
+"""Arrow batches from arrays, tables and cursors, read one batch ahead in a thread."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -12,15 +13,29 @@ import pyarrow as pa
 from strobe.errors import InputError
 from strobe.graph.arrays import Array, as_array
 
+Item = TypeVar("Item")
+
+_END: Final = object()
+
+
+def prefetch(items: Iterator[Item]) -> Iterator[Item]:
+    """Iterate with the next item prefetched in a thread; its exceptions are raised here."""
+    with ThreadPoolExecutor(1) as thread:
+        coming = thread.submit(next, items, _END)
+        while (item := coming.result()) is not _END:
+            coming = thread.submit(next, items, _END)
+            yield item  # type: ignore[misc]
+
+
 BATCH_ROWS = 100_000
 
 
 def npz_batch(path: Path) -> pa.RecordBatch:
-    """The longest one-dimensional arrays of an NPZ file, as columns."""
+    """Return the longest one-dimensional arrays of an NPZ file, as columns."""
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
-    except Exception as error:  # numpy raises half a dozen kinds for a damaged archive
+    except Exception as error:  # numpy raises many kinds of errors for a damaged archive
         raise InputError(f"{path} cannot be read as an NPZ file: {error}") from error
     columns = {name: array for name, array in arrays.items() if array.ndim == 1}
     longest = max((array.size for array in columns.values()), default=0)
@@ -32,7 +47,7 @@ def npz_batch(path: Path) -> pa.RecordBatch:
 
 
 def _arrow_column(array: Array, what: str) -> pa.Array:
-    """An array as Arrow and DuckDB know it: in native byte order, half floats as floats, dates in microseconds."""
+    """Convert an array for Arrow and DuckDB: native byte order, half floats to floats, dates to microseconds."""
     array = as_array(array, what)
     if array.dtype.kind == "M":
         array = _in_microseconds(array, what)
@@ -45,23 +60,23 @@ def _arrow_column(array: Array, what: str) -> pa.Array:
 
 
 def _in_microseconds(dates: Array, what: str) -> Array:
-    """Dates of any unit; a finer one is rounded down, and a date outside the years 1 to 9999 is refused."""
+    """Convert dates of any unit, rounded down; refuse dates outside the years 1 to 9999."""
     unit, _ = np.datetime_data(dates.dtype)
     if unit == "generic":
         raise InputError(f"{what} holds dates without a unit")
-    given = dates[~np.isnat(dates)]
-    if given.size and unit not in ("ps", "fs", "as"):  # which reach a few months around 1970
-        low, high = given.min(), given.max()
+    valid = dates[~np.isnat(dates)]
+    if valid.size and unit not in ("ps", "fs", "as"):  # which cover only a few months around 1970
+        low, high = valid.min(), valid.max()
         if low.astype("M8[Y]") < np.datetime64("0001") or high.astype("M8[Y]") > np.datetime64("9999"):
             raise InputError(f"{what} holds dates outside the years 1 to 9999, from {low} to {high}")
     return dates.astype("M8[us]")
 
 
 def arrow_batches(source: Any) -> Iterator[pa.RecordBatch]:
-    """Rows of an Arrow table or stream, a data frame, or a mapping of arrays; at least one batch."""
+    """Yield the rows of an Arrow table or stream, a data frame, or a mapping of arrays; at least one batch."""
     if isinstance(source, Mapping):
         try:
-            source = pa.table({str(name): _mapped_column(name, values) for name, values in source.items()})
+            source = pa.table({str(name): _column_of_mapping(name, values) for name, values in source.items()})
         except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
             raise InputError(f"these arrays do not make a table: {error}") from error
     elif hasattr(source, "__dataframe__") and not hasattr(source, "__arrow_c_stream__"):
@@ -75,21 +90,23 @@ def arrow_batches(source: Any) -> Iterator[pa.RecordBatch]:
         reader = pa.RecordBatchReader.from_stream(source)
         empty = True
         for batch in reader:
-            yield pa.RecordBatch.from_arrays([_known(column) for column in batch.columns], names=batch.schema.names)
+            yield pa.RecordBatch.from_arrays(
+                [_as_duckdb_type(column) for column in batch.columns], names=batch.schema.names
+            )
             empty = False
-        if empty:  # a table without rows has columns all the same
-            columns = [_known(pa.nulls(0, field.type)) for field in reader.schema]
+        if empty:  # a table without rows has columns, too
+            columns = [_as_duckdb_type(pa.nulls(0, field.type)) for field in reader.schema]
             yield pa.RecordBatch.from_arrays(columns, names=reader.schema.names)
     except (pa.ArrowException, OverflowError, TypeError, ValueError, OSError) as error:
         raise InputError(f"the rows of this {type(source).__name__} cannot be read: {error}") from error
 
 
-def _known(column: pa.Array) -> pa.Array:
-    """A column of a type that DuckDB knows: half floats as floats."""
+def _as_duckdb_type(column: pa.Array) -> pa.Array:
+    """Convert a column to a type that DuckDB has: half floats to floats."""
     return column.cast(pa.float32()) if pa.types.is_float16(column.type) else column
 
 
-def _mapped_column(name: object, values: Any) -> pa.Array:
+def _column_of_mapping(name: object, values: Any) -> pa.Array:
     array = np.asarray(values)
     if array.dtype.kind in "OSUV" or array.ndim != 1:
         return pa.array(array)
@@ -97,7 +114,7 @@ def _mapped_column(name: object, values: Any) -> pa.Array:
 
 
 def cursor_batches(cursor: Any) -> Iterator[pa.RecordBatch]:
-    """The result of a query that a DB-API cursor has executed."""
+    """Yield the result of a query that a DB-API cursor has executed."""
     if cursor.description is None:
         raise InputError("this cursor has no result: execute a query that selects rows first")
     names = [column[0] for column in cursor.description]
@@ -113,7 +130,7 @@ def cursor_batches(cursor: Any) -> Iterator[pa.RecordBatch]:
 
 
 def _batch(values: list[list[Any]], names: list[str], schema: pa.Schema | None) -> pa.RecordBatch:
-    """A batch of database rows; a column that mixes types is read as text, and checked as text."""
+    """Convert database rows to a batch; a column of mixed types is read and checked as text."""
     arrays = []
     for k, column in enumerate(values):
         try:

@@ -1,7 +1,7 @@
 """Clocks: how a stream of events is cut into snapshots.
 
-A clock looks at the staged table ``events`` (columns src, dst and, as given, time, weight, mark, file) and says
-where snapshots begin and what they are called. Snapshots without events are kept wherever time is regular.
+A clock reads the staged table ``events`` (columns src, dst and optionally time, weight, mark, file) and returns where
+snapshots begin and their labels. Regular clocks keep snapshots without events.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING, Literal
 import pyarrow as pa
 
 from strobe.errors import InputError, OptionError
-from strobe.graph.ingest.columns import is_number, refuse_no_column
+from strobe.format import file_size
+from strobe.graph.ingest.columns import YEAR_1, YEAR_10000, check_column_refs, is_number
+from strobe.io.limits import process_memory_bytes
 
 if TYPE_CHECKING:
     import duckdb
@@ -31,20 +33,22 @@ TimeKind = Literal["unix", "number"]
 Unit = Literal["hour", "day", "week", "month", "quarter", "year"]
 UNITS: tuple[Unit, ...] = ("hour", "day", "week", "month", "quarter", "year")
 MAX_SNAPSHOTS = 1_000_000
-"""Snapshots a clock may make unless the caller allows more: each costs time and memory, also without events."""
+"""Default limit of snapshots per clock: each costs time and memory, even without events."""
+SNAPSHOT_BYTES = 300
+"""Least memory of a snapshot while a graph is written, even without events: start, label, offsets."""
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _LONGEST_DAYS = {"hour": 1 / 24, "day": 1, "week": 7, "month": 31, "quarter": 92, "year": 366}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_CYCLE_YEARS, _CYCLE_S = 400, 146_097 * 86_400  # period of the calendar, leap years included
 
 
 @dataclass(frozen=True)
-class Cut:
-    """Events cut into snapshots: what each snapshot is called, and how an event finds its own.
+class SnapshotBoundaries:
+    """Events cut into snapshots: label of each snapshot, and the SQL that assigns events.
 
-    ``starts`` are the times at which snapshots begin, and ``end`` is the time at which the last one is over. An event
-    belongs to the last one that has begun, unless ``sql`` over ``source`` says otherwise; a clock that goes by values
-    instead of times has no starts.
+    ``starts`` are the start times of snapshots, ``end`` the end of the last one. An event belongs to the last snapshot
+    that has begun, unless ``sql`` over ``source`` assigns it; a clock that goes by values has no starts.
     """
 
     names: list[Time]
@@ -55,32 +59,38 @@ class Cut:
 
 
 class Clock(ABC):
-    """Decides to which snapshot an event belongs."""
+    """Assignment of events to snapshots."""
 
     needs_time = True
 
     @abstractmethod
-    def cut(self, con: duckdb.DuckDBPyConnection, kind: TimeKind, max_snapshots: int = MAX_SNAPSHOTS) -> Cut:
-        """Looks at the staged events and says where the cuts are; more than ``max_snapshots`` are refused."""
+    def find_boundaries(
+        self, con: duckdb.DuckDBPyConnection, kind: TimeKind, max_snapshots: int = MAX_SNAPSHOTS
+    ) -> SnapshotBoundaries:
+        """Return the boundaries for the staged events; refuse more than ``max_snapshots``."""
 
 
-class Regular(Clock):
-    """A clock that only the first and the last time must be known for."""
+class RegularClock(Clock):
+    """Clock that needs only the first and the last time."""
 
-    def cut(self, con: duckdb.DuckDBPyConnection, kind: TimeKind, max_snapshots: int = MAX_SNAPSHOTS) -> Cut:
+    def find_boundaries(
+        self, con: duckdb.DuckDBPyConnection, kind: TimeKind, max_snapshots: int = MAX_SNAPSHOTS
+    ) -> SnapshotBoundaries:
         return self.between(*_time_range(con), kind, max_snapshots)
 
     @abstractmethod
-    def between(self, low: float, high: float, kind: TimeKind, max_snapshots: int = MAX_SNAPSHOTS) -> Cut:
-        """The snapshots from the one that holds ``low`` to the one that holds ``high``."""
+    def between(
+        self, low: float, high: float, kind: TimeKind, max_snapshots: int = MAX_SNAPSHOTS
+    ) -> SnapshotBoundaries:
+        """Return the snapshots from the one that contains ``low`` to the one that contains ``high``."""
 
 
 @dataclass(frozen=True)
-class Every(Regular):
-    """A snapshot per stretch of time, aligned to its multiples: a day begins at midnight UTC.
+class Every(RegularClock):
+    """Snapshots of equal duration, aligned to its multiples: a day begins at midnight UTC.
 
-    The length is in seconds for dates and unix times, in the table's own unit for plain numbers, for which a length
-    ``in_seconds`` is refused.
+    The duration is in seconds for dates and unix times, in the table's own unit for plain numbers, which refuse a
+    duration ``in_seconds``.
     """
 
     length: float
@@ -92,53 +102,61 @@ class Every(Regular):
 
     @classmethod
     def parse(cls, text: str) -> Every:
-        """From ``30m``, ``12h``, ``7d``, ``2w``, or a plain number of time units."""
+        """Parse ``30m``, ``12h``, ``7d``, ``2w``, or a plain number of time units."""
         match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([smhdw]?)", text.strip())
         if match is None:
             raise OptionError(f"{text!r} is no duration: write a number and s, m, h, d or w, such as 12h or 7d")
         return cls(float(match[1]) * _SECONDS.get(match[2], 1), in_seconds=bool(match[2]))
 
-    def between(self, low: float, high: float, kind: TimeKind, max_snapshots: int = MAX_SNAPSHOTS) -> Cut:
+    def between(
+        self, low: float, high: float, kind: TimeKind, max_snapshots: int = MAX_SNAPSHOTS
+    ) -> SnapshotBoundaries:
         if kind == "number" and self.in_seconds:
             raise OptionError(
                 "these times are plain numbers, so a snapshot's length is one too, without a unit; "
                 "if they are unix times, say so (time unit s or ms)"
             )
-        first = self._number(low)
-        count = _checked_count(self._number(high) - first + 1, max_snapshots, "a longer duration")
+        try:
+            first, last = self._index_at(low), self._index_at(high)
+        except OverflowError:  # of converting a snapshot's number to a float
+            raise OptionError(
+                f"snapshots of length {self.length!r} are too short to be numbered at times from {low!r} to {high!r}: "
+                "choose a longer duration"
+            ) from None
+        count = _check_count(last - first + 1, max_snapshots, "a longer duration")
         begins = [self._candidates(first + k) for k in range(count + 1)]
-        named = [_shorter(*begin) for begin in begins[:-1]]
+        named = [_shorter_repr(*begin) for begin in begins[:-1]]
         starts = [min(begin) for begin in begins]
-        return Cut(names_of(named, kind, daily=self.length % 86400 == 0), starts[:-1], starts[-1])
+        return SnapshotBoundaries(format_starts(named, kind, daily=self.length % 86400 == 0), starts[:-1], starts[-1])
 
     def _candidates(self, k: int) -> tuple[float, float]:
-        """Where snapshot k begins: the length times k, rounded once and rounded twice.
+        """Return the start of snapshot k: the lesser of the product rounded once and rounded twice.
 
-        0.3 written in a table is three tenths, rounded once; 3 * 0.1 is 0.30000000000000004. Both shall begin snapshot
-        3 of length 0.1: it begins at the lesser of the two.
+        0.3 in a table is three tenths rounded once, but 3 * 0.1 is 0.30000000000000004. Both must begin snapshot 3 of
+        duration 0.1.
         """
         parts, whole = self._ratio
         return k * parts / whole, k * self.length
 
-    def _number(self, time: float) -> int:
-        """The last snapshot that has begun at a time."""
+    def _index_at(self, time: float) -> int:
+        """Return the last snapshot that has begun at a time."""
         k = math.floor(Fraction(time) / Fraction(*self._ratio))
         return k + 1 if min(self._candidates(k + 1)) <= time else k
 
     @cached_property
     def _ratio(self) -> tuple[int, int]:
-        """The length as it is written: 0.1 is a tenth, not the float next to it."""
+        """Return the duration as written: 0.1 is a tenth, not the nearest float."""
         return Fraction(repr(float(self.length))).as_integer_ratio()
 
 
-def _shorter(one: float, other: float) -> float:
-    """The number that is written with fewer digits."""
+def _shorter_repr(one: float, other: float) -> float:
+    """Return the number with fewer digits."""
     return min(one, other, key=lambda number: len(repr(number)))
 
 
 @dataclass(frozen=True)
-class Calendar(Regular):
-    """A snapshot per hour, day, week (from Monday), month, quarter or year of the calendar, in UTC."""
+class Calendar(RegularClock):
+    """Snapshots per hour, day, week (from Monday), month, quarter or year of the calendar, in UTC."""
 
     unit: Unit
 
@@ -146,20 +164,22 @@ class Calendar(Regular):
         if self.unit not in UNITS:
             raise OptionError(f"the calendar unit must be one of {', '.join(UNITS)}, not {self.unit!r}")
 
-    def between(self, low: float, high: float, kind: TimeKind, max_snapshots: int = MAX_SNAPSHOTS) -> Cut:
+    def between(
+        self, low: float, high: float, kind: TimeKind, max_snapshots: int = MAX_SNAPSHOTS
+    ) -> SnapshotBoundaries:
         if kind != "unix":
             raise OptionError(
                 f"a snapshot per {self.unit} needs dates or unix times, these times are plain numbers: "
                 "say which unit they have (time_unit, --time-unit of strobe ingest), or cut them by it (--every 7)"
             )
-        _checked_count(
+        _check_count(
             int((high - low) / (_LONGEST_DAYS[self.unit] * 86400)), max_snapshots, "a longer unit", at_least=True
         )
         begins, at = list[datetime](), self._truncate(_EPOCH + timedelta(seconds=low))
         end = math.inf
         while (begin := (at - _EPOCH).total_seconds()) <= high:
             begins.append(at)
-            _checked_count(len(begins), max_snapshots, "a longer unit", at_least=True)
+            _check_count(len(begins), max_snapshots, "a longer unit", at_least=True)
             try:
                 at = self._next(at)
             except OverflowError:  # after the year 9999
@@ -167,7 +187,7 @@ class Calendar(Regular):
         else:
             end = begin
         starts = [(begin - _EPOCH).total_seconds() for begin in begins]
-        return Cut([self._name(begin) for begin in begins], _from(low, starts), end)
+        return SnapshotBoundaries([self._name(begin) for begin in begins], _clamp_first(low, starts), end)
 
     def _truncate(self, moment: datetime) -> datetime:
         hour = moment.replace(minute=0, second=0, microsecond=0)
@@ -187,7 +207,7 @@ class Calendar(Regular):
                 return day.replace(day=1, month=1)
 
     def _next(self, start: datetime) -> datetime:
-        """The beginning of the following period; 32 days, 93 days and 366 days always reach into it."""
+        """Return the start of the following period; 32, 93 and 366 days always reach into it."""
         step = _LONGEST_DAYS[self.unit]
         return self._truncate(start + timedelta(days=step + (self.unit in ("month", "quarter"))))
 
@@ -207,7 +227,7 @@ class Calendar(Regular):
 
 @dataclass(frozen=True)
 class EventsEach(Clock):
-    """A snapshot per so many events in order of time; equal times go by source, destination and weight."""
+    """Snapshots of ``count`` events in order of time; ties go by source, destination and weight."""
 
     count: int
 
@@ -215,26 +235,30 @@ class EventsEach(Clock):
         if not isinstance(self.count, int) or isinstance(self.count, bool) or self.count < 1:
             raise OptionError(f"a snapshot needs a whole number of events, at least one, not {self.count!r}")
 
-    def number(self, con: duckdb.DuckDBPyConnection, before: int = 0) -> str:
-        """SQL of the snapshot each event belongs to, if so many events came before them."""
+    def snapshot_sql(self, con: duckdb.DuckDBPyConnection, before: int = 0) -> str:
+        """Return the SQL of each event's snapshot, after ``before`` earlier events."""
         columns = [name for name, *_ in con.execute("DESCRIBE events").fetchall() if name != "file"]
         order = ", ".join(["time", *(name for name in columns if name != "time")])
-        count = min(self.count, 2**62)  # more events than that there are none
+        count = min(self.count, 2**62)  # a larger count is one snapshot anyway
         return f"CAST(({before} + row_number() OVER (ORDER BY {order}) - 1) // {count} AS BIGINT)"
 
-    def cut(self, con: duckdb.DuckDBPyConnection, kind: TimeKind, max_snapshots: int = MAX_SNAPSHOTS) -> Cut:
-        row = self.number(con)
-        found = con.execute(
+    def find_boundaries(
+        self, con: duckdb.DuckDBPyConnection, kind: TimeKind, max_snapshots: int = MAX_SNAPSHOTS
+    ) -> SnapshotBoundaries:
+        row = self.snapshot_sql(con)
+        rows = con.execute(
             f"SELECT min(time) FROM (SELECT time, {row} AS snap FROM events) GROUP BY snap ORDER BY snap"
         ).fetchall()
-        _checked_count(len(found), max_snapshots, "more events per snapshot")
-        starts = [float(start) for (start,) in found]
-        return Cut(names_of(starts, kind), starts, math.nextafter(_time_range(con)[1], math.inf), row)
+        _check_count(len(rows), max_snapshots, "more events per snapshot")
+        starts = [float(start) for (start,) in rows]
+        return SnapshotBoundaries(
+            format_starts(starts, kind), starts, math.nextafter(_time_range(con)[1], math.inf), row
+        )
 
 
 @dataclass(frozen=True)
-class Into(Regular):
-    """A given number of snapshots of equal length in time."""
+class Into(RegularClock):
+    """A fixed number of snapshots of equal duration."""
 
     count: int
 
@@ -242,22 +266,24 @@ class Into(Regular):
         if not isinstance(self.count, int) or isinstance(self.count, bool) or self.count < 1:
             raise OptionError(f"the number of snapshots must be a whole one, at least 1, not {self.count!r}")
 
-    def between(self, low: float, high: float, kind: TimeKind, max_snapshots: int = MAX_SNAPSHOTS) -> Cut:
-        _checked_count(self.count, max_snapshots, "fewer")
+    def between(
+        self, low: float, high: float, kind: TimeKind, max_snapshots: int = MAX_SNAPSHOTS
+    ) -> SnapshotBoundaries:
+        _check_count(self.count, max_snapshots, "fewer")
         length = (high - low) / self.count
         if length <= 0:
             if self.count > 1:
                 raise InputError(f"all events have one and the same time: they cannot make {self.count} snapshots")
-            return Cut(names_of([low], kind), [low], math.nextafter(high, math.inf))
+            return SnapshotBoundaries(format_starts([low], kind), [low], math.nextafter(high, math.inf))
         starts = [low + k * length for k in range(self.count)]
-        return Cut(names_of(starts, kind), starts, math.nextafter(high, math.inf))
+        return SnapshotBoundaries(format_starts(starts, kind), starts, math.nextafter(high, math.inf))
 
 
 @dataclass(frozen=True)
 class ByColumn(Clock):
-    """A snapshot per distinct value of a column, in ascending order (numbers as numbers).
+    """One snapshot per distinct value of a column, in ascending order (numbers as numbers).
 
-    ``values`` lists the values instead, in the order of time; rows with another value are refused.
+    ``values`` lists the values in order of time instead; rows with another value are refused.
     """
 
     column: str | int
@@ -265,20 +291,22 @@ class ByColumn(Clock):
     needs_time = False
 
     def __post_init__(self) -> None:
-        refuse_no_column(column=self.column)
-        given = [] if self.values is None else self.values
-        if self.column is None or isinstance(given, str) or not all(isinstance(value, str | int) for value in given):
+        check_column_refs(column=self.column)
+        values = [] if self.values is None else self.values
+        if self.column is None or isinstance(values, str) or not all(isinstance(value, str | int) for value in values):
             raise OptionError(f"a clock needs a column and a list of names or whole numbers, not {self}")
 
-    def cut(self, con: duckdb.DuckDBPyConnection, kind: TimeKind, max_snapshots: int = MAX_SNAPSHOTS) -> Cut:
-        found = marks_of(con)
-        values = ascending(found) if self.values is None else self.listed(found)
-        _checked_count(len(values), max_snapshots, "another column")
+    def find_boundaries(
+        self, con: duckdb.DuckDBPyConnection, kind: TimeKind, max_snapshots: int = MAX_SNAPSHOTS
+    ) -> SnapshotBoundaries:
+        marks = read_marks(con)
+        values = sort_marks(marks) if self.values is None else self.check_values(marks)
+        _check_count(len(values), max_snapshots, "another column")
         number_marks(con, {value: k for k, value in enumerate(values)})
-        return Cut([time_of(value) for value in values], sql="marks.snap", source=MARKED)
+        return SnapshotBoundaries([mark_to_time(value) for value in values], sql="marks.snap", source=EVENTS_WITH_MARKS)
 
-    def listed(self, found: Iterable[str]) -> list[str]:
-        """The values that were listed, as text; others among those found are refused."""
+    def check_values(self, found: Iterable[str]) -> list[str]:
+        """Return the listed values as text; refuse other values among those in the table."""
         assert self.values is not None
         values = [str(value) for value in self.values]
         if twice := sorted(value for value in set(values) if values.count(value) > 1):
@@ -290,45 +318,47 @@ class ByColumn(Clock):
 
 @dataclass(frozen=True)
 class ByFile(Clock):
-    """A snapshot per file, in the order the files were given."""
+    """One snapshot per file, in the order of the files."""
 
     needs_time = False
 
-    def cut(self, con: duckdb.DuckDBPyConnection, kind: TimeKind, max_snapshots: int = MAX_SNAPSHOTS) -> Cut:
+    def find_boundaries(
+        self, con: duckdb.DuckDBPyConnection, kind: TimeKind, max_snapshots: int = MAX_SNAPSHOTS
+    ) -> SnapshotBoundaries:
         names: list[Time] = [name for (name,) in con.execute("SELECT name FROM files ORDER BY file").fetchall()]
-        return Cut(names, sql="file")
+        return SnapshotBoundaries(names, sql="file")
 
 
-MARKED = "events JOIN marks USING (mark)"
-"""Events with the numbers of their marks as ``marks.snap``."""
+EVENTS_WITH_MARKS = "events JOIN marks USING (mark)"
+"""Events joined with the numbers of their marks as ``marks.snap``."""
 
 
-def marks_of(con: duckdb.DuckDBPyConnection) -> list[str]:
-    """The values of the column that names snapshots."""
+def read_marks(con: duckdb.DuckDBPyConnection) -> list[str]:
+    """Return the distinct values of the column that names snapshots."""
     return [mark for (mark,) in con.execute("SELECT DISTINCT mark FROM events").fetchall()]
 
 
 def number_marks(con: duckdb.DuckDBPyConnection, snaps: Mapping[str, int]) -> None:
-    """Makes the table ``marks`` of the snapshot each mark stands for."""
+    """Create the table ``marks`` from mark to snapshot."""
     numbered = {"mark": pa.array(list(snaps), pa.string()), "snap": pa.array(list(snaps.values()), pa.int64())}
     con.register("numbered", pa.table(numbered))
     con.execute("CREATE TABLE marks AS SELECT * FROM numbered")
 
 
-def ascending(marks: Iterable[str]) -> list[str]:
-    """Marks in the order of time: numbers as numbers, if all are."""
+def sort_marks(marks: Iterable[str]) -> list[str]:
+    """Sort marks, as numbers if all are numbers."""
     listed = list(marks)
     numbers = all(is_number(mark) and math.isfinite(float(mark)) for mark in listed)
     return sorted(listed, key=lambda mark: (float(mark), mark)) if numbers else sorted(listed)
 
 
-def time_of(mark: str) -> Time:
-    """What a snapshot is called that a mark stands for."""
+def mark_to_time(mark: str) -> Time:
+    """Return the label of a mark's snapshot."""
     return int(mark) if re.fullmatch(r"0|-?[1-9][0-9]{0,14}", mark) else mark
 
 
-def _from(low: float, starts: list[float]) -> list[float]:
-    """Starts that leave no event out: a rounded first one may lie a hair after the first event."""
+def _clamp_first(low: float, starts: list[float]) -> list[float]:
+    """Move a first start that rounding placed after the first event."""
     return [min(low, starts[0]), *starts[1:]]
 
 
@@ -338,22 +368,51 @@ def _time_range(con: duckdb.DuckDBPyConnection) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _checked_count(count: int, max_snapshots: int, remedy: str, *, at_least: bool = False) -> int:
+def _check_count(count: int, max_snapshots: int, remedy: str, *, at_least: bool = False) -> int:
+    """Return the number of snapshots if neither the caller's limit nor memory forbids it."""
+    if count <= min(max_snapshots, MAX_SNAPSHOTS):
+        return count
+    number = f"{count:,}" if count < 10**30 else f"about 1e{len(str(count)) - 1}"
+    would_make = f"this would make {'at least ' if at_least else ''}{number} snapshots"
     if count > max_snapshots:
-        number = f"{count:,}" if count < 10**30 else f"about 1e{len(str(count)) - 1}"
         raise OptionError(
-            f"this would make {'at least ' if at_least else ''}{number} snapshots, more than {max_snapshots:,}: "
+            f"{would_make}, more than {max_snapshots:,}: "
             f"choose {remedy}, or allow so many (max_snapshots, --max-snapshots)"
+        )
+    if count * SNAPSHOT_BYTES > (room := process_memory_bytes()):
+        raise OptionError(
+            f"{would_make}, which do not fit into memory: each takes at least {SNAPSHOT_BYTES} bytes, and this process "
+            f"may have {file_size(room)}. Choose {remedy}"
         )
     return count
 
 
-def names_of(starts: list[float], kind: TimeKind, *, daily: bool | None = None) -> list[Time]:
-    """Starts for people: dates where they are dates, without the time of day if it is always midnight (or if
-    ``daily`` says so), whole numbers where they are whole."""
+def format_starts(starts: list[float], kind: TimeKind, *, daily: bool | None = None) -> list[Time]:
+    """Format starts as labels: dates for dates, without the time of day if it is always midnight (or ``daily``),
+    integers for whole numbers."""
     if kind == "number":
         return [int(start) if start == int(start) else repr(start) for start in starts]
-    moments = [_EPOCH + timedelta(seconds=start) for start in starts]
+    moments = [_moment(start) for start in starts]
     if daily is None:
-        daily = all((m.hour, m.minute, m.second) == (0, 0, 0) for m in moments)
-    return [moment.isoformat()[: 10 if daily else 19] for moment in moments]
+        daily = all((m.hour, m.minute, m.second) == (0, 0, 0) for _, m in moments)
+    return [f"{_year(year)}{moment.isoformat()[4 : 10 if daily else 19]}" for year, moment in moments]
+
+
+def _moment(start: float) -> tuple[int, datetime]:
+    """Return the year in which a snapshot begins, and a moment with its month, day and time of day.
+
+    Events lie in the years 1 to 9999 that ``datetime`` knows, but the first snapshot may begin earlier: its moment is
+    shifted by whole cycles of the calendar.
+    """
+    start = min(start, math.nextafter(YEAR_10000, 0))  # rounding may move a start past the last moment of 9999
+    if start >= YEAR_1:
+        moment = _EPOCH + timedelta(seconds=start)
+        return moment.year, moment
+    cycles = math.ceil((YEAR_1 - Fraction(start)) / _CYCLE_S)
+    moment = _EPOCH + timedelta(seconds=float(Fraction(start) + cycles * _CYCLE_S))
+    return moment.year - cycles * _CYCLE_YEARS, moment
+
+
+def _year(year: int) -> str:
+    """Format a year as ISO 8601: 0000 precedes 0001, and -0001 precedes 0000."""
+    return f"{year:04}" if year >= 0 else f"{year:05}"

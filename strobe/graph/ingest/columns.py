@@ -1,6 +1,6 @@
-"""What a column must hold to be an id, a time or a weight: its SQL, when a value is good, and why one is not.
+"""Columns of ids, times, weights and labels: their SQL, when a value is valid, and why one is not.
 
-One definition for all sources: text from CSV files and typed columns of Parquet, Arrow and databases.
+One definition serves all sources: text of CSV files and typed columns of Parquet, Arrow and databases.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from strobe.errors import InputError, OptionError
-from strobe.graph.ingest.table import Table
+from strobe.graph.ingest.table import SourceTable
 
 Ids = Literal["integer", "string"]
 TimeUnit = Literal["number", "s", "ms", "iso"]
@@ -27,45 +27,45 @@ _DATE = (
     "[0-9]{4}(-[0-9]{1,2}-[0-9]{1,2}|/[0-9]{1,2}/[0-9]{1,2})"
     r"([T ][0-9]{1,2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?(Z| UTC|[+-](0[0-9]|1[0-5])(:?[0-5][0-9])?)?)?"
 )
-"""What numbers and dates look like in text, between blanks. A cast alone would take 1_0 for 10 and 0x10 for 16."""
+"""Numbers and dates in text, between blanks. A cast alone would read 1_0 as 10 and 0x10 as 16."""
 
-_YEAR_1, _YEAR_10000 = -62135596800, 253402300800
+YEAR_1, YEAR_10000 = -62135596800, 253402300800
 
 
 @dataclass(frozen=True)
-class Parsed:
-    """A column as SQL: its value, whether it is good (never NULL), and the reason where it is not.
+class ColumnSql:
+    """A column as SQL: its value, whether it is valid (never NULL), and the reason if it is not.
 
-    ``name`` is what it is staged as, ``source`` the column of the table it comes from, by name or position, and
-    ``kind`` the DuckDB type a text file's column is read as while all is well.
+    ``name`` is its staged name, ``source`` the table's column by name or position, and ``kind`` the DuckDB type as
+    which a text file's column is first read.
     """
 
     name: str
     source: str | int
     value: str
-    good: str
+    is_valid: str
     reason: str
     kind: str
 
     @property
     def label(self) -> str:
-        """How messages call the column."""
+        """Name of the column in messages."""
         return self.source if isinstance(self.source, str) else f"#{self.source}"
 
 
-def refuse_no_column(**columns: object) -> None:
+def check_column_refs(**columns: object) -> None:
     """Raise unless columns are given by name or position; None stands for no column."""
     for role, column in columns.items():
         if column is not None and (isinstance(column, bool) or not isinstance(column, str | int)):
             raise OptionError(f"{role} must be the name or the position of a column, not {column!r}")
 
 
-def id_column(name: str, source: str | int, table: Table, ids: Ids) -> Parsed:
-    """A node id: a non-negative 64-bit integer, or any non-empty text."""
+def id_column(name: str, source: str | int, table: SourceTable, ids: Ids) -> ColumnSql:
+    """Return the column of a node id: a non-negative 64-bit integer, or any non-empty text."""
     column, kind = table.column(source), table.type_of(source)
     if ids == "string":
         value = column if kind == "VARCHAR" else f"CAST({column} AS VARCHAR)"
-        return Parsed(
+        return ColumnSql(
             name, source, value, f"coalesce({column} IS NOT NULL AND {value} <> '', false)", "'is empty'", "VARCHAR"
         )
     if kind in _INTEGERS:
@@ -79,81 +79,81 @@ def id_column(name: str, source: str | int, table: Table, ids: Ids) -> Parsed:
         good = f"{value} >= 0 AND {value} = {column}"
     else:
         raise InputError(f"column {source!r} has type {kind}, which is no integer: read the ids as strings")
-    text = _BARE.format(column)
+    text = _TRIM_SQL.format(column)
     reason = (
         f"CASE WHEN {column} IS NULL OR {text} = '' THEN 'is empty' "
         f"WHEN regexp_full_match({text}, '-[0-9]+') THEN 'is negative' "
         f"WHEN regexp_full_match({text}, '[0-9]{{19,}}') AND {value} IS NULL THEN 'does not fit into 64 bits' "
         "ELSE 'is not an integer (ids that are names need --ids string)' END"
     )
-    return Parsed(name, source, value, f"coalesce({good}, false)", reason, "BIGINT")
+    return ColumnSql(name, source, value, f"coalesce({good}, false)", reason, "BIGINT")
 
 
-def time_column(name: str, source: str | int, table: Table, unit: TimeUnit) -> Parsed:
-    """A time as a float64: seconds since 1970 for dates, plain numbers as they are."""
+def time_column(name: str, source: str | int, table: SourceTable, unit: TimeUnit) -> ColumnSql:
+    """Return the column of a time as float64: seconds since 1970 for dates, plain numbers as they are."""
     column, kind = table.column(source), table.type_of(source)
     if kind.startswith(_DATES):
-        # There is no epoch of nanoseconds with a time zone.
+        # DuckDB has no epoch_ns for times with a zone.
         value = f"epoch(CAST({column} AS TIMESTAMPTZ))" if kind == "TIMESTAMPTZ_NS" else f"epoch({column})"
         unit = "iso"
     elif unit == "iso":
-        # 2009-10 is a month, which a cast to a time stamp would not take
-        text = _BARE.format(column)
+        # 2009-10 is a month, which a cast to a time stamp refuses
+        text = _TRIM_SQL.format(column)
         value = (
             f"epoch(CASE WHEN {_matches(column, _DATE)} THEN TRY_CAST({text} AS TIMESTAMPTZ) "
             f"WHEN {_matches(column, _MONTH)} THEN TRY_CAST({text} || '-01' AS TIMESTAMPTZ) END)"
         )
     else:
         value = _number(column, kind) + (" / 1000" if unit == "ms" else "")
-    low, high = (_YEAR_1, _YEAR_10000) if unit != "number" else (-(2**53), 2**53)
+    low, high = (YEAR_1, YEAR_10000) if unit != "number" else (-(2**53), 2**53)
     good = f"coalesce({value} >= {low} AND {value} < {high}, false)"
     what = "a date (such as 2024-05-31 or 2024-05-31T12:30:00)" if unit == "iso" else "a number"
     reason = (
-        f"CASE WHEN {column} IS NULL OR {_BARE.format(column)} = '' THEN 'is empty' "
+        f"CASE WHEN {column} IS NULL OR {_TRIM_SQL.format(column)} = '' THEN 'is empty' "
         f"WHEN {value} IS NULL THEN 'is not {what}' "
         f"WHEN NOT isfinite(CAST({value} AS DOUBLE)) THEN 'is not a finite number' "
         f"ELSE '{'is too large' if unit == 'number' else 'lies outside the years 1 to 9999'}' END"
     )
-    return Parsed(name, source, value, good, reason, "VARCHAR" if unit == "iso" else "DOUBLE")
+    return ColumnSql(name, source, value, good, reason, "VARCHAR" if unit == "iso" else "DOUBLE")
 
 
-def number_column(name: str, source: str | int, table: Table) -> Parsed:
-    """A finite number, kept as float32."""
+def number_column(name: str, source: str | int, table: SourceTable) -> ColumnSql:
+    """Return the column of a finite number, stored as float32."""
     column, kind = table.column(source), table.type_of(source)
-    # Text goes by way of float64, as Arrow reads it: to round twice is not the same as to round once.
+    # Text is converted through float64, as Arrow does: rounding twice differs from rounding once.
     value = f"TRY_CAST({_number(column, kind) if kind == 'VARCHAR' else column} AS FLOAT)"
     reason = (
-        f"CASE WHEN {column} IS NULL OR {_BARE.format(column)} = '' THEN 'is empty' "
+        f"CASE WHEN {column} IS NULL OR {_TRIM_SQL.format(column)} = '' THEN 'is empty' "
         f"WHEN {_number(column, kind)} IS NULL THEN 'is not a number' ELSE 'is not a finite number' END"
     )
-    return Parsed(name, source, value, f"coalesce(isfinite({value}), false)", reason, "DOUBLE")
+    return ColumnSql(name, source, value, f"coalesce(isfinite({value}), false)", reason, "DOUBLE")
 
 
-_BARE = "trim(CAST({} AS VARCHAR), ' ' || chr(9))"
-"""SQL of a column as text without the blanks around it."""
+_TRIM_SQL = "trim(CAST({} AS VARCHAR), ' ' || chr(9))"
+"""Return the SQL of a column as stripped text."""
 
 
 def _matches(column: str, pattern: str) -> str:
-    return f"regexp_full_match({_BARE.format(column)}, '{pattern}')"
+    return f"regexp_full_match({_TRIM_SQL.format(column)}, '{pattern}')"
 
 
 def _number(column: str, kind: str) -> str:
-    """SQL of a column as float64; NULL where it is no number."""
+    """Return the SQL of a column as float64; NULL if it is no number."""
     if kind != "VARCHAR":
         return f"TRY_CAST({column} AS DOUBLE)"
     pattern = f"({_NUMBER})|({_NO_FINITE_NUMBER})"
-    return f"CASE WHEN {_matches(column, pattern)} THEN TRY_CAST({_BARE.format(column)} AS DOUBLE) END"
+    return f"CASE WHEN {_matches(column, pattern)} THEN TRY_CAST({_TRIM_SQL.format(column)} AS DOUBLE) END"
 
 
-def text_column(name: str, source: str | int, table: Table) -> Parsed:
-    """The value that names a snapshot: any non-empty text."""
+def text_column(name: str, source: str | int, table: SourceTable) -> ColumnSql:
+    """Return the column that names a snapshot: any non-empty text."""
     column = table.column(source)
     value = f"trim(CAST({column} AS VARCHAR))"
-    return Parsed(name, source, value, f"coalesce({value} <> '', false)", "'is empty'", "VARCHAR")
+    return ColumnSql(name, source, value, f"coalesce({value} <> '', false)", "'is empty'", "VARCHAR")
 
 
 def label_value(column: str, kind: str) -> str:
-    """A label as a whole number, a fraction or text; NULL where there is none."""
+    """Return the column of a label: an integer, a fraction or text; NULL if it is missing."""
     if kind in _INTEGERS or kind == "BOOLEAN":
         return f"TRY_CAST({column} AS BIGINT)"
     if kind in ("FLOAT", "DOUBLE"):
@@ -164,23 +164,23 @@ def label_value(column: str, kind: str) -> str:
 
 
 def is_number(text: str) -> bool:
-    """Whether a text is a number, perhaps infinite or none (nan)."""
+    """Return whether a text is a number, infinite and nan included."""
     return re.fullmatch(f"({_NUMBER})|({_NO_FINITE_NUMBER})", text.strip(" \t")) is not None
 
 
 def guess_ids(samples: list[str]) -> Ids:
-    """Integers if at least half of the samples are: a stray name among them is a bad row, not a node.
+    """Guess integers if at least half of the samples are: a name among them is a bad row, not a node.
 
-    Numbers with zeros in front, as of accounts, are names: 007 is not 7.
+    Numbers with leading zeros, such as accounts, are names: 007 is not 7.
     """
-    given = [sample.strip() for sample in samples if sample and sample.strip()]
-    whole = [sample for sample in given if re.fullmatch(_INTEGER, sample)]
+    texts = [sample.strip() for sample in samples if sample and sample.strip()]
+    whole = [sample for sample in texts if re.fullmatch(_INTEGER, sample)]
     padded = any(len(sample) > 1 and sample.startswith("0") for sample in whole)
-    return "integer" if 2 * len(whole) >= len(given) and not padded else "string"
+    return "integer" if 2 * len(whole) >= len(texts) and not padded else "string"
 
 
 def guess_time(samples: list[str]) -> TimeUnit:
-    """Dates, unix milliseconds, unix seconds (both from the year 1973 on), or plain numbers, as most samples are."""
+    """Guess dates, unix milliseconds, unix seconds (both from 1973 on) or plain numbers by majority."""
     bare = (sample.strip(" \t") for sample in samples)
     numbers = [abs(float(sample)) for sample in bare if re.fullmatch(_NUMBER, sample)]
     numbers = [number for number in numbers if math.isfinite(number)]

@@ -1,24 +1,24 @@
-"""What a user may say about a table of events."""
+"""Options of a table of events."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Required, TypedDict, get_args
 
 from strobe.errors import OptionError
-from strobe.graph.features import Carrier
+from strobe.graph.features import FeatureProvider
 from strobe.graph.ingest.clock import MAX_SNAPSHOTS, ByColumn, Clock
-from strobe.graph.ingest.columns import Ids, TimeUnit, refuse_no_column
+from strobe.graph.ingest.columns import Ids, TimeUnit, check_column_refs
 from strobe.graph.ingest.nodes import NodeTable
-from strobe.ops.csr import Parallel
+from strobe.ops.sparse.csr import Parallel
 
 Presence = Literal["active", "seen", "always"]
 
-MAX_NODES = 100_000_000
-"""Nodes that ids may make where they are not renumbered, unless the caller allows more."""
+DEFAULT_MAX_NODES = 100_000_000
+"""Default limit of nodes if ids are not renumbered."""
 
-_ALLOWED: dict[str, tuple[str, ...]] = {
+_ALLOWED_VALUES: dict[str, tuple[str, ...]] = {
     "ids": get_args(Ids),
     "time_unit": get_args(TimeUnit),
     "repeated": get_args(Parallel),
@@ -26,9 +26,34 @@ _ALLOWED: dict[str, tuple[str, ...]] = {
 }
 
 
+class IngestKeywords(TypedDict, total=False):
+    """Fields of ``IngestOptions``, as keywords."""
+
+    src: Required[str | int]
+    dst: Required[str | int]
+    clock: Required[Clock]
+    time: str | int | None
+    weight: str | int | None
+    ids: Ids | None
+    time_unit: TimeUnit | None
+    directed: bool
+    life: int
+    repeated: Parallel | None
+    self_loops: bool
+    presence: Presence
+    nodes: NodeTable | None
+    features: FeatureProvider | None
+    renumber: bool
+    num_nodes: int | None
+    max_nodes: int
+    max_snapshots: int
+    count_pairs: bool
+    info: Mapping[str, Any]
+
+
 @dataclass(frozen=True, kw_only=True)
-class Options:
-    """What a user may say about a table of events; ``ingest`` explains each."""
+class IngestOptions:
+    """Options of a table of events; ``ingest`` documents each."""
 
     src: str | int
     dst: str | int
@@ -43,10 +68,10 @@ class Options:
     self_loops: bool = True
     presence: Presence = "active"
     nodes: NodeTable | None = None
-    features: Carrier | None = None
+    features: FeatureProvider | None = None
     renumber: bool = True
     num_nodes: int | None = None
-    max_nodes: int = MAX_NODES
+    max_nodes: int = DEFAULT_MAX_NODES
     max_snapshots: int = MAX_SNAPSHOTS
     count_pairs: bool = False
     info: Mapping[str, Any] = field(default_factory=dict)
@@ -58,7 +83,7 @@ class Options:
             )
         if self.src is None or self.dst is None:
             raise OptionError("an event has a source and a destination: say which columns they are (src=…, dst=…)")
-        refuse_no_column(src=self.src, dst=self.dst, time=self.time, weight=self.weight)
+        check_column_refs(src=self.src, dst=self.dst, time=self.time, weight=self.weight)
         if self.clock.needs_time and self.time is None:
             raise OptionError("this way of cutting snapshots needs a time column: say which one it is (time=…, --time)")
         if not isinstance(self.life, int) or self.life < 1:
@@ -67,7 +92,7 @@ class Options:
             value = getattr(self, name)
             if not (isinstance(value, int) and value >= 0) and (name, value) != ("num_nodes", None):
                 raise OptionError(f"{name} must be a whole number, not {value!r}")
-        for name, allowed in _ALLOWED.items():
+        for name, allowed in _ALLOWED_VALUES.items():
             value = getattr(self, name)
             if value is not None and value not in allowed:
                 raise OptionError(f"{name} must be one of {', '.join(allowed)}, not {value!r}")
@@ -81,13 +106,13 @@ class Options:
             raise OptionError("features come from the node table or are derived, not both")
 
     @property
-    def merging(self) -> Parallel:
-        """What repeated edges do where nothing is said: weights are summed, events without weights counted."""
+    def parallel(self) -> Parallel:
+        """Treatment of repeated edges by default: sum weights, or count events without weights."""
         if self.repeated is not None:
             return self.repeated
         return "count" if self.weight is None else "sum"
 
     def columns(self) -> list[str | int]:
-        """All columns of the table it reads."""
+        """Return all columns of the table that are read."""
         mark = self.clock.column if isinstance(self.clock, ByColumn) else None
         return [column for column in (self.src, self.dst, self.time, self.weight, mark) if column is not None]

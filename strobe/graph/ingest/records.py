@@ -21,7 +21,7 @@ COMMENTS = ("#", "%")
 WHITESPACE = " "
 BLANKS = " \t"
 MAX_LINES = 1000
-"""Lines that one row may span."""
+"""Most lines of one row."""
 
 _REST_OF_QUOTED = re.compile(r'((?:[^"]++|"")*+)"')
 _BLANK_RUN = re.compile(r"[ \t]+")
@@ -29,14 +29,14 @@ _UNDECODABLE = re.compile("[\udc80-\udcff]")
 
 
 class Line(NamedTuple):
-    """A decoded line without its end, and that end: LF, CRLF, or nothing at the end of the file."""
+    """A decoded line and its line end: LF, CRLF, or nothing at the end of the file."""
 
     text: str
     end: str
 
 
 class Row(NamedTuple):
-    """A row of a text table; ``fields`` is None where it could not be read, for the stated reason."""
+    """A row of a text table; ``fields`` is None if it could not be read, for the stated reason."""
 
     line: int
     fields: list[str] | None
@@ -60,7 +60,11 @@ class _Record:
         self._open: list[str] | None = None
 
     def add(self, line: Line) -> bool:
-        """Take the next line. Returns whether the row is complete; raises ``RowError`` where it cannot be one."""
+        """Take the next line; return whether the row is complete.
+
+        Raises:
+            RowError: the row cannot be completed.
+        """
         text, at = line.text, 0
         while True:
             if self._open is None and text.startswith('"', at):
@@ -73,9 +77,9 @@ class _Record:
                 self.fields.append("".join([*self._open, match[1]]).replace('""', '"'))
                 self._open, stop = None, match.end()
             else:
-                found = text.find(self._delimiter, at)
-                stop = len(text) if found < 0 else found
-                self.fields.append(_without_carriage_return(text[at:stop]))
+                end = text.find(self._delimiter, at)
+                stop = len(text) if end < 0 else end
+                self.fields.append(_check_no_carriage_return(text[at:stop]))
             if stop == len(text):
                 return True
             if text[stop] != self._delimiter:
@@ -83,12 +87,12 @@ class _Record:
             at = stop + 1
 
 
-def split(text: str, delimiter: str) -> list[str]:
-    """Split one line into fields; raises ``RowError`` where that is impossible."""
+def split_fields(text: str, delimiter: str) -> list[str]:
+    """Split one line into fields; raise ``RowError`` if that is impossible."""
     if delimiter == WHITESPACE:
-        return _BLANK_RUN.sub(WHITESPACE, _without_carriage_return(text).strip(BLANKS)).split(WHITESPACE)
+        return _BLANK_RUN.sub(WHITESPACE, _check_no_carriage_return(text).strip(BLANKS)).split(WHITESPACE)
     if '"' not in text:
-        return _without_carriage_return(text).split(delimiter)
+        return _check_no_carriage_return(text).split(delimiter)
     record = _Record(delimiter)
     if not record.add(Line(text, "")):
         raise OpenQuoteError("has a quote that is not closed")
@@ -96,16 +100,15 @@ def split(text: str, delimiter: str) -> list[str]:
 
 
 def is_undecodable(text: str) -> bool:
-    """Whether the text holds bytes that were no text in the file's encoding."""
+    """Return whether the text has bytes that are invalid in the file's encoding."""
     return not text.isascii() and _UNDECODABLE.search(text) is not None
 
 
 class RowReader:
-    """Iterates over the rows of a text table, good and bad ones.
+    """Iterate over the rows of a text table, good and bad ones.
 
-    ``width`` is the number of columns; None takes whatever a row has. ``comment_lines`` counts the comments so far.
-    ``undecided`` is the line of the first row whose quoted field was still open when the lines ended: more lines may
-    close it.
+    ``width`` is the number of columns (None: any). ``comment_lines`` counts the comments so far. ``undecided`` is the
+    line of the first row whose quoted field was still open when the lines ended: more lines may close it.
     """
 
     def __init__(
@@ -135,13 +138,13 @@ class RowReader:
         return self._ahead.popleft() if self._ahead else next(self._lines, None)
 
     def _row(self, line: Line) -> Row | None:
-        """The row that begins in this line, and maybe ends in a later one; None if the line is a comment."""
+        """Return the row that begins in this line, and may end in a later one; None for a comment."""
         number, text, reason = self._number, line.text, ""
         fields: list[str] | None = None
         try:
-            fields = split(text, self._delimiter)
+            fields = split_fields(text, self._delimiter)
         except OpenQuoteError as error:
-            fields, text = self._spanning(line) or (None, text)
+            fields, text = self._read_span(line) or (None, text)
             reason = str(error)
         except RowError as error:
             reason = str(error)
@@ -152,8 +155,8 @@ class RowReader:
             return None
         return Row(number, None, reason if fields is None else f"has {len(fields)} columns, not {self._width}")
 
-    def _spanning(self, first: Line) -> tuple[list[str], str] | None:
-        """The fields and the text of a row that begins in this line and ends in a later one; None if there is none."""
+    def _read_span(self, first: Line) -> tuple[list[str], str] | None:
+        """Return fields and text of a row that begins in this line and ends in a later one; None if there is none."""
         record, lines = _Record(self._delimiter), [first]
         record.add(first)
         try:
@@ -166,12 +169,12 @@ class RowReader:
                     self._ahead.append(following)
                 lines.append(self._ahead[len(lines) - 1])
                 if record.add(lines[-1]):
-                    return self._taken(record, lines)
+                    return self._accept_span(record, lines)
         except RowError:
             pass
         return None
 
-    def _taken(self, record: _Record, lines: list[Line]) -> tuple[list[str], str] | None:
+    def _accept_span(self, record: _Record, lines: list[Line]) -> tuple[list[str], str] | None:
         if self._width not in (None, len(record.fields)):
             return None
         for _ in lines[1:]:
@@ -180,7 +183,7 @@ class RowReader:
         return record.fields, "".join(line.text for line in lines)
 
 
-def _without_carriage_return(text: str) -> str:
+def _check_no_carriage_return(text: str) -> str:
     if "\r" in text:
         raise RowError("holds a carriage return: lines end with LF or CRLF")
     return text

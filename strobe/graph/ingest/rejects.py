@@ -1,4 +1,4 @@
-"""Rows that are left out: counted, the first ones kept to show, all of them written to a file."""
+"""Rejected rows: counted, the first ones shown in messages, all of them written to a file."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from strobe.errors import BadRowsError, OptionError
-from strobe.io.atomic import disk_is_full, write_whole
+from strobe.io.atomic import disk_is_full, write_atomic
 
-_SHOWN = 10
+_MAX_SHOWN = 10
 _HEADER = ["source", "place", "column", "value", "reason"]
 
 
 @dataclass(frozen=True)
 class BadRow:
-    """A row that was refused: where it stands, what it holds, what is wrong."""
+    """A rejected row: position, content, reason."""
 
     source: str
     unit: str
@@ -37,11 +37,11 @@ class BadRow:
 
 @dataclass
 class Rejects:
-    """Bad rows of one run, and the number of its comment lines.
+    """Rejected rows of one run, and the number of its comment lines.
 
-    Rows are collected in ``scratch``. The file at ``path`` is replaced when all sources have been read and there is a
-    bad row (``publish``), or extended with ``extend``; an earlier file that no longer holds true is removed when the
-    run has succeeded (``finish``). A run that fails before leaves it as it is.
+    Rows are collected in ``scratch``. ``publish`` replaces the file at ``path``, or extends it with ``extend``, when
+    all sources have been read and there is a bad row; ``finish`` removes an outdated file when the run has succeeded. A
+    run that fails earlier leaves the file unchanged.
     """
 
     path: Path | None = None
@@ -52,38 +52,38 @@ class Rejects:
     shown: list[BadRow] = field(default_factory=list)
 
     def add(self, rows: list[BadRow]) -> None:
-        """Take more rows."""
+        """Add rows."""
         if self.path is not None and rows:
-            with self._collected.open("a", newline="", encoding="utf-8", errors="surrogateescape") as file:
+            with self._scratch_file.open("a", newline="", encoding="utf-8", errors="surrogateescape") as file:
                 csv.writer(file).writerows([row.source, row.place, row.column, row.value, row.reason] for row in rows)
         self.count += len(rows)
-        self.shown += rows[: _SHOWN - len(self.shown)]
+        self.shown += rows[: _MAX_SHOWN - len(self.shown)]
 
     def publish(self) -> None:
-        """Write the bad rows to the file, if there are any."""
+        """Write the rejected rows to the file, if there are any."""
         if self.path is None or not self.count:
             return
         header = (",".join(_HEADER) + "\r\n").encode()
         try:
-            with self._collected.open("rb") as rows:
+            with self._scratch_file.open("rb") as rows:
                 if self.path.exists() and (self.extend or not self.path.is_file()):  # a pipe, a terminal, /dev/null
                     with self.path.open("ab") as file:
                         _copy(b"" if self.path.is_file() and self.path.stat().st_size else header, rows, file)
                 else:
-                    write_whole(self.path.resolve(), partial(_copy, header, rows))
+                    write_atomic(self.path.resolve(), partial(_copy, header, rows))
         except OSError as error:
             if disk_is_full(error):
                 raise
             raise OptionError(f"bad rows cannot be written to {self.path}: {error}") from error
 
     def finish(self) -> None:
-        """Remove the file of an earlier run where this one, which has succeeded, had no bad row."""
+        """Remove the file of an earlier run if this run succeeded without bad rows."""
         if self.path is not None and not self.count and not self.extend and self.path.is_file():
             with contextlib.suppress(OSError):
                 self.path.unlink()
 
-    def refuse(self) -> None:
-        """Raise if there is any bad row."""
+    def raise_if_any(self) -> None:
+        """Raise ``BadRowsError`` if there is any bad row."""
         if self.count:
             listed = "\n".join(f"  {row}" for row in self.shown)
             first = self.shown[0]
@@ -96,7 +96,7 @@ class Rejects:
             )
 
     @property
-    def _collected(self) -> Path:
+    def _scratch_file(self) -> Path:
         return self.scratch / "rejected-rows.csv"
 
 
@@ -108,13 +108,13 @@ def _copy(header: bytes, rows: BinaryIO, file: BinaryIO) -> None:
 def rejects_path(
     out: str | PathLike[str] | None, rejects: str | PathLike[str] | None, sources: Iterable[Any] = ()
 ) -> Path:
-    """Where rows that are left out are written: ``rejects``, or a file beside the graph.
+    """Return where rejected rows are written: ``rejects``, or a file next to the graph.
 
     Raises:
-        OptionError: the file is one of the sources, lies in the graph, or holds anything but rejected rows.
+        OptionError: the file is a source, lies in the graph, or has other content than rejected rows.
     """
     if rejects is not None:
-        path = usable_path(rejects, "rejects")
+        path = check_path(rejects, "rejects")
     elif out is not None:
         graph = Path(out) if Path(out).name else Path(out).resolve()
         path = graph.parent / f"{graph.name}.rejects.csv"
@@ -139,13 +139,13 @@ def rejects_path(
     return path
 
 
-def usable_path(given: str | PathLike[str], option: str) -> Path:
-    """A path that the file system can be asked about."""
+def check_path(value: str | PathLike[str], option: str) -> Path:
+    """Return a path that the file system accepts."""
     try:
-        path = Path(given)
+        path = Path(value)
         path.resolve()
     except (TypeError, ValueError, OSError, RuntimeError) as error:
-        raise OptionError(f"{option} must be a path, not {given!r}: {error}") from None
+        raise OptionError(f"{option} must be a path, not {value!r}: {error}") from None
     return path
 
 
@@ -158,7 +158,7 @@ def _paths(sources: Iterable[Any]) -> Iterable[Path]:
 
 
 def _holds_rejects(path: Path) -> bool:
-    """Whether a file is empty or begins as a file of rejected rows does."""
+    """Return whether a file is empty or begins like a file of rejected rows."""
     with path.open("rb") as file:
         begin = file.readline(1000).decode(errors="replace").rstrip("\r\n")
     return begin in ("", ",".join(_HEADER))

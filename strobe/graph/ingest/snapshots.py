@@ -1,4 +1,4 @@
-"""Staged events, cut and numbered, become the snapshots of a graph."""
+"""Staged events, cut and numbered, become the snapshots of a graph; and the inverse, tables of a graph."""
 
 from __future__ import annotations
 
@@ -9,42 +9,45 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
 import numpy as np
+import pyarrow as pa
 
+from strobe.errors import InputError
+from strobe.graph.arrays import Array
 from strobe.graph.build import Edges, GraphBuilder
-from strobe.graph.features import Array
-from strobe.graph.ingest.ahead import ahead
-from strobe.graph.ingest.clock import Cut
+from strobe.graph.dynamic import DynamicGraph
+from strobe.graph.ingest.batches import prefetch
+from strobe.graph.ingest.clock import SnapshotBoundaries
 from strobe.graph.ingest.nodes import NodeValues
 from strobe.graph.ingest.numbering import Numbering
-from strobe.graph.ingest.options import Options, Presence
+from strobe.graph.ingest.options import IngestOptions, Presence
 from strobe.graph.progress import OnProgress
-from strobe.ops.csr import IntArray, distinct, stable_argsort
+from strobe.graph.snapshot import Snapshot
+from strobe.ops.sparse.csr import IntArray, distinct, stable_argsort
 
 if TYPE_CHECKING:
-    import duckdb
+    from strobe.graph.ingest.table import Connection
 
-    Connection = duckdb.DuckDBPyConnection
 
-Block = dict[str, Array]
-"""The events of a snapshot: columns src and dst by node, and weight and time where they are needed."""
+EventColumns = dict[str, Array]
+"""Events of a snapshot: columns src and dst by node, and weight and time if needed."""
 
-RUN_EVENTS = 1 << 21
+EVENTS_PER_RUN = 1 << 21
 """Events sorted at once on their way into snapshots."""
 
 _BATCH_ROWS = 1 << 18
 
 
 class Spool:
-    """Events by snapshot: sorted in runs, which go to a file per column, and in which every snapshot is found again."""
+    """External sort of events by snapshot: sorted runs in one file per column, with an index by snapshot."""
 
     def __init__(self, folder: Path, names: list[str]) -> None:
         self.names = names
         self._paths = {name: folder / f"{name}.column" for name in names}
         self._files: dict[str, BinaryIO] = {name: path.open("wb") for name, path in self._paths.items()}
         self._dtypes: dict[str, np.dtype[Any]] = {}
-        self._waiting: list[tuple[Array, Block]] = []
+        self._waiting: list[tuple[Array, EventColumns]] = []
         self._num_waiting = 0
-        self._runs: list[tuple[Array, Array]] = []  # a run's snapshots, ascending, and the rows at which each begins
+        self._runs: list[tuple[Array, Array]] = []  # per run: snapshots and their first rows
         self._rows = 0
 
     def __enter__(self) -> Self:
@@ -52,25 +55,25 @@ class Spool:
 
     def __exit__(self, *_: object) -> None:
         for file in self._files.values():
-            with contextlib.suppress(OSError):  # on a full disk buffered bytes cannot be written, and need not be
+            with contextlib.suppress(OSError):  # a full disk cannot take the buffered bytes
                 file.close()
 
-    def add(self, snap: Array, block: Block) -> None:
-        """Takes more events and the snapshot of each; those in order are a run as they are, others wait for more."""
+    def add(self, snap: Array, block: EventColumns) -> None:
+        """Add events with their snapshots; sorted ones are a run at once, others are buffered."""
         if not bool((snap[1:] < snap[:-1]).any()):
             self._write_run(snap, block)
             return
         self._waiting.append((snap, block))
         self._num_waiting += snap.size
-        if self._num_waiting >= RUN_EVENTS:
+        if self._num_waiting >= EVENTS_PER_RUN:
             self._sort_waiting()
 
-    def blocks(self, num_snapshots: int) -> Iterator[Block]:
-        """The columns of snapshot 0, 1, 2, …, empty ones included."""
+    def blocks(self, num_snapshots: int) -> Iterator[EventColumns]:
+        """Yield the columns of snapshot 0, 1, 2, …, empty ones included."""
         self._sort_waiting()
         for file in self._files.values():
             file.close()
-        stored: Block = {
+        stored: EventColumns = {
             name: np.memmap(path, self._dtypes[name], mode="r") if self._rows else np.empty(0, np.int64)
             for name, path in self._paths.items()
         }
@@ -86,7 +89,7 @@ class Spool:
             self._write_run(snap[order], {name: column[order] for name, column in joined.items()})
             self._waiting, self._num_waiting = [], 0
 
-    def _write_run(self, snap: Array, block: Block) -> None:
+    def _write_run(self, snap: Array, block: EventColumns) -> None:
         if not snap.size:
             return
         assert snap[0] >= 0, "an event before the first snapshot would be lost"
@@ -98,21 +101,21 @@ class Spool:
         self._rows += snap.size
 
 
-def needed_columns(options: Options) -> list[str]:
-    """What must be known of an event once it has found its snapshot; ties between weights are broken by time."""
+def needed_columns(options: IngestOptions) -> list[str]:
+    """Return the columns needed after cutting; time breaks ties between weights."""
     if options.weight is None:
         return ["src", "dst"]
-    by_time = options.merging == "last" and options.time is not None
+    by_time = options.parallel == "last" and options.time is not None
     return ["src", "dst", "weight", *(["time"] if by_time else [])]
 
 
-def sort_events(con: Connection, spool: Spool, cut: Cut, numbering: Numbering) -> None:
-    """All events by node, sorted into their snapshots, in one pass over the staged table."""
+def sort_events(con: Connection, spool: Spool, cut: SnapshotBoundaries, numbering: Numbering) -> None:
+    """Sort all events by snapshot, with nodes for ids, in one pass over the staged table."""
     names = spool.names
-    picked = ", ".join([f"{cut.sql or 'time'} AS snap", numbering.select("src", "dst"), *names[2:]])
+    selected = ", ".join([f"{cut.sql or 'time'} AS snap", numbering.select("src", "dst"), *names[2:]])
     starts = None if cut.sql is not None or cut.starts is None else np.array(cut.starts)
     source = numbering.source(cut.source, "src", "dst")
-    reader = con.sql(f"SELECT {picked} FROM {source}").to_arrow_reader(_BATCH_ROWS)
+    reader = con.sql(f"SELECT {selected} FROM {source}").to_arrow_reader(_BATCH_ROWS)
 
     def numbered() -> Iterator[tuple[Array, dict[str, Array]]]:
         for batch in reader:
@@ -122,51 +125,53 @@ def sort_events(con: Connection, spool: Spool, cut: Cut, numbering: Numbering) -
             columns[:2] = [numbering.nodes(column) for column in columns[:2]]
             yield number, dict(zip(names, columns, strict=True))
 
-    for snap, block in ahead(numbered()):
+    for snap, block in prefetch(numbered()):
         spool.add(snap, block)
 
 
 def add_snapshots(
     builder: GraphBuilder,
     spool: Spool,
-    options: Options,
-    cut: Cut,
+    options: IngestOptions,
+    cut: SnapshotBoundaries,
     values: NodeValues | None,
     on_progress: OnProgress,
 ) -> None:
-    """Adds every snapshot of the cut to the builder, in order; memory holds the events of those an edge lives for."""
+    """Add every snapshot to the builder, in order; memory holds the events of ``life`` snapshots."""
     total = len(cut.names)
 
     def prepared() -> Iterator[dict[str, Any]]:
-        alive: deque[Block] = deque(maxlen=min(options.life, total))
+        alive: deque[EventColumns] = deque(maxlen=min(options.life, total))
         seen = np.zeros(builder.num_nodes, np.bool_)
         for t, block in enumerate(spool.blocks(total)):
             alive.append(block)
-            nodes = _present(alive, options.presence, seen, None if values is None else values.present(t))
+            nodes = _present_nodes(alive, options.presence, seen, None if values is None else values.present(t))
             x, y = (None, None) if values is None else values.at(t, nodes)
-            yield {"edges": _edges(alive, options), "nodes": nodes, "time": cut.names[t], "x": x, "y": y}
+            yield {"edges": _alive_edges(alive, options), "nodes": nodes, "time": cut.names[t], "x": x, "y": y}
 
-    for t, snapshot in enumerate(ahead(prepared())):
+    for t, snapshot in enumerate(prefetch(prepared())):
         on_progress(t, total)
         builder.add(**snapshot)
     on_progress(total, total)
 
 
-def _edges(alive: deque[Block], options: Options) -> Edges | list[Edges]:
-    """The edges of the living blocks. Weights come in an order of their own, so that sums and ties do not depend on
-    the order of rows: by snapshot and time where the last one counts, else by size."""
+def _alive_edges(alive: deque[EventColumns], options: IngestOptions) -> Edges | list[Edges]:
+    """Return the edges of the living blocks. Weights are ordered by snapshot and time if the last one counts, else by
+    value, so that sums and ties do not depend on the order of rows."""
     if options.weight is None:
         return [Edges(block["src"], block["dst"]) for block in alive]
     joined = {name: np.concatenate([block[name] for block in alive]) for name in alive[0]}
     keys = [joined["weight"], *([joined["time"]] if "time" in joined else [])]
-    if options.merging == "last":
+    if options.parallel == "last":
         keys.append(np.repeat(np.arange(len(alive)), [block["src"].size for block in alive]))
     order = np.lexsort(keys)
     return Edges(joined["src"][order], joined["dst"][order], joined["weight"][order])
 
 
-def _present(alive: deque[Block], presence: Presence, seen: Array, dated: IntArray | None) -> IntArray | None:
-    """The nodes present in a snapshot; ``seen`` collects those that ever were. None means all."""
+def _present_nodes(
+    alive: deque[EventColumns], presence: Presence, seen: Array, dated: IntArray | None
+) -> IntArray | None:
+    """Return the nodes present in a snapshot (None: all); ``seen`` collects all present so far."""
     if presence == "always":
         return None
     ends = [block[end] for block in alive for end in ("src", "dst")] + ([] if dated is None else [dated])
@@ -177,3 +182,32 @@ def _present(alive: deque[Block], presence: Presence, seen: Array, dated: IntArr
     for column in ends:
         seen[column] = True
     return np.flatnonzero(seen)
+
+
+def to_events(graph: DynamicGraph) -> tuple[pa.Table, pa.Table]:
+    """Return a graph as two tables, the inverse of ``ingest`` by column "snapshot".
+
+    The first has a row per edge (snapshot, src, dst and, if weighted, weight), the second a row per cell (snapshot,
+    node, x0, x1, …, label).
+    """
+    if graph.labels is not None and graph.labels.shape:
+        raise InputError(f"labels of shape {graph.labels.shape} do not fit into one column")
+    edges, cells = [], []
+    for snapshot in graph:
+        src, dst, weight = snapshot.edges()
+        edges.append(_snapshot_table(snapshot, {"src": src, "dst": dst}, {"weight": weight}))
+        x, y = snapshot.x, snapshot.y
+        features = {} if x is None else {f"x{k}": x[:, k] for k in range(x.shape[1])}
+        cells.append(_snapshot_table(snapshot, {"node": snapshot.nodes}, {**features, "label": y}))
+    if not edges:
+        none = np.empty(0, np.int64)
+        return pa.table({"snapshot": none, "src": none, "dst": none}), pa.table({"snapshot": none, "node": none})
+    return pa.concat_tables(edges), pa.concat_tables(cells)
+
+
+def _snapshot_table(snapshot: Snapshot, ids: dict[str, IntArray], values: dict[str, Array | None]) -> pa.Table:
+    """Return the rows of one snapshot; ids are int64, so that tables of all snapshots have one schema."""
+    columns: dict[str, Array] = {name: column.astype(np.int64) for name, column in ids.items()}
+    size = next(iter(columns.values())).size
+    columns |= {name: np.ascontiguousarray(column) for name, column in values.items() if column is not None}
+    return pa.table({"snapshot": np.full(size, snapshot.t), **columns})

@@ -1,4 +1,4 @@
-"""A table DuckDB can read, whose rows have a place that messages can name."""
+"""A table that DuckDB can read, whose rows have a position for messages."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
 
-from strobe.errors import InputError, UnknownNameError
+from strobe.errors import InputError, MissingPackageError, UnknownNameError
 from strobe.graph.ingest.records import Row
 
 if TYPE_CHECKING:
@@ -21,27 +21,27 @@ if TYPE_CHECKING:
 
     Connection = duckdb.DuckDBPyConnection
 
-PLACE = "the line of a text file's row"
-"""The name of a first column that says where each row stands."""
+LINE_COLUMN = "the line of a text file's row"
+"""Name of a first column that has the position of each row."""
 
-UNKNOWN = ""
-"""The type of a column that is not read."""
+UNKNOWN_TYPE = ""
+"""Type of a column that is not read."""
 
 
 @dataclass
 class ReadLog:
-    """What happened while a table was read: comment lines, and exceptions in a stream, which DuckDB hides."""
+    """Log of reading a table: comment lines, and exceptions in a stream, which DuckDB hides."""
 
     comment_lines: int = 0
     failures: list[BaseException] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
-class Table:
-    """Rows under a name: the types of its columns by their names, and SQL to read it from.
+class SourceTable:
+    """A named table: types of its columns by name, and the SQL to read it.
 
-    There columns are called c0, c1, … in their order, because DuckDB does not tell A from a, and ``place`` is the
-    number of a row's line or of the row itself. ``log`` is complete once the rows have been read.
+    SQL columns are c0, c1, … by position, because DuckDB does not distinguish A from a; ``place`` is the number of a
+    row's line or of the row itself. ``log`` is complete once the rows have been read.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Table:
         return list(self.types.values())
 
     def position(self, wanted: str | int) -> int:
-        """Where a column given by name or position stands."""
+        """Return the position of a column given by name or position."""
         if isinstance(wanted, str):
             if wanted not in self._positions:
                 raise InputError(str(UnknownNameError(f"column in {self.name}", wanted, list(self.types))))
@@ -69,70 +69,80 @@ class Table:
         return wanted
 
     def positions(self, wanted: Iterable[str | int]) -> list[int]:
-        """Where columns stand, in ascending order, each once."""
+        """Return the distinct positions of columns, ascending."""
         return sorted({self.position(column) for column in wanted})
 
     def column(self, wanted: str | int) -> str:
-        """The SQL name of a column."""
+        """Return the SQL name of a column."""
         return f"c{self.position(wanted)}"
 
     def type_of(self, wanted: str | int) -> str:
-        """The DuckDB type of a column."""
+        """Return the DuckDB type of a column."""
         return self._kinds[self.position(wanted)]
 
     def samples(self, con: Connection, wanted: str | int, count: int = 1000) -> list[str]:
-        """Some values of a column as text, from the beginning."""
+        """Return the first values of a column as text."""
         column = self.column(wanted)
         query = f"SELECT CAST({column} AS VARCHAR) FROM {self.sql} WHERE {column} IS NOT NULL LIMIT {count}"
-        with reading(self.name):
+        with duckdb_errors_as_input_errors(self.name):
             return [value for (value,) in con.execute(query).fetchall()]
 
-    def quickly(self, con: Connection, kinds: Mapping[str | int, str]) -> Table | None:
-        """The table as it is read while all rows are good; None where there is no such way."""
+    def read_fast(self, con: Connection, kinds: Mapping[str | int, str]) -> SourceTable | None:
+        """Return the fast path to the table, valid while all rows are good; None if there is none."""
         return self
 
-    def carefully(self, con: Connection, wanted: Sequence[str | int]) -> tuple[Table, list[Row]]:
-        """The table as it is read when a row is bad, at least its wanted columns, and rows that cannot be split."""
+    def read_with_lines(self, con: Connection, wanted: Sequence[str | int]) -> tuple[SourceTable, list[Row]]:
+        """Return the slow path for bad rows: at least the wanted columns, and rows that cannot be split."""
         return self, []
 
 
-@contextmanager
-def reading(name: str) -> Iterator[None]:
-    """Turn DuckDB's errors about a source into ``InputError``; those about memory, disk and interrupts stay."""
-    import duckdb
+def load_duckdb() -> Any:
+    """Import duckdb, which takes long, when the first table is read.
 
-    kept = (duckdb.OutOfMemoryException, duckdb.InterruptException)
+    Raises:
+        MissingPackageError: duckdb is not installed.
+    """
+    try:
+        import duckdb
+    except ImportError as error:
+        raise MissingPackageError("duckdb", "reading tables") from error
+    return duckdb
+
+
+@contextmanager
+def duckdb_errors_as_input_errors(name: str) -> Iterator[None]:
+    """Turn DuckDB's errors about a source into ``InputError``; keep those about memory, disk and interrupts."""
+    duckdb = load_duckdb()
+    passed_on = (duckdb.OutOfMemoryException, duckdb.InterruptException)
     try:
         yield
     except duckdb.Error as error:
-        if isinstance(error, kept) or "No space left" in str(error):
+        if isinstance(error, passed_on) or "No space left" in str(error):
             raise
         raise InputError(f"{name} cannot be read: {error}") from error
 
 
-def staged(
+def stage_batches(
     con: Connection, batches: Iterator[pa.RecordBatch], name: str, wanted: Sequence[str | int] | None = None
-) -> Table:
-    """Rows that can be read only once, kept in the database: the wanted columns (None: all) and their places.
+) -> SourceTable:
+    """Load rows that can be read only once into the database: wanted columns (None: all) and positions.
 
-    The place of a row is its first column, where that is called ``PLACE``, else its number.
+    The position of a row is its first column if that is called ``LINE_COLUMN``, otherwise its number.
     """
     into, count, chosen, kinds = f"rows_{uuid4().hex}", 0, list[int](), dict[int, str]()
     types: dict[str, str] = {}
     for batch in batches:
         names, columns = list(batch.schema.names), list(batch.columns)
-        if names and names[0] == PLACE:
+        if names and names[0] == LINE_COLUMN:
             places, names, columns = columns[0], names[1:], columns[1:]
         else:
             places = pa.array(np.arange(count + 1, count + len(batch) + 1))
         if not types:
             types = unknown_types(name, names)
-            chosen = list(range(len(names))) if wanted is None else Table(name, types, "").positions(wanted)
-        picked = pa.Table.from_arrays(
-            [places, *(columns[at] for at in chosen)], ["place", *(f"c{at}" for at in chosen)]
-        )
-        with reading(name):
-            con.register("incoming", picked)
+            chosen = list(range(len(names))) if wanted is None else SourceTable(name, types, "").positions(wanted)
+        table = pa.Table.from_arrays([places, *(columns[at] for at in chosen)], ["place", *(f"c{at}" for at in chosen)])
+        with duckdb_errors_as_input_errors(name):
+            con.register("incoming", table)
             if not kinds:
                 con.execute(f"CREATE TABLE {into} AS SELECT * FROM incoming")
                 described = con.execute(f"DESCRIBE {into}").fetchall()
@@ -147,12 +157,12 @@ def staged(
         count += len(batch)
     if not types:
         raise InputError(f"{name} has no columns and no rows")
-    return Table(name, {column: kinds.get(at, UNKNOWN) for at, column in enumerate(types)}, into)
+    return SourceTable(name, {column: kinds.get(at, UNKNOWN_TYPE) for at, column in enumerate(types)}, into)
 
 
 def unknown_types(name: str, names: Sequence[str]) -> dict[str, str]:
-    """Columns whose types are not known yet, of which no two may have the same name."""
-    types = dict.fromkeys(names, UNKNOWN)
+    """Return columns of unknown types; refuse duplicate names."""
+    types = dict.fromkeys(names, UNKNOWN_TYPE)
     if len(types) < len(names):
         [(twice, _)] = Counter(names).most_common(1)
         raise InputError(f"{name} has two columns named {twice!r}")

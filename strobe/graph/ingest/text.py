@@ -1,4 +1,4 @@
-"""Text files: their lines, and the delimiter and columns found from the first ones."""
+"""Text files: their lines, and the delimiter and columns detected from the first ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,16 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from strobe.errors import InputError
-from strobe.graph.ingest.records import BLANKS, COMMENTS, WHITESPACE, Line, RowError, RowReader, is_undecodable, split
+from strobe.graph.ingest.records import (
+    BLANKS,
+    COMMENTS,
+    WHITESPACE,
+    Line,
+    RowError,
+    RowReader,
+    is_undecodable,
+    split_fields,
+)
 
 DELIMITERS = ("\t", ",", ";", "|")
 BOM = "\ufeff"
@@ -24,9 +33,9 @@ _SNIFFED_LINES = 50
 
 @dataclass(frozen=True)
 class Layout:
-    """How a text file is laid out.
+    """Layout of a text file.
 
-    ``skip`` lines come before the first row: blank ones, ``comment_lines`` comments, and the header.
+    ``skip`` lines precede the first row: blank ones, ``comment_lines`` comments, and the header.
     """
 
     delimiter: str
@@ -37,26 +46,26 @@ class Layout:
 
 @dataclass(frozen=True)
 class Span:
-    """A stretch of a file: from which byte to which (None: to the end), after how many lines."""
+    """Byte range of a file (``stop`` None: to the end), after ``lines`` lines."""
 
     start: int = 0
     stop: int | None = None
     lines: int = 0
 
 
-WHOLE = Span()
+WHOLE_FILE = Span()
 
 
 class NoRowsError(InputError):
     """A text file without a row has no layout."""
 
 
-def sniff(path: Path, *, delimiter: str | None, header: bool, encoding: str, span: Span = WHOLE) -> Layout:
-    """Find the comments before the first row, the delimiter and the columns of a file from its first lines.
+def sniff(path: Path, *, delimiter: str | None, header: bool, encoding: str, span: Span = WHOLE_FILE) -> Layout:
+    """Detect the comments before the first row, the delimiter and the columns of a file.
 
-    The delimiter is found from the first row and the 49 lines after it.
+    The delimiter is detected from the first row and the 49 lines after it.
     """
-    lines, skip, comment_lines = decoded_lines(path, encoding, span), 0, 0
+    lines, skip, comment_lines = read_lines(path, encoding, span), 0, 0
     for first in lines:
         if first.text.startswith(COMMENTS):
             comment_lines += 1
@@ -66,39 +75,39 @@ def sniff(path: Path, *, delimiter: str | None, header: bool, encoding: str, spa
     else:
         raise NoRowsError(f"{path} has no row among its comments" if skip else f"{path} is empty: it has no row")
     body = [first, *islice(lines, _SNIFFED_LINES - 1)]
-    found = (
+    layout = (
         _guess_delimiter(path, [line.text for line in body if line.text.strip(BLANKS)])
         if delimiter is None
         else delimiter
     )
     where = f"{path}, line {skip + 1}"
     if header:
-        return Layout(found, _names(first, found, where, encoding), skip + 1, comment_lines)
-    width = _first_width(body, found, encoding)
+        return Layout(layout, _header_names(first, layout, where, encoding), skip + 1, comment_lines)
+    width = _first_width(body, layout, encoding)
     if width is None:
-        raise (InputError if len(body) == _SNIFFED_LINES else NoRowsError)(f"{where}: {_problem(first, found)}")
-    return Layout(found, [str(k) for k in range(width)], skip, comment_lines)
+        raise (InputError if len(body) == _SNIFFED_LINES else NoRowsError)(f"{where}: {_problem(first, layout)}")
+    return Layout(layout, [str(k) for k in range(width)], skip, comment_lines)
 
 
 def _first_width(body: list[Line], delimiter: str, encoding: str) -> int | None:
-    """The number of columns of the first row that can be split."""
+    """Return the number of columns of the first row that can be split."""
     read = RowReader(body, delimiter, None, encoding)
     return next((len(row.fields) for row in read if row.fields is not None), None)
 
 
 def _problem(line: Line, delimiter: str) -> str:
     try:
-        split(line.text, delimiter)
+        split_fields(line.text, delimiter)
     except RowError as error:
         return f"the first row {error}"
     return "the first row cannot be read"
 
 
-def _names(line: Line, delimiter: str, where: str, encoding: str) -> list[str]:
+def _header_names(line: Line, delimiter: str, where: str, encoding: str) -> list[str]:
     if is_undecodable(line.text):
         raise InputError(f"{where}: the header is not {encoding} text: say which encoding it is (such as latin-1)")
     try:
-        fields = split(line.text, delimiter)
+        fields = split_fields(line.text, delimiter)
     except RowError as error:
         raise InputError(f"{where}: the header {error}") from None
     names = [name.strip() or f"column {k}" for k, name in enumerate(fields)]
@@ -110,15 +119,15 @@ def _names(line: Line, delimiter: str, where: str, encoding: str) -> list[str]:
     return names
 
 
-def rows(path: Path, layout: Layout, encoding: str, span: Span = WHOLE) -> RowReader:
-    """Every row with its line; rows that cannot be split or decoded come with a reason."""
-    lines = islice(decoded_lines(path, encoding, span), layout.skip, None)
+def read_rows(path: Path, layout: Layout, encoding: str, span: Span = WHOLE_FILE) -> RowReader:
+    """Return every row with its line; rows that cannot be split or decoded have a reason."""
+    lines = islice(read_lines(path, encoding, span), layout.skip, None)
     return RowReader(lines, layout.delimiter, len(layout.columns), encoding, span.lines + layout.skip)
 
 
-def decoded_lines(path: Path, encoding: str, span: Span = WHOLE) -> Iterator[Line]:
-    """The lines of a file; bytes that are no text become lone surrogates."""
-    with readable(path), open_bytes(path, span) as file:
+def read_lines(path: Path, encoding: str, span: Span = WHOLE_FILE) -> Iterator[Line]:
+    """Yield the lines of a file; invalid bytes become lone surrogates."""
+    with os_errors_as_input_errors(path), open_bytes(path, span) as file:
         for number, raw in enumerate(file, span.lines):
             text = raw.decode(encoding, errors="surrogateescape")
             text = text.removeprefix(BOM) if number == 0 else text
@@ -127,8 +136,8 @@ def decoded_lines(path: Path, encoding: str, span: Span = WHOLE) -> Iterator[Lin
 
 
 @contextmanager
-def readable(path: Path) -> Iterator[None]:
-    """Turn what goes wrong while a file is read into errors that name it."""
+def os_errors_as_input_errors(path: Path) -> Iterator[None]:
+    """Turn errors of reading into errors that name the file."""
     try:
         yield
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
@@ -142,14 +151,14 @@ def readable(path: Path) -> Iterator[None]:
 
 
 def open_bytes(path: Path, span: Span) -> BinaryIO:
-    """The bytes of a span of a file, unpacked."""
+    """Open the unpacked bytes of a span of a file."""
     if path.suffix == ".gz":
-        assert span == WHOLE, "what is packed is read from its beginning to its end"
+        assert span == WHOLE_FILE, "what is packed is read from its beginning to its end"
         return io.BufferedReader(gzip.open(path, "rb"))
-    return path.open("rb") if span == WHOLE else io.BufferedReader(_Stretch(path, span))
+    return path.open("rb") if span == WHOLE_FILE else io.BufferedReader(_SpanReader(path, span))
 
 
-class _Stretch(io.RawIOBase):
+class _SpanReader(io.RawIOBase):
     """The bytes of a span."""
 
     def __init__(self, path: Path, span: Span) -> None:
@@ -171,10 +180,10 @@ class _Stretch(io.RawIOBase):
 
 
 def _guess_delimiter(path: Path, lines: list[str]) -> str:
-    """The delimiter that gives the first line the most columns, and at least half of the others as many.
+    """Return the delimiter that gives the first line the most columns, and half of the others as many.
 
-    The first line is the first that can be split. Blanks delimit only lines that no other delimiter splits: fields of
-    other files may hold them.
+    The first line is the first that can be split. Blanks delimit only lines that no other delimiter splits, since
+    fields of other files may contain them.
     """
     if path.name.removesuffix(".gz").endswith(".tsv"):
         return "\t"
@@ -189,6 +198,6 @@ def _guess_delimiter(path: Path, lines: list[str]) -> str:
 
 def _width(line: str, delimiter: str) -> int:
     try:
-        return len(split(line, delimiter))
+        return len(split_fields(line, delimiter))
     except RowError:
         return 0

@@ -1,9 +1,16 @@
-"""What a dynamic graph looks like: sizes, churn, degrees, sequences, bytes and unevenness, exact and in one pass."""
+"""Statistics of a dynamic graph: sizes, churn, degrees, sequences, bytes and imbalance, exact and in one pass."""
 
-from strobe.graph.stats.degrees import DegreeLaw, Tail
-from strobe.graph.stats.describe import describe
-from strobe.graph.stats.sequences import SequenceStats
-from strobe.graph.stats.spread import Spread, gini
-from strobe.graph.stats.values import GraphStats, SnapshotStats
+from strobe.graph.stats.churn import SequenceStats
+from strobe.graph.stats.describe import GraphStats, SnapshotStats, describe
+from strobe.graph.stats.distributions import DegreeDistribution, PowerLawTail, Spread, gini
 
-__all__ = ["DegreeLaw", "GraphStats", "SequenceStats", "SnapshotStats", "Spread", "Tail", "describe", "gini"]
+__all__ = [
+    "DegreeDistribution",
+    "GraphStats",
+    "PowerLawTail",
+    "SequenceStats",
+    "SnapshotStats",
+    "Spread",
+    "describe",
+    "gini",
+]

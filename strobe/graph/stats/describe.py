@@ -1,33 +1,178 @@
-"""One pass over a graph that finds out everything ``strobe inspect`` shows."""
+"""``describe``: exact statistics per snapshot and of the whole graph, as values that survive JSON."""
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from strobe.graph.arrays import Array
 from strobe.graph.dynamic import DynamicGraph
-from strobe.graph.features import Array, PerCell, Static, given, size_and_origin
+from strobe.graph.features import PerCell, Static, describe_provider, find_stored
 from strobe.graph.progress import OnProgress
 from strobe.graph.snapshot import Snapshot
-from strobe.graph.stats.churn import CellRows, EdgeList, EdgeMatch, match_edges, num_changed_rows
-from strobe.graph.stats.degrees import DegreeLaw, DegreeTally
-from strobe.graph.stats.sequences import SequenceTally, Turnover
-from strobe.graph.stats.values import GraphStats, SnapshotStats
+from strobe.graph.stats.churn import (
+    CellRows,
+    EdgeList,
+    EdgeMatch,
+    SequenceCounter,
+    SequenceStats,
+    Turnover,
+    match_edges,
+    num_changed_rows,
+)
+from strobe.graph.stats.distributions import DegreeCounter, DegreeDistribution, Spread
+from strobe.graph.storage import Time
+
+
+@dataclass(frozen=True, kw_only=True)
+class SnapshotStats:
+    """Statistics of one snapshot, and its difference from the previous one (the first: from an empty graph).
+
+    Churn compares distinct (source, destination) pairs, an undirected edge once, without weights. Fractions of nothing
+    are 0, and two snapshots without edges are equal.
+    """
+
+    time: Time
+    nodes: int
+    edges: int  # an undirected edge once
+    arcs: int
+    self_loops: int
+    parallel_edges: int  # edges beyond the first of their pair
+    isolated: int  # nodes without any edge; a self-loop is one
+    arrivals: int  # nodes never present before
+    departures: int  # nodes of the previous snapshot that are absent now
+    returns: int  # nodes present earlier, but not in the previous snapshot
+    new_pairs: int
+    dropped_pairs: int
+    retained_pairs: int
+    changed_rows: int  # stored feature rows of a delta
+    full_bytes: int
+    delta_bytes: int
+
+    @property
+    def load(self) -> int:
+        """Work of a training pass: cells + arcs."""
+        return self.nodes + self.arcs
+
+    @property
+    def new_share(self) -> float:
+        """Fraction of this snapshot's pairs that the previous one lacks."""
+        return _fraction(self.new_pairs, self.new_pairs + self.retained_pairs)
+
+    @property
+    def dropped_share(self) -> float:
+        """Fraction of the previous pairs that this snapshot lacks."""
+        return _fraction(self.dropped_pairs, self.dropped_pairs + self.retained_pairs)
+
+    @property
+    def jaccard(self) -> float:
+        """Pairs in both snapshots over pairs in either."""
+        union = self.new_pairs + self.dropped_pairs + self.retained_pairs
+        return self.retained_pairs / union if union else 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphStats:
+    """Statistics of a whole graph; ``describe`` documents how bytes are counted."""
+
+    num_nodes: int
+    directed: bool
+    weighted: bool
+    features: str | None  # "16 per cell", "2 derived", …
+    snapshots: tuple[SnapshotStats, ...]
+    degrees: DegreeDistribution
+    sequences: SequenceStats
+
+    @property
+    def num_snapshots(self) -> int:
+        return len(self.snapshots)
+
+    @property
+    def num_cells(self) -> int:
+        return sum(self.series("nodes"))
+
+    @property
+    def num_edges(self) -> int:
+        return sum(self.series("edges"))
+
+    @property
+    def num_arcs(self) -> int:
+        return sum(self.series("arcs"))
+
+    @property
+    def full_bytes(self) -> int:
+        return sum(self.series("full_bytes"))
+
+    @property
+    def delta_bytes(self) -> int:
+        return sum(self.series("delta_bytes"))
+
+    @property
+    def delta_share(self) -> float:
+        """Bytes as deltas over bytes in full; 1 for a graph without bytes."""
+        return self.delta_bytes / self.full_bytes if self.full_bytes else 1.0
+
+    @property
+    def shared_pairs(self) -> float | None:
+        """Shared pairs over pairs in either, summed over adjacent snapshots; None without any."""
+        later = self.snapshots[1:]
+        retained = sum(s.retained_pairs for s in later)
+        union = retained + sum(s.new_pairs + s.dropped_pairs for s in later)
+        return retained / union if union else None
+
+    @property
+    def edge_spread(self) -> Spread:
+        """Imbalance of snapshots in edges."""
+        return Spread.from_values(self.series("edges"))
+
+    @property
+    def load_spread(self) -> Spread:
+        """Imbalance of snapshots in cells + arcs."""
+        return Spread.from_values(self.series("load"))
+
+    def series(self, name: str) -> list[Any]:
+        """Return one field or property of every snapshot, in order of time."""
+        return [getattr(snapshot, name) for snapshot in self.snapshots]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return values for JSON, without NaN or infinity; values per snapshot are one list per name."""
+        totals = ("num_snapshots", "num_cells", "num_edges", "num_arcs", "full_bytes", "delta_bytes", "shared_pairs")
+        return {
+            **{name: getattr(self, name) for name in ("num_nodes", "directed", "weighted", "features", *totals)},
+            "degrees": asdict(self.degrees),
+            "sequences": asdict(self.sequences),
+            "edge_spread": asdict(self.edge_spread),
+            "load_spread": asdict(self.load_spread),
+            "snapshots": {name: self.series(name) for name in (*SnapshotStats.__dataclass_fields__, *_DERIVED_FIELDS)},
+        }
+
+
+_DERIVED_FIELDS = ("load", "new_share", "dropped_share", "jaccard")
+
+
+def _fraction(part: int, whole: int) -> float:
+    return part / whole if whole else 0.0
 
 
 def describe(graph: DynamicGraph, on_progress: OnProgress | None = None) -> GraphStats:
-    """Reads every snapshot once and gives exact numbers; ``on_progress`` gets (snapshots done, snapshots).
+    """Read every snapshot once and return exact statistics.
 
-    Bytes *in full*: for every snapshot the ids of its nodes (unless all are present), its CSR (row pointers,
-    columns, weights) as stored, and the feature row of every cell. Bytes *as deltas*: the first snapshot in
-    full; for every later one the ids of nodes that came or left, both ends of each edge that was deleted,
-    both ends and the weight of each edge that was inserted or has another weight, and the feature rows that
-    are not, to the bit, what the same node had in the snapshot before. Of parallel edges the n-th is compared
-    with the n-th. Features per node count once for the graph, in the first snapshot; derived features cost
-    nothing; labels and names are not counted.
+    Bytes *in full*: for every snapshot the ids of its nodes (unless all are present), its CSR (row pointers, columns,
+    weights) as stored, and the feature row of every cell. Bytes *as deltas*: the first snapshot in full; for every
+    later one the ids of nodes that came or left, both ends of each deleted edge, both ends and the weight of each edge
+    that is new or has another weight, and feature rows that differ in any bit from the previous snapshot's. Of parallel
+    edges the n-th is compared with the n-th. Features per node count once, in the first snapshot; derived features,
+    labels and names are not counted.
 
-    Memory: the edges of two snapshots (8 bytes each, and their weights), their feature rows where a view copies
-    them, 9 bytes a node, and a few arrays of one snapshot's nodes. Time: linear in cells and arcs, but for one
-    binary search per edge.
+    Memory: the edges of two snapshots (8 bytes each, and their weights), their feature rows where a view copies them, 9
+    bytes per node, and a few arrays of one snapshot's nodes. Time: linear in cells and arcs, plus one binary search per
+    edge.
+
+    Args:
+        graph: the graph to describe.
+        on_progress: called with (snapshots done, number of snapshots).
     """
-    survey = _Survey(graph)
+    survey = _SnapshotSurvey(graph)
     snapshots = []
     for snapshot in graph:
         snapshots.append(survey.add(snapshot))
@@ -37,28 +182,28 @@ def describe(graph: DynamicGraph, on_progress: OnProgress | None = None) -> Grap
         num_nodes=graph.num_nodes,
         directed=graph.directed,
         weighted=graph.weighted,
-        features=None if graph.features is None else " ".join(size_and_origin(graph.features)),
+        features=None if graph.features is None else " ".join(describe_provider(graph.features)),
         snapshots=tuple(snapshots),
-        degrees=DegreeLaw.of(survey.degrees.values, survey.degrees.counts),
+        degrees=DegreeDistribution.from_counts(survey.degrees.values, survey.degrees.counts),
         sequences=survey.sequences.finish(),
     )
 
 
-class _Survey:
-    """What must be remembered from one snapshot to the next."""
+class _SnapshotSurvey:
+    """State from one snapshot to the next."""
 
     def __init__(self, graph: DynamicGraph) -> None:
-        self.degrees = DegreeTally()
-        self.sequences = SequenceTally(graph.num_nodes)
+        self.degrees = DegreeCounter()
+        self.sequences = SequenceCounter(graph.num_nodes)
         self._num_nodes = graph.num_nodes
-        self._carrier = given(graph.features)
+        self._carrier = find_stored(graph.features)
         self._edges: EdgeList | None = None
         self._rows: CellRows | None = None
 
     def add(self, snapshot: Snapshot) -> SnapshotStats:
         self.degrees.add(snapshot.in_degree)
         turnover = self.sequences.add(snapshot.nodes)
-        edges = EdgeList.of(snapshot, self._num_nodes)
+        edges = EdgeList.from_snapshot(snapshot, self._num_nodes)
         before, self._edges = self._edges, edges
         match = EdgeMatch(0, 0, 0) if before is None else match_edges(before, edges)
         changed = self._changed_rows(snapshot)
@@ -76,7 +221,7 @@ class _Survey:
             returns=turnover.returns,
             new_pairs=edges.num_distinct - match.distinct,
             dropped_pairs=0 if before is None else before.num_distinct - match.distinct,
-            kept_pairs=match.distinct,
+            retained_pairs=match.distinct,
             changed_rows=changed,
             full_bytes=full,
             delta_bytes=full if before is None else self._delta_bytes(snapshot, before, match, turnover, changed),

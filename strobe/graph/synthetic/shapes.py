@@ -1,4 +1,4 @@
-"""Graphs with the published shapes of well-known data sets, at any scale, without downloading one."""
+"""Graphs with the published shapes of well-known data sets, at any scale, without downloads."""
 
 from __future__ import annotations
 
@@ -16,18 +16,24 @@ from strobe.graph.arrays import Array
 from strobe.graph.build import Edges, GraphBuilder, Sink
 from strobe.graph.dynamic import DynamicGraph
 from strobe.graph.features import Static
-from strobe.graph.synthetic.base import Flash, Generator, check_count, check_exponent, check_number
-from strobe.graph.synthetic.curves import apportion, growth_curve
-from strobe.graph.synthetic.draws import CHUNK, Draws, Runs, distinct, first_ids, power_law
-from strobe.ops.csr import IntArray
+from strobe.graph.synthetic.base import (
+    GeneratedSnapshot,
+    Generator,
+    apportion,
+    count,
+    growth_curve,
+    number,
+    power_law_exponent,
+)
+from strobe.graph.synthetic.draws import CHUNK, RandomRows, RowRuns, avoid_self_loops, node_range, power_law_indices
+from strobe.ops.sparse.csr import IntArray
 
 
-class Shape(NamedTuple):
-    """The published figures of a data set, and what they leave open.
+class DatasetShape(NamedTuple):
+    """Published figures of a data set, and assumptions about what they leave open.
 
-    ``snapshot_edges`` counts edges over all snapshots, each edge as often as it lives; None: in one snapshot.
-    ``growth`` is the last snapshot's new edges over the first's. ``joining``: a node is present from when it is
-    first used, not always.
+    ``snapshot_edges`` counts edges over all snapshots; None: each edge is in one snapshot. ``growth`` is the last
+    snapshot's new edges over the first's. ``joining``: a node is present from its first use, not always.
     """
 
     snapshots: int
@@ -40,13 +46,13 @@ class Shape(NamedTuple):
 
 
 SHAPES = {
-    "slashdot": Shape(80, 51_100, 140_000, 3_690_000),
-    "stackexch": Shape(170, 545_200, 1_300_000, 33_600_000),
-    "rec-amazon": Shape(70, 2_146_000, 5_840_000, 125_000_000, bipartite=True),
-    "soc-flickr": Shape(70, 2_303_000, 33_100_000, 263_000_000),
-    "soc-youtube": Shape(80, 3_224_000, 12_200_000, 332_000_000),
-    "soc-bitcoin": Shape(90, 24_570_000, 122_000_000, 1_050_000_000),
-    "papers100M": Shape(222, 111_100_000, 1_600_000_000, None, joining=True, growth=1e5),
+    "slashdot": DatasetShape(80, 51_100, 140_000, 3_690_000),
+    "stackexch": DatasetShape(170, 545_200, 1_300_000, 33_600_000),
+    "rec-amazon": DatasetShape(70, 2_146_000, 5_840_000, 125_000_000, bipartite=True),
+    "soc-flickr": DatasetShape(70, 2_303_000, 33_100_000, 263_000_000),
+    "soc-youtube": DatasetShape(80, 3_224_000, 12_200_000, 332_000_000),
+    "soc-bitcoin": DatasetShape(90, 24_570_000, 122_000_000, 1_050_000_000),
+    "papers100M": DatasetShape(222, 111_100_000, 1_600_000_000, None, joining=True, growth=1e5),
 }
 """Snapshots, edges and snapshot-edges of DynaHB's Table 1 (|S|, |E|, |EL|), nodes as its |TV| / |S|, which has more
 digits than its |V| and says that all nodes are always present; papers100M from FlareDTDG's Tables 1 and 2, which do
@@ -54,7 +60,7 @@ not say how edges live: each in one snapshot here, papers present from their yea
 
 
 class _Events(NamedTuple):
-    """New edges per snapshot, the nodes in use by then, and how long edges live."""
+    """New edges per snapshot, nodes in use, and lifetimes of edges."""
 
     new: IntArray  # [T] new edges
     active: IntArray  # [T] nodes in use, the first ones by id
@@ -63,29 +69,26 @@ class _Events(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Published(Generator):
-    """A copy of a published shape: ``shape`` names it, nodes and edges times ``scale``, the same snapshots.
+class PublishedShape(Generator):
+    """A copy of a published shape: nodes and edges of ``shape`` times ``scale``, the same snapshots.
 
-    New edges per snapshot grow exponentially, nodes come into use with them, endpoints follow a power law; a
-    bipartite shape runs from the lower half of the ids to the upper (the papers give no split). An edge lives k or
-    k + 1 snapshots, with k and the share of longer lives solved so that edges over all snapshots come out as
-    published, edges cut off by the last snapshot included. All counts are exact to rounding. ``features`` > 0
-    gives every node that many standard normal numbers instead of its degrees.
+    New edges per snapshot grow exponentially, nodes come into use with them, endpoints follow a power law; a bipartite
+    shape runs from the lower half of the ids to the upper (the papers give no split). An edge lives k or k + 1
+    snapshots, solved so that edges over all snapshots match the published number, edges cut off by the last snapshot
+    included. All counts are exact to rounding. ``features`` > 0 gives every node that many standard normal numbers
+    instead of its degrees.
     """
 
     name: ClassVar[str] = "shapes"
     shape: str = "soc-flickr"
-    scale: float = 1.0
-    exponent: float = 3.0
-    features: int = 0
+    scale: float = number(1.0, 0, 1000)
+    exponent: float = power_law_exponent()
+    features: int = count(0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.shape not in SHAPES:
             raise UnknownNameError("shape", self.shape, SHAPES)
-        check_number("scale", self.scale, most=1000)
-        check_exponent(self.exponent)
-        check_count("features", self.features)
         if self.num_nodes < 2:
             raise OptionError(
                 f"scale {self.scale:g} leaves {self.num_nodes} of {self.shape}'s {SHAPES[self.shape].nodes:,} nodes; "
@@ -100,15 +103,15 @@ class Published(Generator):
     def num_snapshots(self) -> int:
         return SHAPES[self.shape].snapshots
 
-    def flashes(self) -> Iterator[Flash]:
-        draws, events = Draws(self.seed, 1), self._events
+    def iter_snapshots(self) -> Iterator[GeneratedSnapshot]:
+        draws, events = RandomRows(self.seed, 1), self._events
         first = np.cumsum(events.new) - events.new
         for t in range(self.num_snapshots):
             born = np.arange(max(0, t - events.life), t + 1)
             shown = np.where(born > t - events.life, events.new[born], events.longer[born])
-            runs = Runs(first[born], shown, born)
+            runs = RowRuns(first[born], shown, born)
             joined = int(events.active[t]) if SHAPES[self.shape].joining else self.num_nodes
-            yield Flash(self._edges(draws, runs), None if joined == self.num_nodes else first_ids(joined))
+            yield GeneratedSnapshot(self._edges(draws, runs), None if joined == self.num_nodes else node_range(joined))
 
     @cached_property
     def _events(self) -> _Events:
@@ -125,21 +128,21 @@ class Published(Generator):
         longer = apportion(new * (left > life) * 1.0, goal - int(shown[life])) if life < num else new * 0
         return _Events(new, active, life, np.minimum(longer, new))
 
-    def _edges(self, draws: Draws, runs: Runs) -> Iterator[Edges]:
+    def _edges(self, draws: RandomRows, runs: RowRuns) -> Iterator[Edges]:
         for numbers, born in draws.parts(runs):
             halves = SHAPES[self.shape].bipartite
             size = self._events.active[born] // (2 if halves else 1)
-            src, dst = (power_law(numbers[:, end], size, self.exponent) for end in (0, 1))
-            yield Edges(src, dst + self.num_nodes // 2 if halves else distinct(src, dst, size))
+            src, dst = (power_law_indices(numbers[:, end], size, self.exponent) for end in (0, 1))
+            yield Edges(src, dst + self.num_nodes // 2 if halves else avoid_self_loops(src, dst, size))
 
     def _finish(self, builder: GraphBuilder, sink: Sink | None) -> DynamicGraph:
         if not self.features:
             return super()._finish(builder, sink)
-        x = self._drawn_features(None if sink is None else sink.scratch_dir)
+        x = self._sample_features(None if sink is None else sink.scratch_dir)
         return builder.finish(features=Static(x), info=self.info())
 
-    def _drawn_features(self, scratch: Path | None) -> Array:
-        """Features of all nodes, mapped from a nameless file: they may be larger than memory."""
+    def _sample_features(self, scratch: Path | None) -> Array:
+        """Features of all nodes, mapped from an unnamed file: they may be larger than memory."""
         rng = np.random.default_rng([self.seed, 2])
         with tempfile.TemporaryFile(dir=scratch) as file:
             for start in range(0, self.num_nodes, step := max(1, CHUNK // self.features)):

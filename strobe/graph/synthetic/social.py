@@ -1,4 +1,4 @@
-"""A growing social network: hubs, communities, friendships that end, people who leave and return."""
+"""A growing social network: hubs, communities, edges that end, nodes that leave and return."""
 
 from __future__ import annotations
 
@@ -14,11 +14,16 @@ from strobe.errors import OptionError
 from strobe.graph.build import Edges, GraphBuilder, Sink
 from strobe.graph.dynamic import DynamicGraph
 from strobe.graph.features import Degrees, Static
-from strobe.graph.synthetic.base import Flash, Generator, check_count, check_exponent, check_number
-from strobe.graph.synthetic.curves import apportion
-from strobe.graph.synthetic.draws import CHUNK, first_ids, power_law
-from strobe.graph.synthetic.ties import Ties
-from strobe.ops.csr import FloatArray, IntArray, index_dtype
+from strobe.graph.synthetic.base import (
+    GeneratedSnapshot,
+    Generator,
+    apportion,
+    count,
+    number,
+    power_law_exponent,
+)
+from strobe.graph.synthetic.draws import CHUNK, EvolvingEdges, node_range, power_law_indices
+from strobe.ops.sparse.csr import FloatArray, IntArray, index_dtype
 
 _PERIOD = 24.0  # snapshots in which the fashion goes once round the communities
 
@@ -28,42 +33,34 @@ class Social(Generator):
     """A social network of ``nodes`` people over ``snapshots``, with ``edges`` per snapshot on average.
 
     Nodes join in order of id, from a share ``start`` of them to all; edges grow in proportion. Node v belongs to
-    community v mod ``communities``, and a share ``inside`` of edges stays within one. Early members are the
-    hubs: degrees follow a power law. Each edge ends with probability ``churn`` per snapshot. A share ``away`` of
-    the nodes is absent at a time, for about ``spell`` snapshots; their edges rest and are back when they are.
+    community v mod ``communities``, and a share ``inside`` of edges stays within one. Early members are hubs: degrees
+    follow a power law. Each edge ends with probability ``churn`` per snapshot. A share ``away`` of the nodes is absent
+    at a time, for about ``spell`` snapshots, and so are their edges.
 
-    What can be learnt: a degree is mostly the last one, drawn towards what a node's rank and its community's
-    turn in fashion (``drift``: 0 none, 1 strong) are worth; neighbours mostly share their community (the label,
-    with ``labels``). Edges of a snapshot are exact without ``away``, else right on average. Parallel edges are
-    kept each, self-loops never made.
+    What can be learned: a degree is mostly the last one, drawn towards the value of a node's rank and its community's
+    turn in fashion (``drift``: 0 none, 1 strong); neighbors mostly share their community (the label, with ``labels``).
+    Edges of a snapshot are exact without ``away``, otherwise right on average. Parallel edges are kept, self-loops
+    never made.
     """
 
     name: ClassVar[str] = "social"
-    nodes: int = 2_000
-    snapshots: int = 30
-    edges: int = 10_000
-    start: float = 0.5
-    communities: int = 8
-    inside: float = 0.8
-    exponent: float = 3.0
-    churn: float = 0.2
-    away: float = 0.02
-    spell: float = 2.0
-    drift: float = 0.5
+    nodes: int = count(2_000, 1)
+    snapshots: int = count(30, 1)
+    edges: int = count(10_000)
+    start: float = number(0.5)
+    communities: int = count(8, 1)
+    inside: float = number(0.8)
+    exponent: float = power_law_exponent()
+    churn: float = number(0.2)
+    away: float = number(0.02, 0, 0.9)
+    spell: float = number(2.0, 1, np.inf)
+    drift: float = number(0.5)
     labels: bool = False
     directed: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("nodes", "snapshots", "communities"):
-            check_count(name, getattr(self, name), least=1)
-        check_count("edges", self.edges)
-        for name in ("start", "inside", "churn", "drift"):
-            check_number(name, getattr(self, name))
-        check_number("away", self.away, most=0.9)
-        check_number("spell", self.spell, least=1, most=np.inf)
-        check_exponent(self.exponent)
-        first = int(self._joined[0])
+        first = int(self._num_joined[0])
         if self.edges and first < 2 * self.communities:
             raise OptionError(
                 f"{self.communities:,} communities need two nodes each from the beginning, the first snapshot has "
@@ -78,56 +75,56 @@ class Social(Generator):
     def num_snapshots(self) -> int:
         return self.snapshots
 
-    def flashes(self) -> Iterator[Flash]:
+    def iter_snapshots(self) -> Iterator[GeneratedSnapshot]:
         shown = (1 - self.away) ** 2  # share of edges both of whose ends are present
-        counts = apportion(self._joined.astype(np.float64), round(self.edges * self.snapshots / shown))
-        ties = Ties(self.seed)
-        for t, joined in enumerate(self._joined.tolist()):
+        counts = apportion(self._num_joined.astype(np.float64), round(self.edges * self.snapshots / shown))
+        ties = EvolvingEdges(self.seed)
+        for t, joined in enumerate(self._num_joined.tolist()):
             ties.step(int(counts[t]), self.churn)
-            here = self._here(t, joined) if self.away else None
-            ids = first_ids(joined)
-            yield Flash(self._edges(ties, here), ids if here is None else ids[here])
+            present = self._presence_mask(t, joined) if self.away else None
+            ids = node_range(joined)
+            yield GeneratedSnapshot(self._edges(ties, present), ids if present is None else ids[present])
 
     @cached_property
-    def _joined(self) -> IntArray:
-        """Nodes that have joined by each snapshot, [T]; all have by the last."""
+    def _num_joined(self) -> IntArray:
+        """Number of nodes that have joined by each snapshot, [T]; all have by the last."""
         grown = np.linspace(1, self.start, self.snapshots)[::-1]
         return np.maximum(np.rint(grown * self.nodes).astype(np.int64), 1)
 
-    def _here(self, t: int, joined: int) -> npt.NDArray[np.bool_]:
-        """Which of the nodes that have joined are present: each leaves and returns at a rhythm of its own."""
-        here = np.empty(joined, bool)
+    def _presence_mask(self, t: int, joined: int) -> npt.NDArray[np.bool_]:
+        """Return which joined nodes are present: each leaves and returns at its own rhythm."""
+        present = np.empty(joined, bool)
         phases, rates = (np.random.default_rng([self.seed, stream]) for stream in (3, 4))
         for first in range(0, joined, CHUNK):
-            part = here[first : first + CHUNK]
+            part = present[first : first + CHUNK]
             turn = rates.random(part.size) + 0.5
             turn *= t * self.away / self.spell
             turn += phases.random(part.size)
             np.greater_equal(turn % 1.0, self.away, out=part)
-        return here
+        return present
 
-    def _edges(self, ties: Ties, here: npt.NDArray[np.bool_] | None) -> Iterator[Edges]:
+    def _edges(self, ties: EvolvingEdges, present: npt.NDArray[np.bool_] | None) -> Iterator[Edges]:
         for numbers, born in ties.parts():
             src, dst = self._ends(numbers, born)
-            if here is not None:
-                both = here[src] & here[dst]
+            if present is not None:
+                both = present[src] & present[dst]
                 src, dst = src[both], dst[both]
             yield Edges(src, dst)
 
     def _ends(self, numbers: FloatArray, born: IntArray) -> tuple[IntArray, IntArray]:
-        """Both ends of the edges with these numbers: a community in fashion, a member, then a friend."""
+        """Return both ends of the edges with these numbers: a community in fashion, a member, then a friend."""
         num = self.communities
-        joined = self._joined[born]
+        joined = self._num_joined[born]
         swing = 2 * numbers[:, 0] - 1
         place = born / _PERIOD + 0.5 * swing * np.abs(swing) ** self.drift
         home = (num * (place % 1.0)).astype(np.int64) % num
-        there = home.copy()
+        other = home.copy()
         outside = np.flatnonzero(numbers[:, 2] >= self.inside)
         jump = (numbers[outside, 2] - self.inside) / (1 - self.inside) if outside.size else np.empty(0)
-        there[outside] += 1 + ((num - 1) * jump).astype(np.int64)
-        there %= num
+        other[outside] += 1 + ((num - 1) * jump).astype(np.int64)
+        other %= num
         src = self._member(numbers[:, 1], home, joined)
-        dst = self._member(numbers[:, 3], there, joined)
+        dst = self._member(numbers[:, 3], other, joined)
         same = np.flatnonzero(src == dst)
         following = src[same] + num
         dst[same] = np.where(following < joined[same], following, home[same])
@@ -135,7 +132,7 @@ class Social(Generator):
 
     def _member(self, uniform: FloatArray, community: IntArray, joined: IntArray) -> IntArray:
         size = (joined - community + self.communities - 1) // self.communities
-        node = power_law(uniform, size, self.exponent) * self.communities + community
+        node = power_law_indices(uniform, size, self.exponent) * self.communities + community
         return node.astype(index_dtype(self.nodes))
 
     def _builder(self, sink: Sink | None) -> GraphBuilder:

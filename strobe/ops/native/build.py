@@ -1,4 +1,4 @@
-"""Compiles the CPU kernels next to their source, once per instruction set. Needs no package: installing calls it."""
+"""Compile the CPU kernels next to their source, per instruction set. Standard library only: the installer runs it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-# Error numbers and traps would keep loops from being vectorised; sums stay in the order they are written in.
+PACKAGE_DIR = Path(__file__).resolve().parent
+# Without errno and traps loops vectorize; sums keep their order.
 _FLAGS = ["-O3", "-std=gnu11", "-shared", "-fPIC", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math"]
 _LEVELS = {
     "base": [],
@@ -19,8 +19,8 @@ _LEVELS = {
 }
 
 
-def build(target: Path = HERE) -> str | None:
-    """Compiles the libraries; the reason why not, where they cannot be."""
+def build(target: Path = PACKAGE_DIR) -> str | None:
+    """Compile the libraries; returns the reason if that fails."""
     compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
         return "no C compiler was found (gcc or cc, or the one CC names)"
@@ -32,11 +32,11 @@ def build(target: Path = HERE) -> str | None:
 
 
 def _compile(command: list[str], library: Path) -> str | None:
-    # Others may have the library open or be building it, too: write beside it, then take its place.
+    # Other processes may use or build the library: write to a temporary file, then replace it.
     partial = library.with_name(f"{library.name}.{os.getpid()}")
     try:
-        whole = [*command, "-o", str(partial), str(HERE / "kernels.c"), "-lm"]
-        done = subprocess.run(whole, capture_output=True, text=True, timeout=300)
+        arguments = [*command, "-o", str(partial), str(PACKAGE_DIR / "kernels.c"), "-lm"]
+        done = subprocess.run(arguments, capture_output=True, text=True, timeout=300)
         if done.returncode:
             return f"{command[0]} failed: {done.stderr.strip()[-500:]}"
         partial.replace(library)

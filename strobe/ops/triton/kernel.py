@@ -1,4 +1,4 @@
-"""What kernels share: how they are compiled, and how much of the GPU there is for them."""
+"""Compilation and launch sizes of kernels."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ import triton
 
 
 def kernel(function: Callable[..., Any]) -> Any:
-    """The function compiled for the GPU when it is first launched, once for each kind of arguments."""
+    """Compile a function at its first launch, once per signature."""
     return triton.jit(function)
 
 
-def padded(width: int) -> int:
-    """Columns of a tile that has room for ``width``: the matrix units take no fewer than 16."""
+def padded_width(width: int) -> int:
+    """Columns of a tile for ``width``: a power of two, at least 16 for the tensor cores."""
     return max(16, power_of_two(width))
 
 
 def power_of_two(size: int) -> int:
-    """The smallest that is no smaller; Triton's own function takes longer than some kernels."""
+    """Smallest power of two not below ``size``; faster than Triton's function, which takes longer than some kernels."""
     return 1 << (size - 1).bit_length()
 
 
-def multiprocessors(device: torch.device) -> int:
-    """How many blocks run at a time, at least."""
+def num_multiprocessors(device: torch.device) -> int:
+    """Number of multiprocessors of the GPU."""
     if device.type != "cuda":
         return 2
     return int(torch.cuda.get_device_properties(device).multi_processor_count)

@@ -1,7 +1,7 @@
-"""Linear maps of many rows of few columns: rows are read once, and weights stay on chip.
+"""Linear maps of many rows with few columns: rows are read once, and weights stay on chip.
 
-On the way back one pass gives gradients of rows and sums of those of weights: each of a fixed number of programs goes
-through its share of the tiles, in order, and writes one sum at the end; the same bits always.
+Backward is one pass. Each of a fixed number of programs sums the weight gradients of its tiles in order, so results are
+deterministic.
 """
 
 from __future__ import annotations
@@ -14,49 +14,48 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from strobe.ops.triton import Precision, precision
-from strobe.ops.triton.kernel import multiprocessors, padded
-from strobe.ops.triton.kernels.linear import linear_backward, linear_forward
+from strobe.ops.triton.kernel import num_multiprocessors, padded_width
+from strobe.ops.triton.kernels.dense import linear_backward, linear_forward
 
-MOST_COLUMNS, MOST_WEIGHTS = 128, 4096
-"""Columns on either side, and weights, columns padded, up to which a thread has registers for all that it holds."""
+MAX_COLUMNS, MAX_WEIGHTS = 128, 4096
+"""Maximum columns and (padded) weights that fit into registers."""
 
 ROWS, FEWER_ROWS, WARPS = 64, 16, 4
-"""Of a tile, and warps that run it; fewer on the way back where a thread has no registers for so many."""
+"""Rows and warps of a tile; fewer rows in backward if registers are short."""
 
 STAGES, PROGRAMS = 2, 8
-"""On the way back: tiles that are on their way, the one at hand included, and programs a multiprocessor, several times
-those that run at once, so that all end together."""
+"""Backward: pipeline stages, and programs per multiprocessor, several times those resident, for load balance."""
 
 
 def fits(inputs: int, outputs: int) -> bool:
-    """Whether the kernels are made for this many columns."""
-    return max(inputs, outputs) <= MOST_COLUMNS and padded(inputs) * padded(outputs) <= MOST_WEIGHTS
+    """Whether kernels support this many columns."""
+    return max(inputs, outputs) <= MAX_COLUMNS and padded_width(inputs) * padded_width(outputs) <= MAX_WEIGHTS
 
 
 def backward_rows(exact: Precision, *, narrow: bool = True) -> int:
-    """Rows of a tile on the way back. Exact products, and what is wide in other kernels, fill a thread's registers."""
+    """Rows of a tile in backward: fewer if exact products or wide matrices fill the registers."""
     return ROWS if exact == "tf32" and narrow else FEWER_ROWS
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None, *, relu: bool) -> Tensor:
-    """The same as ``strobe.ops.linear.linear``."""
-    out: Tensor = _OnChip.apply(x, weight, bias, relu)  # type: ignore[no-untyped-call]
+    """``strobe.ops.dense.linear.linear`` on a GPU."""
+    out: Tensor = _Linear.apply(x, weight, bias, relu)  # type: ignore[no-untyped-call]
     return out
 
 
-class _OnChip(torch.autograd.Function):
+class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool) -> Tensor:
         x, weight = x.contiguous(), weight.contiguous()
         outputs, inputs = weight.shape
         y = x.new_empty(len(x), outputs)
-        sizes = {"inputs": inputs, "ip": padded(inputs), "outputs": outputs, "op": padded(outputs)}
+        sizes = {"inputs": inputs, "ip": padded_width(inputs), "outputs": outputs, "op": padded_width(outputs)}
         ctx.options = sizes | {"num_warps": WARPS, "precision": precision()}
         if len(x):
             tiles = triton.cdiv(len(x), ROWS)
-            given = (x, weight, None if bias is None else bias.contiguous(), y, len(x))
-            linear_forward[(tiles,)](*given, rows=ROWS, relu=relu, **ctx.options)
-        ctx.kind = None if bias is None else bias.dtype
+            arguments = (x, weight, None if bias is None else bias.contiguous(), y, len(x))
+            linear_forward[(tiles,)](*arguments, rows=ROWS, relu=relu, **ctx.options)
+        ctx.bias_dtype = None if bias is None else bias.dtype
         ctx.save_for_backward(x, weight, y if relu else None)
         return y
 
@@ -68,7 +67,7 @@ class _OnChip(torch.autograd.Function):
         ip, op = ctx.options["ip"], ctx.options["op"]
         rows = backward_rows(ctx.options["precision"])
         tiles = triton.cdiv(len(x), rows)
-        programs = max(1, min(tiles, PROGRAMS * multiprocessors(x.device)))
+        programs = max(1, min(tiles, PROGRAMS * num_multiprocessors(x.device)))
         sums = x.new_empty(programs, ip + 1, op, dtype=torch.float32)
         linear_backward[(programs,)](
             x, weight, y, grads[0].contiguous(), d_x, sums, len(x), tiles,
@@ -76,5 +75,5 @@ class _OnChip(torch.autograd.Function):
         )  # fmt: skip
         outputs, inputs = weight.shape
         total = sums.sum(0, dtype=torch.float64)[:, :outputs]
-        d_bias = None if ctx.kind is None else total[ip].to(ctx.kind)
+        d_bias = None if ctx.bias_dtype is None else total[ip].to(ctx.bias_dtype)
         return d_x, total[:inputs].t().to(weight.dtype), d_bias, None

@@ -1,4 +1,4 @@
-"""The last step of a node's answer: a linear map of what is positive in its embedding."""
+"""Readout: a linear map of ReLU(embedding)."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from strobe.ops.triton import Precision, precision
-from strobe.ops.triton.kernel import multiprocessors, padded
-from strobe.ops.triton.kernels.readout import readout_backward, readout_backward_few, readout_forward
+from strobe.ops.triton.kernel import num_multiprocessors, padded_width
+from strobe.ops.triton.kernels.dense import readout_backward, readout_backward_few, readout_forward
 
-MOST_WIDTH, MOST_ANSWERS = 128, 64
-"""Columns of rows and of answers that the kernels are made for."""
+MAX_WIDTH, MAX_OUTPUTS = 128, 64
+"""Maximum columns of rows and outputs."""
 
 FEW = 4
-"""Answers up to which the kernels are plain arithmetic."""
+"""Maximum outputs computed without tensor cores."""
 
 ELEMENTS, WARPS, PROGRAMS = 2048, 4, 8
-"""Of a tile, warps that run it, programs a multiprocessor on the way back."""
+"""Elements and warps of a tile, and programs per multiprocessor in backward."""
 
 
-def fits(width: int, answers: int) -> bool:
-    """Whether the kernels are made for this many columns."""
-    return width <= MOST_WIDTH and answers <= MOST_ANSWERS
+def fits(width: int, outputs: int) -> bool:
+    """Whether kernels support this many columns."""
+    return width <= MAX_WIDTH and outputs <= MAX_OUTPUTS
 
 
 def readout(z: Tensor, weight: Tensor, bias: Tensor, rows: Tensor | None) -> Tensor:
-    """The same as ``strobe.ops.readout.readout``; rows are distinct."""
-    said: Tensor = _Readout.apply(z, weight, bias, rows)  # type: ignore[no-untyped-call]
-    return said
+    """``strobe.ops.dense.readout.readout`` on a GPU; rows are distinct."""
+    out: Tensor = _Readout.apply(z, weight, bias, rows)  # type: ignore[no-untyped-call]
+    return out
 
 
 class _Readout(torch.autograd.Function):
@@ -43,7 +43,7 @@ class _Readout(torch.autograd.Function):
         ctx.options = _options(z, weight, precision())
         if count:
             grid, few = (triton.cdiv(count, ctx.options["rows"]),), len(weight) <= FEW
-            readout_forward[grid](z, *bound(weight, bias), rows, y, count, few=few, **ctx.options)
+            readout_forward[grid](z, *pad_weights(weight, bias), rows, y, count, few=few, **ctx.options)
         ctx.save_for_backward(z, weight, bias, rows)
         return y
 
@@ -52,15 +52,15 @@ class _Readout(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> Any:
         z, weight, bias, rows = ctx.saved_tensors
         d_z = torch.empty_like(z) if rows is None else torch.zeros_like(z)
-        return d_z, *_back(z, weight, bias, rows, grads[0].contiguous(), d_z, ctx.options), None
+        return d_z, *_run_backward(z, weight, bias, rows, grads[0].contiguous(), d_z, ctx.options), None
 
 
 def weight_gradients(z: Tensor, weight: Tensor, bias: Tensor, d_y: Tensor) -> tuple[Tensor, Tensor]:
-    """Gradients of weights and bias alone, of a few answers for all rows."""
-    return _back(z, weight, bias, None, d_y, None, _options(z, weight, precision()))
+    """Gradients of weights and bias only, for few outputs of all rows."""
+    return _run_backward(z, weight, bias, None, d_y, None, _options(z, weight, precision()))
 
 
-def _back(
+def _run_backward(
     z: Tensor,
     weight: Tensor,
     bias: Tensor,
@@ -69,27 +69,27 @@ def _back(
     d_z: Tensor | None,
     options: dict[str, Any],
 ) -> tuple[Tensor, Tensor]:
-    """Gradients of weights and bias; those of rows are written into ``d_z``."""
+    """Gradients of weights and bias; row gradients are written to ``d_z``."""
     wp, ap = options["wp"], options["ap"]
     tiles = triton.cdiv(len(d_y), options["rows"])
-    programs = max(1, min(tiles, PROGRAMS * multiprocessors(z.device)))
+    programs = max(1, min(tiles, PROGRAMS * num_multiprocessors(z.device)))
     sums = z.new_zeros(programs, wp + 1, ap, dtype=torch.float32)
     kernel = readout_backward_few if len(weight) <= FEW else readout_backward
-    kernel[(programs,)](z, bound(weight, bias)[0], rows, d_y, d_z, sums, len(d_y), tiles, **options)
+    kernel[(programs,)](z, pad_weights(weight, bias)[0], rows, d_y, d_z, sums, len(d_y), tiles, **options)
     total = sums.sum(0, dtype=torch.float64)[:, : len(weight)]
     return total[: z.shape[1]].t().to(weight.dtype), total[wp].to(bias.dtype)
 
 
 def _options(z: Tensor, weight: Tensor, exact: Precision) -> dict[str, Any]:
     width, answers = z.shape[1], len(weight)
-    wp, ap = padded(width), padded(answers)
+    wp, ap = padded_width(width), padded_width(answers)
     sizes = {"width": width, "wp": wp, "answers": answers, "ap": ap, "rows": ELEMENTS // wp}
     return sizes | {"num_warps": WARPS, "precision": exact}
 
 
-def bound(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+def pad_weights(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     """Weights as kernels want them, float32 and padded with zeros: [in, out], and the bias [out]."""
-    wp, ap = padded(weight.shape[1]), padded(len(weight))
+    wp, ap = padded_width(weight.shape[1]), padded_width(len(weight))
     wide = weight.new_zeros(wp + 1, ap, dtype=torch.float32)
     wide[: weight.shape[1], : len(weight)] = weight.t()
     wide[wp, : len(weight)] = bias

@@ -1,4 +1,4 @@
-"""Sparse matrix times dense rows."""
+"""Sparse-dense products."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from strobe.ops.corners import Corner
-from strobe.ops.sparse import Sparse
+from strobe.ops.sparse.leading_block import LeadingBlock
+from strobe.ops.sparse.spmm import Sparse
 from strobe.ops.triton.kernel import power_of_two
-from strobe.ops.triton.kernels.rows import join_sums, spmm_rows
-from strobe.ops.triton.rows import Rows
+from strobe.ops.triton.kernels.sparse import join_sums, spmm_rows
+from strobe.ops.triton.row_chunks import RowPieces
 
 
 @dataclass(frozen=True)
-class Shape:
-    """Elements of a tile, warps that run it, entries whose loads are under way together, the most rows of it."""
+class SpmmConfig:
+    """Elements of a tile, its warps, entries loaded at a time, and its maximum rows."""
 
     elements: int = 1024
     warps: int = 4
@@ -25,54 +25,59 @@ class Shape:
     most_rows: int = 128
 
 
-SHAPE = Shape()
+DEFAULT_CONFIG = SpmmConfig()
 
 LONGEST = 32
-"""Entries of a row that one thread, or few, may add one after the other while others wait."""
+"""Maximum entries of a row that one thread adds; longer rows are cut."""
 
 
 def product(matrix: Sparse, x: Tensor) -> Tensor:
     """matrix @ x."""
-    return multiply(Rows.of(matrix, LONGEST), matrix.col, matrix.weight, x)
+    return multiply(RowPieces.of(matrix, LONGEST), matrix.col, matrix.weight, x)
 
 
-def diagonal_product(corners: Sequence[Corner], x: Tensor) -> Tensor:
-    """The product of corners along a diagonal with x: of each where it stands, into its rows of the result."""
-    out = x.new_empty(sum(corner.num_rows for corner in corners), x.shape[1])
+def diagonal_product(blocks: Sequence[LeadingBlock], x: Tensor) -> Tensor:
+    """Block-diagonal product of leading blocks with x."""
+    out = x.new_empty(sum(block.num_rows for block in blocks), x.shape[1])
     first = column = 0
-    for corner in corners:
-        part = x[column : column + corner.num_cols]
-        part = part if corner.reads is None else part * corner.reads[:, None]
-        into = out[first : first + corner.num_rows]
-        multiply(Rows.of(corner, LONGEST), corner.matrix.col, corner.matrix.weight, part, into=into)
-        if corner.gives is not None:
-            into *= corner.gives[:, None]
-        first, column = first + corner.num_rows, column + corner.num_cols
+    for block in blocks:
+        part = x[column : column + block.num_cols]
+        part = part if block.col_scale is None else part * block.col_scale[:, None]
+        into = out[first : first + block.num_rows]
+        multiply(RowPieces.of(block, LONGEST), block.matrix.col, block.matrix.weight, part, into=into)
+        if block.row_scale is not None:
+            into *= block.row_scale[:, None]
+        first, column = first + block.num_rows, column + block.num_cols
     return out
 
 
 def multiply(
-    rows: Rows, col: Tensor, weight: Tensor | None, x: Tensor, shape: Shape = SHAPE, into: Tensor | None = None
+    rows: RowPieces,
+    col: Tensor,
+    weight: Tensor | None,
+    x: Tensor,
+    config: SpmmConfig = DEFAULT_CONFIG,
+    into: Tensor | None = None,
 ) -> Tensor:
-    """The product of the matrix of these rows with x, [R, W], written ``into`` a tensor if there is one."""
+    """Product of the matrix of these rows with x, [R, W], written ``into`` a tensor if given."""
     width, chunks = x.shape[1], rows.chunks
     out = x.new_empty(rows.num_rows, width) if into is None else into
     if not rows.num_pieces or not width:
         return out
     wp = power_of_two(width)
-    tile = max(1, min(shape.elements // wp, shape.most_rows))
+    tile = max(1, min(config.elements // wp, config.most_rows))
     parts = x.new_empty(chunks.number, width, dtype=torch.float32) if rows.num_cut else None
     programs = chunks.number + -(-(rows.num_pieces - rows.num_cut) // tile)
     spmm_rows[(programs,)](
         rows.start, rows.length, rows.row, chunks.start, chunks.end, chunks.which, rows.long, chunks.cuts,
         chunks.arrived, col, weight, x, parts, out, rows.num_pieces, rows.num_cut, chunks.number,
-        width=width, wp=wp, rows=tile, ahead=shape.ahead, num_warps=shape.warps,
+        width=width, wp=wp, rows=tile, ahead=config.ahead, num_warps=config.warps,
     )  # fmt: skip
     return out
 
 
-def join(rows: Rows, out: Tensor) -> None:
-    """Adds the pieces of long rows, which stand after the result, into it."""
+def join(rows: RowPieces, out: Tensor) -> None:
+    """Add the pieces of long rows, which follow the result, to it."""
     width = out.shape[1]
     wp = power_of_two(width)
     if rows.num_cut:

@@ -9,10 +9,10 @@ import pytest
 
 from strobe.errors import OptionError, UnknownNameError
 from strobe.graph import Static, open_graph
-from strobe.graph.datasets import DATA_SETS, TASKS, File, find, load
+from strobe.graph.datasets import DATASETS, TASKS, DatasetFile, find, load
 from strobe.graph.datasets import folder as folders
-from strobe.graph.datasets.dataset import Choices
-from strobe.graph.datasets.simulated import growth
+from strobe.graph.datasets.dataset import DatasetOptions
+from strobe.graph.datasets.static import growth_shares
 from strobe.graph.ingest import Every
 
 ROWS = "1 2 1100000000\n2 1 1100700000\n1 2 1100700001\n"
@@ -26,9 +26,9 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-@pytest.mark.parametrize("name", DATA_SETS)
-def test_every_set_is_described_and_can_be_had(name: str) -> None:
-    dataset = DATA_SETS[name]
+@pytest.mark.parametrize("name", DATASETS)
+def test_every_set_has_metadata_and_files(name: str) -> None:
+    dataset = DATASETS[name]
     assert dataset.name == name
     assert dataset.title
     assert dataset.citation
@@ -37,11 +37,11 @@ def test_every_set_is_described_and_can_be_had(name: str) -> None:
     assert set(dataset.tasks) <= set(TASKS)
     assert min(dataset.nodes, dataset.edges, dataset.snapshots) >= 1
     assert dataset.files
-    assert dataset.loader.takes <= set(Choices.__dataclass_fields__)
+    assert dataset.loader.takes <= set(DatasetOptions.__dataclass_fields__)
 
 
 def test_addresses_are_of_the_web_and_checksums_whole() -> None:
-    files: list[File] = [file for dataset in DATA_SETS.values() for file in dataset.files]
+    files: list[DatasetFile] = [file for dataset in DATASETS.values() for file in dataset.files]
     assert all(re.fullmatch(r"https?://[\w.-]+/\S+", url) for file in files for url in file.urls)
     assert all(file.sha256 is None or re.fullmatch("[0-9a-f]{64}", file.sha256) for file in files)
 
@@ -80,7 +80,7 @@ def test_an_existing_graph_is_refused_before_anything_is_read(tmp_path: Path) ->
         load("collegemsg", data_dir=tmp_path / "nothing", out=tmp_path / "out")
 
 
-def test_choices_a_set_cannot_heed_are_refused_before_anything_is_read(tmp_path: Path) -> None:
+def test_unsupported_choices_are_refused_before_reading(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="seed cannot be chosen for collegemsg; what can be: clock, life"):
         load("collegemsg", data_dir=tmp_path, seed=1)
     with pytest.raises(OptionError, match=r"life cannot be chosen for cora-t .* what can be: clock, seed"):
@@ -96,7 +96,7 @@ def test_choices_a_set_cannot_heed_are_refused_before_anything_is_read(tmp_path:
         ("collegemsg", {"life": 0}, "at least one snapshot"),
     ],
 )
-def test_nonsense_is_refused_before_anything_is_downloaded(
+def test_invalid_choices_are_refused_before_downloading(
     name: str, choice: dict[str, Any], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(folders, "fetch", lambda *_: pytest.fail("files were fetched"))
@@ -124,7 +124,7 @@ def test_simulated_cora_grows_to_the_static_graph(tmp_path: Path) -> None:
     static, grown = load("cora", data_dir=tmp_path), load("cora-t", data_dir=tmp_path)
     assert (len(static), len(grown)) == (1, 50)
     assert grown[49] == static[0]
-    assert [snapshot.num_edges for snapshot in grown] == [round(float(share) * 45) for share in growth(50, 0.02)]
+    assert [snapshot.num_edges for snapshot in grown] == [round(float(share) * 45) for share in growth_shares(50, 0.02)]
     assert grown.info["split"] == {"train": [0], "val": [1], "test": [2]}
     assert isinstance(grown.features, Static)
     assert grown.features.values[0].tolist() == [0, 0, 0, 1]

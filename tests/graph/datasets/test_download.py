@@ -15,13 +15,13 @@ import pytest
 
 from strobe.errors import DownloadError, InputError, OptionError
 from strobe.graph.datasets import download as module
-from strobe.graph.datasets.download import Patience, checksum, download, verify
-from strobe.graph.lock import WriteLock
+from strobe.graph.datasets.download import RetryPolicy, checksum, download, verify
+from strobe.io.lock import WriteLock
 from tests.graph.datasets.web import Site
 
 BODY = bytes(range(256)) * 4000
 SHA = hashlib.sha256(BODY).hexdigest()
-SOON = Patience(timeout_s=5, tries=2, wait_s=0.01)
+SOON = RetryPolicy(timeout_s=5, tries=2, wait_s=0.01)
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_a_part_longer_than_the_file_is_thrown_away(site: Site, target: Path) ->
 
 
 @pytest.mark.parametrize("flaw", ["no ranges", "no tag", "wrong part"])
-def test_a_server_that_cannot_resume_is_asked_from_the_beginning(site: Site, target: Path, flaw: str) -> None:
+def test_download_restarts_if_server_cannot_resume(site: Site, target: Path, flaw: str) -> None:
     site.files["file.gz"] = BODY
     site.cut_after = [300_000]
     site.ranges = flaw != "no ranges"
@@ -111,20 +111,20 @@ def test_a_file_of_unannounced_length_ends_with_the_connection(site: Site, targe
     assert totals == {None}
 
 
-def test_a_busy_server_is_asked_again(site: Site, target: Path) -> None:
+def test_busy_server_is_retried(site: Site, target: Path) -> None:
     site.files["file.gz"], site.answers = BODY, [503]
     download(f"{site.url}/file.gz", target, patience=SOON)
     assert target.read_bytes() == BODY
 
 
-def test_a_server_that_stays_busy_is_given_up(site: Site, target: Path) -> None:
+def test_server_that_stays_busy_raises(site: Site, target: Path) -> None:
     site.answers = [503] * 5
     with pytest.raises(DownloadError, match=r"no connection to 127\.0\.0\.1 \(the server answered 503"):
         download(f"{site.url}/file.gz", target, patience=SOON)
     assert len(site.asked) == SOON.tries
 
 
-def test_a_missing_file_is_said_to_be_missing_at_once(site: Site, target: Path) -> None:
+def test_missing_file_is_not_retried(site: Site, target: Path) -> None:
     told = r"answered 404 Not Found.*put the file file\.gz by hand into .*set$"
     with pytest.raises(DownloadError, match=told) as caught:
         download(f"{site.url}/file.gz", target, patience=SOON)
@@ -143,7 +143,7 @@ def test_wrong_bytes_are_removed(site: Site, target: Path) -> None:
     assert names(target) == []
 
 
-def test_no_network_says_where_to_put_the_file(target: Path) -> None:
+def test_connection_error_names_the_target_folder(target: Path) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
@@ -151,7 +151,7 @@ def test_no_network_says_where_to_put_the_file(target: Path) -> None:
         download(f"http://127.0.0.1:{port}/file.gz", target, patience=SOON)
 
 
-def test_an_unknown_host_is_not_asked_twice(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_host_is_not_retried(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Any] = []
 
     def fail(request: Any, timeout: float) -> None:
@@ -164,7 +164,7 @@ def test_an_unknown_host_is_not_asked_twice(target: Path, monkeypatch: pytest.Mo
     assert len(calls) == 1
 
 
-def test_a_disk_without_room_is_seen_before_it_is_filled(
+def test_insufficient_disk_space_is_detected_before_downloading(
     site: Site, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site.files["file.gz"] = BODY
@@ -202,7 +202,7 @@ def test_two_downloads_of_one_file_do_not_mix(site: Site, target: Path) -> None:
 
 
 @pytest.mark.parametrize("url", ["file:///etc/hostname", "ftp://example/file"])
-def test_only_the_web_is_asked(url: str, target: Path) -> None:
+def test_only_http_urls_are_opened(url: str, target: Path) -> None:
     with pytest.raises(DownloadError, match="no address of the web"):
         download(url, target)
 
@@ -216,7 +216,7 @@ def test_a_file_that_changed_after_its_download_is_refused(site: Site, target: P
         verify(target)
 
 
-def test_a_file_put_by_hand_has_nothing_to_be_compared_with(tmp_path: Path) -> None:
+def test_manually_added_file_has_no_checksum(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(BODY)
     verify(tmp_path / "file")
     assert checksum(tmp_path / "file") == SHA
@@ -230,8 +230,8 @@ def test_a_huge_file_is_not_read_each_time(site: Site, target: Path, monkeypatch
         raise AssertionError(f"{path} is read")
 
     monkeypatch.setattr(module, "checksum", fail)
-    monkeypatch.setattr(module, "VERIFY_UP_TO", len(BODY) - 1)
+    monkeypatch.setattr(module, "MAX_VERIFY_BYTES", len(BODY) - 1)
     verify(target)
-    monkeypatch.setattr(module, "VERIFY_UP_TO", len(BODY))
+    monkeypatch.setattr(module, "MAX_VERIFY_BYTES", len(BODY))
     with pytest.raises(AssertionError, match="is read"):
         verify(target)

@@ -10,25 +10,25 @@ import numpy as np
 import pytest
 
 from strobe.graph import DynamicGraph
-from strobe.graph.datasets import DATA_SETS, DataSet, load, status, where
+from strobe.graph.datasets import DATASETS, Dataset, dataset_dir, load, status
 from strobe.graph.features import Static
-from strobe.graph.storage import Storage
+from strobe.graph.storage import ArrayStorage
 
 BESIDE = Path(__file__).parents[4] / "shared" / "data"
 ROOT = Path(os.environ.get("STROBE_DATA") or BESIDE)
-HERE = [name for name, dataset in DATA_SETS.items() if status(dataset, ROOT) == "here"]
+HERE = [name for name, dataset in DATASETS.items() if status(dataset, ROOT) == "local"]
 
 pytestmark = pytest.mark.skipif(not HERE, reason=f"no data sets in {ROOT}: set STROBE_DATA to a directory of them")
 
 
-def readme(dataset: DataSet) -> str:
-    path = where(dataset, ROOT) / "README.md"
+def readme(dataset: Dataset) -> str:
+    path = dataset_dir(dataset, ROOT) / "README.md"
     return path.read_text() if path.is_file() else ""
 
 
-def counts_line(dataset: DataSet) -> str | None:
+def counts_line(dataset: Dataset) -> str | None:
     """The line of counts for this very set; a simulated or partial one has none."""
-    folder = where(dataset, ROOT).name
+    folder = dataset_dir(dataset, ROOT).name
     for name in (dataset.name.replace("-", "_"), f"{folder}/{dataset.name}"):
         found = re.search(rf"^- Counts \({re.escape(name)}, .*\): (.*)$", readme(dataset), re.MULTILINE)
         if found:
@@ -36,7 +36,7 @@ def counts_line(dataset: DataSet) -> str | None:
     return None
 
 
-def check_line(dataset: DataSet) -> str:
+def check_line(dataset: Dataset) -> str:
     found = re.search(r"^- Check against published counts: (.*)$", readme(dataset), re.MULTILINE)
     assert found
     return found[1]
@@ -55,8 +55,8 @@ def same_time(text: str, found: int | float | str) -> bool:
     return float(text) == found
 
 
-COUNTED = [name for name in HERE if counts_line(DATA_SETS[name])]
-SIGNAL_SETS = [DATA_SETS[name] for name in HERE if DATA_SETS[name].tasks == ("node regression",)]
+COUNTED = [name for name in HERE if counts_line(DATASETS[name])]
+SIGNAL_SETS = [DATASETS[name] for name in HERE if DATASETS[name].tasks == ("node regression",)]
 STATIC_SIGNALS = ("chickenpox", "pedalme", "montevideo_bus", "metr_la_week")
 
 
@@ -73,7 +73,7 @@ def default(name: str, loaded: dict[str, DynamicGraph]) -> DynamicGraph:
 
 @pytest.mark.parametrize("name", COUNTED)
 def test_counts_are_those_of_the_readme(name: str, loaded: dict[str, DynamicGraph]) -> None:
-    dataset, graph = DATA_SETS[name], default(name, loaded)
+    dataset, graph = DATASETS[name], default(name, loaded)
     line = counts_line(dataset)
     assert line
     assert graph.num_nodes == number(r"nodes (\d+)", line)
@@ -93,7 +93,7 @@ def test_counts_are_those_of_the_readme(name: str, loaded: dict[str, DynamicGrap
 
 @pytest.mark.parametrize("name", COUNTED)
 def test_edges_without_merging_are_the_events_of_the_readme(name: str, loaded: dict[str, DynamicGraph]) -> None:
-    dataset = DATA_SETS[name]
+    dataset = DATASETS[name]
     events = number(r"events/edges (\d+)", counts_line(dataset) or "")
     distinct_per_snapshot = default(name, loaded).num_edges == events
     mergeable = "repeated" in dataset.loader.takes and not distinct_per_snapshot
@@ -103,7 +103,7 @@ def test_edges_without_merging_are_the_events_of_the_readme(name: str, loaded: d
 
 @pytest.mark.parametrize("name", HERE)
 def test_catalog_states_what_is_loaded(name: str, loaded: dict[str, DynamicGraph]) -> None:
-    dataset, graph = DATA_SETS[name], default(name, loaded)
+    dataset, graph = DATASETS[name], default(name, loaded)
     assert (graph.num_nodes, graph.info["rows"], len(graph)) == (dataset.nodes, dataset.edges, dataset.snapshots)
     assert graph.info["dataset"]["name"] == name
     assert graph.features is not None
@@ -113,7 +113,7 @@ def test_catalog_states_what_is_loaded(name: str, loaded: dict[str, DynamicGraph
 @pytest.mark.parametrize("name", [dataset.name for dataset in SIGNAL_SETS])
 def test_signals_have_the_published_counts(name: str, loaded: dict[str, DynamicGraph]) -> None:
     """Their READMEs give counts in prose."""
-    graph, line = default(name, loaded), check_line(DATA_SETS[name])
+    graph, line = default(name, loaded), check_line(DATASETS[name])
     assert graph.num_nodes == number(r"(\d+) (?:nodes|regions)", line)
     if variant := re.search(r"_([a-z]{2}\d+)$", name):
         steps, edges = (int(text) for text in re.findall(rf"{variant[1].upper()} (\d+)\D+ (\d+)", line)[0])
@@ -126,15 +126,15 @@ def test_signals_have_the_published_counts(name: str, loaded: dict[str, DynamicG
 
 @pytest.mark.parametrize("name", sorted({"uci_dysat", "enron_dysat"} & set(HERE)))
 def test_unique_edges_per_snapshot_are_those_of_the_readme(name: str, loaded: dict[str, DynamicGraph]) -> None:
-    dataset, graph = DATA_SETS[name], default(name, loaded)
+    dataset, graph = DATASETS[name], default(name, loaded)
     assert graph.num_edges == number(r"summed over snapshots = (\d+)", readme(dataset))
-    per_snapshot = (where(dataset, ROOT) / "nodes_per_snapshot.csv").read_text().split()[1:]
+    per_snapshot = (dataset_dir(dataset, ROOT) / "nodes_per_snapshot.csv").read_text().split()[1:]
     assert [f"{snapshot.t},{snapshot.num_nodes}" for snapshot in graph] == per_snapshot
 
 
 @pytest.mark.parametrize("name", sorted({"cora", "citeseer", "pubmed", "pubmed_temporal"} & set(HERE)))
 def test_features_and_classes_are_those_of_the_readme(name: str, loaded: dict[str, DynamicGraph]) -> None:
-    graph, line = default(name, loaded), counts_line(DATA_SETS[name]) or ""
+    graph, line = default(name, loaded), counts_line(DATASETS[name]) or ""
     shape = re.search(r"features \[(\d+), (\d+)\]", line)
     classes = re.search(r"classes (\d+)|(\d+) classes", line)
     assert shape
@@ -148,7 +148,7 @@ def test_features_and_classes_are_those_of_the_readme(name: str, loaded: dict[st
 
 @pytest.mark.skipif("dblp_coauthor" not in HERE, reason="no dblp_coauthor")
 def test_dblp_labels_are_those_of_the_readme(loaded: dict[str, DynamicGraph]) -> None:
-    graph, line = default("dblp_coauthor", loaded), counts_line(DATA_SETS["dblp_coauthor"]) or ""
+    graph, line = default("dblp_coauthor", loaded), counts_line(DATASETS["dblp_coauthor"]) or ""
     assert isinstance(graph.labels, Static)
     labels = graph.labels.values
     assert np.unique(labels).size == number(r"(\d+) labels", line)
@@ -157,14 +157,14 @@ def test_dblp_labels_are_those_of_the_readme(loaded: dict[str, DynamicGraph]) ->
 
 @pytest.mark.skipif("cora_temporal" not in HERE, reason="no cora_temporal")
 def test_cora_leaves_out_the_rows_the_readme_says(loaded: dict[str, DynamicGraph]) -> None:
-    graph, text = default("cora_temporal", loaded), readme(DATA_SETS["cora_temporal"])
+    graph, text = default("cora_temporal", loaded), readme(DATASETS["cora_temporal"])
     assert graph.info["rows_without_year"] == number(r"(\d+) rows with missing year dropped", text)
     assert len(graph.info["classes"]) == number(r"id -> (\d+) top-level classes", text)
 
 
 @pytest.mark.skipif("rust_git" not in HERE, reason="no rust_git")
 def test_rust_git_has_the_months_authors_and_files_of_the_readme(loaded: dict[str, DynamicGraph]) -> None:
-    graph, line = default("rust_git", loaded), counts_line(DATA_SETS["rust_git"]) or ""
+    graph, line = default("rust_git", loaded), counts_line(DATASETS["rust_git"]) or ""
     assert len(graph) == number(r"(\d+) months", line)
     authors, files = number(r"authors (\d+)", line), number(r"files (\d+)", line)
     assert (graph.info["num_authors"], graph.info["num_files"]) == (authors, files)
@@ -176,9 +176,9 @@ def test_rust_git_has_the_months_authors_and_files_of_the_readme(loaded: dict[st
 @pytest.mark.parametrize("name", sorted({"bitcoin_otc", "bitcoin_alpha"} & set(HERE)))
 def test_ratings_span_the_range_of_the_readme(name: str, loaded: dict[str, DynamicGraph]) -> None:
     storage = default(name, loaded).storage
-    assert isinstance(storage, Storage)
+    assert isinstance(storage, ArrayStorage)
     weights = storage.weight
-    span = re.search(r"rating (-?\d+)\.\.(\d+)", counts_line(DATA_SETS[name]) or "")
+    span = re.search(r"rating (-?\d+)\.\.(\d+)", counts_line(DATASETS[name]) or "")
     assert span
     assert weights is not None
     assert (weights.min(), weights.max()) == (int(span[1]), int(span[2]))
@@ -186,5 +186,5 @@ def test_ratings_span_the_range_of_the_readme(name: str, loaded: dict[str, Dynam
 
 def test_every_folder_is_read_by_a_set_and_has_its_counts_compared() -> None:
     described = {path.parent.name for path in ROOT.glob("*/README.md")}
-    compared = {where(dataset, ROOT).name for dataset in (*(DATA_SETS[name] for name in COUNTED), *SIGNAL_SETS)}
+    compared = {dataset_dir(dataset, ROOT).name for dataset in (*(DATASETS[name] for name in COUNTED), *SIGNAL_SETS)}
     assert described <= compared

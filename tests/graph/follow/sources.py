@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from strobe.graph import DynamicGraph
 from strobe.graph.ingest import Clock, ingest
-from strobe.graph.ingest.options import Options
+from strobe.graph.ingest.options import IngestOptions
 
 Event = tuple[Any, Any, float, float]  # source, destination, time, weight
 HEADER = "src,dst,time,weight\n"
@@ -87,11 +87,11 @@ def lines(events: Sequence[Event]) -> str:
     return "".join(f"{src},{dst},{time},{weight}\n" for src, dst, time, weight in events)
 
 
-def options(clock: Clock, **others: Any) -> Options:
-    return Options(**{"src": "src", "dst": "dst", "time": "time", "weight": "weight", "clock": clock, **others})
+def options(clock: Clock, **others: Any) -> IngestOptions:
+    return IngestOptions(**{"src": "src", "dst": "dst", "time": "time", "weight": "weight", "clock": clock, **others})
 
 
-def offline(events: Sequence[Event], chosen: Options) -> DynamicGraph:
+def offline(events: Sequence[Event], chosen: IngestOptions) -> DynamicGraph:
     """What ``ingest`` makes of all events."""
     src, dst, time, weight = zip(*events, strict=True)
     table = {"src": np.array(src), "dst": np.array(dst), "time": np.array(time), "weight": np.array(weight, np.float32)}

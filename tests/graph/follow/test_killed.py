@@ -11,17 +11,17 @@ from pathlib import Path
 import pytest
 
 from strobe.errors import FormatError, OptionError
-from strobe.graph import Growing, open_graph
-from strobe.graph.follow import Counts, follow
+from strobe.graph import GrowingGraph, open_graph
+from strobe.graph.follow import RowCounts, follow
 from strobe.graph.ingest import Every
-from strobe.graph.ingest.options import Options
+from strobe.graph.ingest.options import IngestOptions
 from tests.graph.follow.sources import Event, Folder, Text, named, offline, options
 from tests.killed import forked, killed_before_step
 
 EVENTS: list[Event] = [(n % 5, n * n % 7, 3 * n, 1.0) for n in range(20)]
 
 
-def test_whatever_step_it_is_killed_before_nothing_is_lost_and_nothing_counted_twice(tmp_path: Path) -> None:
+def test_kill_before_any_step_loses_and_repeats_no_event(tmp_path: Path) -> None:
     place, chosen = Folder(tmp_path / "in"), options(Every(10), life=2)
     expected = named(offline(EVENTS, chosen))
 
@@ -41,11 +41,11 @@ def test_whatever_step_it_is_killed_before_nothing_is_lost_and_nothing_counted_t
     work(True)
     assert kills > 5
     with follow(place.path, chosen, into=tmp_path / "graph") as following:
-        assert following.counts == Counts(rows=len(EVENTS))
+        assert following.counts == RowCounts(rows=len(EVENTS))
         assert named(following.open()) == expected
 
 
-def test_killed_again_and_again_while_lines_are_appended_it_comes_to_the_same_graph(tmp_path: Path) -> None:
+def test_repeated_kills_while_lines_are_appended_give_the_same_graph(tmp_path: Path) -> None:
     place, chosen = Text(tmp_path / "events.csv"), options(Every(4))
     draw = random.Random(0)
 
@@ -65,7 +65,7 @@ def test_killed_again_and_again_while_lines_are_appended_it_comes_to_the_same_gr
     place.end()
     with follow(place.path, chosen, into=tmp_path / "graph") as following:
         following.poll(ended=True)
-        assert following.counts == Counts(rows=len(EVENTS))
+        assert following.counts == RowCounts(rows=len(EVENTS))
         assert named(following.open()) == named(offline(EVENTS, chosen))
 
 
@@ -82,6 +82,6 @@ def test_a_graph_that_has_lost_its_journal_is_refused(tmp_path: Path) -> None:
             follow(place.path, chosen, into=tmp_path / "graph")
     journal.write_text(text)
     follow(place.path, chosen, into=tmp_path / "graph").close()  # and what was refused holds no lock
-    Growing.create(tmp_path / "other").close()
+    GrowingGraph.create(tmp_path / "other").close()
     with pytest.raises(OptionError, match="was not made by following a source"):
-        follow(place.path, Options(src=0, dst=1, time=2, clock=Every(1)), into=tmp_path / "other")
+        follow(place.path, IngestOptions(src=0, dst=1, time=2, clock=Every(1)), into=tmp_path / "other")

@@ -143,7 +143,7 @@ def test_every_bad_row_is_counted_and_the_first_are_shown(tmp_path: Path) -> Non
     assert "and 20 more" in str(caught.value)
 
 
-def test_bad_rows_are_left_out_and_kept_in_a_file_when_asked(tmp_path: Path) -> None:
+def test_skip_bad_rows_writes_them_to_a_file(tmp_path: Path) -> None:
     path = tmp_path / "events.csv"
     path.write_text(HEADER + GOOD + "x,2,10,0.5\n" + "3,4,11,1\n" + "1,2\n" + "5,6,12,nan\n")
     graph = read(path, skip_bad_rows=True, ids="integer")
@@ -223,7 +223,7 @@ def test_a_truncated_gz_is_refused(tmp_path: Path, keep: float) -> None:
     assert_nothing_written(tmp_path, "events.csv.gz")
 
 
-def test_a_gz_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_file_that_is_not_gzip_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "events.csv.gz"
     path.write_text(HEADER + GOOD)
     with pytest.raises(InputError, match="cannot be unpacked"):
@@ -265,7 +265,7 @@ def test_no_row_is_lost_where_line_ends_are_mixed(tmp_path: Path) -> None:
     assert read(path).info["rows"] == 3
 
 
-def test_files_that_are_none_are_refused(tmp_path: Path) -> None:
+def test_paths_that_are_no_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no file"):
         read(tmp_path / "nowhere.csv")
     with pytest.raises(InputError, match="is a directory"):
@@ -304,7 +304,7 @@ def read_cursor(cursor: Any, folder: Path, **options: Any) -> Any:
     )
 
 
-def test_an_existing_graph_is_not_replaced_unless_asked(tmp_path: Path) -> None:
+def test_existing_graph_needs_overwrite(tmp_path: Path) -> None:
     path = tmp_path / "events.csv"
     path.write_text(HEADER + GOOD)
     read(path)
@@ -357,6 +357,7 @@ ingest({str(path)!r}, src="src", dst="dst", time="time", clock=Every(5), out={st
     assert_nothing_written(tmp_path, "events.csv", "graph")
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_while_reading_ends_ingest(tmp_path: Path) -> None:
     path = tmp_path / "events.csv"
     rng = np.random.default_rng(0)
@@ -364,11 +365,11 @@ def test_an_interrupt_while_reading_ends_ingest(tmp_path: Path) -> None:
     program = f"""
 import _thread, threading
 from strobe.graph.ingest import Every, ingest, text_table
-parsed = text_table.TextFile._parsed
-def interrupted(*given):
+parse = text_table.TextTable._parse
+def interrupted(*args):
     threading.Timer(0, _thread.interrupt_main).start()
-    return parsed(*given)
-text_table.TextFile._parsed = interrupted
+    return parse(*args)
+text_table.TextTable._parse = interrupted
 ingest({str(path)!r}, src="src", dst="dst", time="time", clock=Every(5), out={str(tmp_path / "graph")!r})
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

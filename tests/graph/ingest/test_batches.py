@@ -1,7 +1,9 @@
-"""Arrays and streams of all types become columns, or are refused with the reason."""
+"""Arrow batches from arrays, tables and cursors, and prefetching of batches."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 
 from strobe.errors import InputError
 from strobe.graph.ingest import Calendar, Every, ingest
+from strobe.graph.ingest.batches import prefetch
 
 
 def read(times: Any, source: str, folder: Path, **options: Any) -> Any:
@@ -51,3 +54,37 @@ def test_an_arrow_column_of_half_floats_is_read(tmp_path: Path) -> None:
 def test_a_column_that_is_no_time_is_refused(column: pa.Array) -> None:
     with pytest.raises(InputError):
         ingest(pa.table({"s": [1, 2], "d": [2, 3], "t": column}), src="s", dst="d", time="t", clock=Every(1))
+
+
+def test_items_come_in_order() -> None:
+    assert list(prefetch(iter(range(100)))) == list(range(100))
+    assert list(prefetch(iter([]))) == []
+
+
+def test_the_next_item_is_made_while_the_current_one_is_used() -> None:
+    made = threading.Event()
+
+    def items() -> Iterator[int]:
+        yield 1
+        made.set()
+        yield 2
+
+    for item in prefetch(items()):
+        assert item == 2 or made.wait(timeout=10)
+
+
+def test_exceptions_in_the_thread_are_raised_in_the_caller() -> None:
+    def items() -> Iterator[int]:
+        yield 1
+        raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        list(prefetch(items()))
+
+
+def test_an_early_end_leaves_no_thread_behind() -> None:
+    before = set(threading.enumerate())
+    items = prefetch(iter(range(100)))
+    assert next(items) == 0
+    items.close()  # type: ignore[attr-defined]
+    assert set(threading.enumerate()) <= before

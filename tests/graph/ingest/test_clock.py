@@ -6,6 +6,7 @@ import math
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -13,7 +14,10 @@ from hypothesis import strategies as st
 from strobe.errors import InputError, OptionError
 from strobe.graph import DynamicGraph
 from strobe.graph.ingest import ByColumn, Calendar, Clock, EventsEach, Every, Into, ingest
-from strobe.graph.ingest.columns import guess_time
+from strobe.graph.ingest.clock import MAX_SNAPSHOTS
+from strobe.graph.ingest.columns import YEAR_1, YEAR_10000, guess_time
+
+DAY = 86400
 
 
 def cut(times: list[Any], clock: Clock, **options: Any) -> DynamicGraph:
@@ -134,7 +138,7 @@ def test_times_of_all_kinds_are_understood(times: list[Any]) -> None:
     assert sizes(graph) == [1, 1]
 
 
-def test_the_unit_of_time_can_be_said() -> None:
+def test_time_unit_can_be_given() -> None:
     assert cut([0, 86_400_000], Calendar("day"), time_unit="ms").times == ("1970-01-01", "1970-01-02")
     assert cut([0, 86_400], Calendar("day"), time_unit="s").times == ("1970-01-01", "1970-01-02")
     assert cut([1_500_000_000, 1_500_000_001], Every(1), time_unit="number").times == (1_500_000_000, 1_500_000_001)
@@ -159,7 +163,7 @@ def test_the_unit_of_time_is_guessed(samples: list[str], unit: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "7 parsecs", "d", "-3d", "0d"])
-def test_durations_that_are_none_are_refused(text: str) -> None:
+def test_invalid_durations_are_refused(text: str) -> None:
     with pytest.raises(OptionError):
         Every.parse(text)
 
@@ -177,7 +181,7 @@ def test_durations_that_are_none_are_refused(text: str) -> None:
         lambda: Every("7d"),  # type: ignore[arg-type]
     ],
 )
-def test_clocks_refuse_what_cannot_be(make: Any) -> None:
+def test_invalid_clocks_are_refused(make: Any) -> None:
     with pytest.raises(OptionError):
         make()
 
@@ -220,11 +224,47 @@ def test_a_date_without_end_is_the_last_snapshot(clock: Clock) -> None:
     assert sum(sizes(cut(["9999-12-31", "9998-01-01"], clock))) == 2
 
 
-def test_times_that_no_calendar_holds_are_refused() -> None:
-    with pytest.raises(InputError, match="cannot be cut like this"):
-        cut(["1960-01-01", "1980-01-01"], Every.parse("999999d"))
-    with pytest.raises(InputError, match="cannot be cut like this"):
-        cut([1.0, 2.0], Every(1e-320))
+@pytest.mark.parametrize(
+    ("times", "length", "names"),
+    [
+        (["0001-01-01"], 12345, ("0000-12-31T21:09:15",)),
+        (["0001-01-01", "0001-01-07"], 7 * DAY, ("0000-12-28", "0001-01-04")),
+        (["0001-01-01", "0001-12-31"], 1000 * DAY, ("-0002-09-16", "0001-06-12")),
+        (["1960-01-01", "1980-01-01"], 999_999 * DAY, ("-0768-02-05", "1970-01-01")),
+        (["1969-12-31"], 400 * 365.2425 * DAY * 30, ("-10030-01-01",)),
+    ],
+)
+def test_a_snapshot_may_begin_before_the_year_1(times: list[str], length: float, names: tuple[str, ...]) -> None:
+    graph = cut(times, Every(length))
+    assert graph.times == names
+    assert list(graph.times) == sorted(str(name) for name in graph.times)
+    assert sum(sizes(graph)) == len(times)
+
+
+@given(
+    low=st.floats(YEAR_1, YEAR_10000, exclude_max=True, width=64),
+    length=st.integers(1, 10**11) | st.sampled_from([k * DAY for k in (1, 7, 365, 146_097, 999_999)]),
+)
+def test_numpy_reads_the_names_of_snapshots_as_their_starts(low: float, length: int) -> None:
+    found = Every(length).between(low, low, "unix")
+    assert [np.datetime64(str(name), "s").astype(int) for name in found.names] == found.starts
+
+
+def test_a_snapshot_of_any_length_has_a_name() -> None:
+    [name] = cut(["1960-01-01"], Every(1e300)).times
+    year = int(str(name)[: -len("-MM-DDTHH:MM:SS")])
+    assert year * 365.2425 * DAY == pytest.approx(-1e300, rel=1e-12)
+
+
+def test_a_start_that_is_rounded_into_the_year_10000_is_named_in_9999() -> None:
+    last = math.nextafter(YEAR_10000, 0)
+    assert cut([last], Every(0.009), time_unit="s").times == ("9999-12-31T23:59:59",)
+
+
+@pytest.mark.parametrize("times", [[1.0, 2.0], [2.0]])
+def test_a_length_too_short_for_numbers_of_snapshots_is_refused(times: list[float]) -> None:
+    with pytest.raises(OptionError, match=r"1e-320.*a longer duration"):
+        cut(times, Every(1e-320))
 
 
 def test_a_duration_far_too_short_is_refused() -> None:
@@ -265,6 +305,31 @@ def test_the_number_of_snapshots_that_is_allowed_can_be_chosen() -> None:
     assert len(cut([0, 99], Every(1), max_snapshots=100)) == 100
     with pytest.raises(OptionError, match="101 snapshots"):
         cut([0, 100], Every(1), max_snapshots=100)
+
+
+@pytest.mark.parametrize(
+    ("times", "clock", "count"),
+    [
+        ([3, 5], Into(10**12), "1,000,000,000,000"),
+        ([3, 5], Into(10**30), "about 1e30"),
+        ([3, 5], Into(10**400), "about 1e400"),
+        ([0, 10**12], Every(0.1), "10,000,000,000,001"),
+    ],
+)
+def test_more_snapshots_than_memory_holds_are_refused_whatever_is_allowed(
+    times: list[int], clock: Clock, count: str
+) -> None:
+    with pytest.raises(OptionError, match=f"{count} snapshots, which do not fit into memory"):
+        cut(times, clock, max_snapshots=10**400, time_unit="number")
+
+
+def test_a_million_snapshots_fit_into_any_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("strobe.graph.ingest.clock.process_memory_bytes", lambda: 1 << 20)
+    starts = Into(MAX_SNAPSHOTS).between(0.0, 1.0, "number").starts
+    assert starts is not None
+    assert len(starts) == MAX_SNAPSHOTS
+    with pytest.raises(OptionError, match=r"1,000,001 snapshots.*1\.0 MiB.*fewer"):
+        Into(MAX_SNAPSHOTS + 1).between(0.0, 1.0, "number", 2 * MAX_SNAPSHOTS)
 
 
 @pytest.mark.parametrize("life", [10**20, 3])

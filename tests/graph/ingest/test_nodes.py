@@ -86,7 +86,7 @@ def test_two_rows_for_one_node_are_refused() -> None:
         read(NodeTable(source=table, id="id", time="when", features=["age"], missing="zero"))
 
 
-def test_a_node_table_needs_something_to_give() -> None:
+def test_node_table_without_features_or_labels_is_refused() -> None:
     with pytest.raises(OptionError, match="feature columns, a label column, or a time column"):
         NodeTable(source={}, id="id")
 

@@ -23,7 +23,7 @@ from strobe.graph import DynamicGraph
 from strobe.graph.ingest import ByColumn, ByFile, Calendar, EventsEach, Every, Into, NodeTable, ingest, to_events
 from strobe.graph.ingest.options import Presence
 from strobe.graph.ingest.text_table import TextOptions
-from strobe.ops.csr import Parallel
+from strobe.ops.sparse.csr import Parallel
 from tests.graphs import PlainGraph, dynamic_graphs
 
 Event = tuple[int, int, int, float]  # source, destination, time, weight
@@ -167,7 +167,7 @@ def test_presence_agrees_with_the_reference(events: list[Event], life: int, pres
 
 @settings(max_examples=40, deadline=None)
 @given(plain=dynamic_graphs())
-def test_a_graph_survives_the_way_through_its_tables(plain: PlainGraph) -> None:
+def test_ingest_inverts_to_tables(plain: PlainGraph) -> None:
     # Kept parallel edges come in order of weight, whatever order the rows are in.
     by_weight = [replace(shot, edges=sorted(shot.edges, key=lambda edge: edge[2])) for shot in plain.snapshots]
     graph = replace(plain, snapshots=by_weight).build()
@@ -363,6 +363,6 @@ def test_the_graph_written_to_disk_is_the_one_in_memory(tmp_path: Path) -> None:
         ({"clock": Every(1), "time": "time", "skip_bad_rows": True}, "needs a file"),
     ],
 )
-def test_options_that_cannot_be_met_are_refused(options: dict[str, Any], reason: str) -> None:
+def test_inconsistent_options_are_refused(options: dict[str, Any], reason: str) -> None:
     with pytest.raises(OptionError, match=reason):
         ingest(columns(EVENTS), src="src", dst="dst", **options)

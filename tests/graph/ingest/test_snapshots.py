@@ -23,7 +23,7 @@ def test_every_event_comes_out_once_with_its_snapshot(
         events = np.arange(event, event + len(batch))
         event += len(batch)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(snapshots, "RUN_EVENTS", run)
+            patch.setattr(snapshots, "EVENTS_PER_RUN", run)
             spool.add(np.array(batch, np.int64), {"src": events, "weight": events.astype(np.float32) / 2})
         for number, snap in zip(events.tolist(), batch, strict=True):
             expected[snap].append(number)

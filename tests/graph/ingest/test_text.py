@@ -33,7 +33,7 @@ def test_rows_know_their_lines_and_bad_ones_their_reasons(tmp_path: Path) -> Non
     path = tmp_path / "f.csv"
     path.write_bytes(b'a,b\n1,2\n\n"x\ny",3\n# no\n4\n5,\xff\n6,7')
     layout = text.sniff(path, delimiter=",", header=True, encoding="utf-8")
-    rows = list(text.rows(path, layout, "utf-8"))
+    rows = list(text.read_rows(path, layout, "utf-8"))
     assert [(row.line, row.fields) for row in rows] == [
         (2, ["1", "2"]),
         (4, ["x\ny", "3"]),

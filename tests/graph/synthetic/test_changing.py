@@ -76,15 +76,15 @@ def test_hot_nodes_have_more_edges_and_lie_scattered() -> None:
 
 def test_published_sizes_have_their_names() -> None:
     assert set(SIZES) == {"uni500k", "ex500k"} | {f"{n}k-{d}" for n in (10, 20, 50, 100) for d in "smd"}
-    big = Changing.named("ex500k")
+    big = Changing.from_size("ex500k")
     assert (big.nodes, big.edges, big.snapshots, big.features, big.hot) == (500_000, 2_500_000, 20, 128, 0.1)
-    assert Changing.named("uni500k", hot=0.2).hot == 0.2
-    assert Changing.named("50k-d", snapshots=2).edges == 1_000_000
+    assert Changing.from_size("uni500k", hot=0.2).hot == 0.2
+    assert Changing.from_size("50k-d", snapshots=2).edges == 1_000_000
 
 
 def test_an_unknown_size_gets_the_nearest_name() -> None:
     with pytest.raises(UnknownNameError, match="did you mean 'uni500k'"):
-        Changing.named("uni500")
+        Changing.from_size("uni500")
 
 
 @pytest.mark.parametrize("num_nodes", [1, 2, 3, 10, 500, 30_030])
@@ -94,7 +94,7 @@ def test_scattering_visits_every_node_once(num_nodes: int) -> None:
 
 
 @pytest.mark.parametrize("tiny", [Changing(nodes=1, edges=0, snapshots=1), Changing(nodes=2, edges=3, hot=1)])
-def test_tiny_graphs_can_be_made(tiny: Changing) -> None:
+def test_tiny_graphs_are_generated(tiny: Changing) -> None:
     assert tiny.write().num_edges == tiny.edges * tiny.snapshots
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from strobe.errors import OptionError
 from strobe.graph.synthetic import Growth
-from strobe.graph.synthetic.curves import CURVES, Curve
+from strobe.graph.synthetic.base import CURVES, Curve
 
 
 @pytest.mark.parametrize("curve", CURVES)
@@ -48,7 +48,7 @@ def test_edges_last_as_long_as_churn_says(churn: float, low: float, high: float)
     assert low <= np.isin(old, new).mean() <= high
 
 
-def test_thousands_of_snapshots_are_no_trouble() -> None:
+def test_thousands_of_snapshots_are_generated() -> None:
     graph = Growth(snapshots=1_000, nodes=20, edges=50).write()
     assert (len(graph), graph.num_edges) == (1_000, 50_000)
 
@@ -56,7 +56,7 @@ def test_thousands_of_snapshots_are_no_trouble() -> None:
 @pytest.mark.parametrize(
     "tiny", [Growth(snapshots=1, nodes=1, edges=0), Growth(snapshots=1, nodes=2, edges=4), Growth(nodes=10, edges=0)]
 )
-def test_tiny_graphs_can_be_made(tiny: Growth) -> None:
+def test_tiny_graphs_are_generated(tiny: Growth) -> None:
     assert tiny.write().num_edges == tiny.edges * tiny.snapshots
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from strobe.errors import OptionError, UnknownNameError
-from strobe.graph.synthetic import SHAPES, Published
+from strobe.graph.synthetic import SHAPES, PublishedShape
 
 SCALE = {name: 3_000 / shape.nodes for name, shape in SHAPES.items()}
 
@@ -14,7 +14,7 @@ SCALE = {name: 3_000 / shape.nodes for name, shape in SHAPES.items()}
 @pytest.mark.parametrize("name", SHAPES)
 def test_copies_have_the_published_counts_at_scale(name: str) -> None:
     shape, scale = SHAPES[name], SCALE[name]
-    graph = Published(shape=name, scale=scale).write()
+    graph = PublishedShape(shape=name, scale=scale).write()
     assert len(graph) == shape.snapshots
     assert graph.num_nodes == 3_000
     assert graph.num_edges == round((shape.snapshot_edges or shape.edges) * scale)
@@ -24,7 +24,7 @@ def test_copies_have_the_published_counts_at_scale(name: str) -> None:
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_new_edges_add_up_to_the_published_number(name: str) -> None:
-    made = Published(shape=name)
+    made = PublishedShape(shape=name)
     assert made._events.new.sum() == SHAPES[name].edges
     assert (np.diff(made._events.active) >= 0).all()
     assert made._events.active[-1] == made.num_nodes == SHAPES[name].nodes
@@ -41,12 +41,12 @@ def test_full_scale_has_the_published_cells() -> None:
         "soc-bitcoin": 2211,
     }
     for name, millions in published.items():
-        made = Published(shape=name)
+        made = PublishedShape(shape=name)
         assert made.num_nodes * made.num_snapshots / 1e6 == pytest.approx(millions, rel=5e-4)
 
 
 def test_edges_live_on_unchanged_for_their_life() -> None:
-    made = Published(shape="slashdot", scale=0.02)
+    made = PublishedShape(shape="slashdot", scale=0.02)
     graph, (new, _, life, longer) = made.write(), made._events
     assert life > 1
     for snapshot in graph:
@@ -58,14 +58,14 @@ def test_edges_live_on_unchanged_for_their_life() -> None:
 
 
 def test_bipartite_edges_run_from_the_lower_half_to_the_upper() -> None:
-    for snapshot in Published(shape="rec-amazon", scale=SCALE["rec-amazon"]).write():
+    for snapshot in PublishedShape(shape="rec-amazon", scale=SCALE["rec-amazon"]).write():
         src, dst, _ = snapshot.edges()
         assert (src < 1_500).all()
         assert (dst >= 1_500).all()
 
 
 def test_nodes_of_a_joining_shape_arrive_over_time() -> None:
-    graph = Published(shape="papers100M", scale=SCALE["papers100M"]).write()
+    graph = PublishedShape(shape="papers100M", scale=SCALE["papers100M"]).write()
     sizes = [snapshot.num_nodes for snapshot in graph]
     assert sizes == sorted(sizes)
     assert sizes[0] < 10
@@ -73,33 +73,33 @@ def test_nodes_of_a_joining_shape_arrive_over_time() -> None:
 
 
 def test_degrees_are_skewed() -> None:
-    degree = Published(shape="soc-flickr", scale=SCALE["soc-flickr"]).write()[-1].in_degree
+    degree = PublishedShape(shape="soc-flickr", scale=SCALE["soc-flickr"]).write()[-1].in_degree
     assert degree.max() > 20 * degree.mean()
 
 
 def test_features_replace_the_degrees() -> None:
-    graph = Published(shape="papers100M", scale=SCALE["papers100M"], features=5).write()
+    graph = PublishedShape(shape="papers100M", scale=SCALE["papers100M"], features=5).write()
     x = graph[-1].x
     assert x is not None
     assert x.shape == (3_000, 5)
     assert x.std() == pytest.approx(1, abs=0.05)
-    plain = Published(shape="papers100M", scale=SCALE["papers100M"]).write()
+    plain = PublishedShape(shape="papers100M", scale=SCALE["papers100M"]).write()
     assert plain[-1].x is not None
     assert plain[-1].x.shape == (3_000, 2)
 
 
 def test_an_unknown_shape_gets_the_nearest_name() -> None:
     with pytest.raises(UnknownNameError, match="did you mean 'soc-flickr'"):
-        Published(shape="soc-flicker")
+        PublishedShape(shape="soc-flicker")
 
 
 def test_the_smallest_scale_has_two_nodes() -> None:
-    assert Published(shape="slashdot", scale=4e-5).write().num_nodes == 2
+    assert PublishedShape(shape="slashdot", scale=4e-5).write().num_nodes == 2
     with pytest.raises(OptionError, match=r"scale 1e-05 leaves 1 of slashdot's 51,100 nodes; .* at least 4e-05"):
-        Published(shape="slashdot", scale=1e-5)
+        PublishedShape(shape="slashdot", scale=1e-5)
 
 
 @pytest.mark.parametrize("scale", [0, -1, float("nan"), 1e6])
 def test_bad_scales_are_refused(scale: float) -> None:
     with pytest.raises(OptionError, match="scale"):
-        Published(scale=scale)
+        PublishedShape(scale=scale)

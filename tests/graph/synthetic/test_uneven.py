@@ -20,7 +20,7 @@ def test_totals_hold_exactly_at_any_spread(spread: float) -> None:
     assert (graph.num_cells, graph.num_edges, graph.num_nodes) == (50_000, 20_000, 2_500)
 
 
-def test_spreads_are_the_standard_deviations_asked_for() -> None:
+def test_spreads_are_the_given_standard_deviations() -> None:
     made = Uneven(cells=400_000, edges=2_000_000, snapshots=400, mean_length=100, length_spread=20, edge_spread=500)
     graph = made.write()
     # The standard error of a standard deviation is s / sqrt(2 n): 1.8% for 400 snapshots, 0.8% for 4,000 nodes.

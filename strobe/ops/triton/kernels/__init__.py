@@ -1,1 +1,1 @@
-"""What runs on the GPU."""
+"""Triton kernels."""

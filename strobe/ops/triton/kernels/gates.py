@@ -8,7 +8,7 @@ import triton.language as tl
 
 from strobe.ops.triton.kernel import kernel
 
-if os.environ.get("TRITON_INTERPRET") == "1":  # the interpreter knows no assembly
+if os.environ.get("TRITON_INTERPRET") == "1":  # the interpreter does not support inline assembly
 
     @kernel
     def _exp2(x):
@@ -22,12 +22,12 @@ else:
 
     @kernel
     def _exp2(x):
-        """2^x in one instruction, to two units in the last place; very small results become 0."""
+        """2^x in one instruction, to 2 ulp; flushes denormals to 0."""
         return tl.inline_asm_elementwise("ex2.approx.ftz.f32 $0, $1;", "=f,f", [x], tl.float32, True, 1)
 
     @kernel
     def _inverse(x):
-        """1 / x in one instruction, to one unit in the last place."""
+        """1 / x in one instruction, to 1 ulp."""
         return tl.inline_asm_elementwise("rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], tl.float32, True, 1)
 
 
@@ -44,8 +44,8 @@ def tanh(x):
 
 
 @kernel
-def whole(live, width: tl.constexpr, padded: tl.constexpr):
-    """Which places of a tile stand for columns of rows that are there."""
+def tile_mask(live, width: tl.constexpr, padded: tl.constexpr):
+    """Mask of the valid rows and columns of a tile."""
     mask = live[:, None]
     if width != padded:
         mask = mask & (tl.arange(0, padded) < width)[None, :]

@@ -1,8 +1,7 @@
-"""Kernels of gated recurrent units. Weights are float32, padded with zeros: [gates, in, out]; rows are of any kind.
+"""GRU kernels. Weights are float32, padded with zeros: [gates, in, out]; rows of any dtype.
 
-``cell``, ``before`` and ``ends`` are the tables of a ``Walk``, None where everybody is always present. First states
-``h0`` are zeros where they are None. ``said`` are answers, a linear map ``head`` [hp, ap] of what is positive in each
-state, None where nobody asks for them.
+``cell``, ``before`` and ``ends`` are the tables of ``LaneSteps``, None if all nodes are always present. Initial states
+``h0`` are zeros if None. ``said`` is the optional readout, a linear map ``head`` [hp, ap] of ReLU(state).
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import triton.language as tl
 
 from strobe.ops.triton.kernel import kernel
-from strobe.ops.triton.kernels.gates import sigmoid, tanh, whole
+from strobe.ops.triton.kernels.gates import sigmoid, tanh, tile_mask
 
 
 @kernel
@@ -19,11 +18,11 @@ def gru_forward(
     rows: tl.constexpr, inputs: tl.constexpr, fp: tl.constexpr, hidden: tl.constexpr, hp: tl.constexpr,
     answers: tl.constexpr, ap: tl.constexpr, reset_state: tl.constexpr, narrow: tl.constexpr, precision: tl.constexpr,
 ):  # fmt: skip
-    """The state after every cell, and what is said from it."""
+    """State after every cell, and its readout."""
     lane = tl.program_id(0) * rows + tl.arange(0, rows)
     col, gate = tl.arange(0, hp), hp * hp
     there = lane < num_lanes
-    in_row = whole(there, hidden, hp)
+    in_row = tile_mask(there, hidden, hp)
     square = col[:, None] * hp + col[None, :]
     u_r, u_z, u_c = tl.load(w_hh + square), tl.load(w_hh + gate + square), tl.load(w_hh + 2 * gate + square)
     h = tl.zeros([rows, hp], tl.float32)
@@ -34,7 +33,7 @@ def gru_forward(
         if cell is not None:
             row = tl.load(cell + row, there, -1).to(tl.int64)
             live = row >= 0
-            mask = whole(live, hidden, hp)
+            mask = tile_mask(live, hidden, hp)
             known = tl.load(before + row, live, 0)
             begins = mask & (known < 0)[:, None]
             if h0 is None:
@@ -42,7 +41,7 @@ def gru_forward(
             else:
                 first = (-1 - known.to(tl.int64))[:, None] * hidden + col[None, :]
                 h = tl.where(begins, tl.load(h0 + first, begins, 0.0).to(tl.float32), h)
-        x_r, x_z, x_c = projected3(x, row, live, w_ih, b_ih, inputs, fp, hp, narrow, precision)
+        x_r, x_z, x_c = project_inputs(x, row, live, w_ih, b_ih, inputs, fp, hp, narrow, precision)
         _, z, c, _ = _gates(h, x_r, x_z, x_c, u_r, u_z, u_c, b_hh, hp, reset_state, precision)
         h = c + z * (h - c) if cell is None else tl.where(mask, c + z * (h - c), h)
         tl.store(out + row[:, None] * hidden + col[None, :], h, mask)
@@ -56,7 +55,7 @@ def gru_forward(
 
 
 @kernel
-def projected3(
+def project_inputs(
     x,
     row,
     live,
@@ -68,7 +67,7 @@ def projected3(
     narrow: tl.constexpr,
     precision: tl.constexpr,
 ):
-    """Inputs times the weights of three gates, plus their biases."""
+    """Project inputs to three gates, with biases."""
     col, gate = tl.arange(0, hp), fp * hp
     if narrow:
         zeros = tl.zeros([row.shape[0], hp], tl.float32)
@@ -99,7 +98,7 @@ def projected3(
 
 @kernel
 def _gates(h, x_r, x_z, x_c, u_r, u_z, u_c, b_hh, hp: tl.constexpr, reset_state: tl.constexpr, precision: tl.constexpr):
-    """Reset, update and candidate of a step, and the projected state of the candidate where reset acts on that."""
+    """Reset, update and candidate of a step, and the projected state if reset acts on it."""
     col = tl.arange(0, hp)
     if reset_state:
         r = sigmoid(tl.dot(h, u_r, x_r, input_precision=precision))
@@ -122,7 +121,7 @@ def gru_backward(
     xp: tl.constexpr, answers: tl.constexpr, ap: tl.constexpr, reset_state: tl.constexpr, narrow: tl.constexpr,
     precision: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of inputs and first states, and each program's sums of weight gradients."""
+    """Gradients of inputs and initial states, and per program the sums of weight gradients."""
     col, gate, side = tl.arange(0, hp), hp * hp, tl.arange(0, xp)
     square = col[:, None] * hp + col[None, :]
     turned = col[None, :] * hp + col[:, None]
@@ -134,7 +133,7 @@ def gru_backward(
     for tile in range(tl.program_id(0), num_tiles, tl.num_programs(0)):
         lane = tile * rows + tl.arange(0, rows)
         there = lane < num_lanes
-        in_row = whole(there, hidden, hp)
+        in_row = tile_mask(there, hidden, hp)
         own = lane.to(tl.int64)[:, None] * hidden + col[None, :]
         d_h = tl.zeros([rows, hp], tl.float32)
         if cell is None and d_last is not None:
@@ -152,7 +151,7 @@ def gru_backward(
             else:
                 row = tl.load(cell + row, there, -1).to(tl.int64)
                 live = row >= 0
-                mask = whole(live, hidden, hp)
+                mask = tile_mask(live, hidden, hp)
                 known = tl.load(before + row, live, 0).to(tl.int64)
                 begins = mask & (known < 0)[:, None]
                 first = (-1 - known)[:, None] * hidden + col[None, :]
@@ -169,7 +168,7 @@ def gru_backward(
             d = d_h if cell is None else tl.where(mask, d_h, 0.0)
             if d_out is not None:
                 d += tl.load(d_out + row[:, None] * hidden + col[None, :], mask, 0.0).to(tl.float32)
-            x_r, x_z, x_c = projected3(x, row, live, w_ih, b_ih, inputs, fp, hp, narrow, precision)
+            x_r, x_z, x_c = project_inputs(x, row, live, w_ih, b_ih, inputs, fp, hp, narrow, precision)
             r, z, c, into = _gates(h, x_r, x_z, x_c, u_r, u_z, u_c, b_hh, hp, reset_state, precision)
             if d_said is not None:
                 towards = tl.zeros([rows, hp], tl.float32)
@@ -177,12 +176,12 @@ def gru_backward(
                     wanted = tl.load(d_said + row * answers + k, live, 0.0).to(tl.float32)
                     towards += wanted[:, None] * tl.load(head + col * ap + k)[None, :]
                 after = c + z * (h - c)
-                if out.dtype.element_ty != tl.float32:  # from a state that was rounded its sign may be another
+                if out.dtype.element_ty != tl.float32:  # rounding of the stored state may change its sign
                     after = tl.load(out + row[:, None] * hidden + col[None, :], mask, 0.0).to(tl.float32)
                 d += tl.where(after > 0, towards, 0.0)
             p_z = d * (h - c) * z * (1.0 - z)
             p_c = d * (1.0 - z) * (1.0 - c * c)
-            beside = beside_state(x, row, live, inputs, hp, narrow)
+            beside = input_and_bias_columns(x, row, live, inputs, hp, narrow)
             if reset_state:
                 s_c = tl.dot(tl.trans(tl.interleave(r * h, beside)), p_c, s_c, input_precision=precision)
                 d_into = tl.dot(p_c, t_c, input_precision=precision)
@@ -236,8 +235,8 @@ def gru_backward(
 
 
 @kernel
-def beside_state(x, row, live, inputs: tl.constexpr, hp: tl.constexpr, narrow: tl.constexpr):
-    """What stands beside the state where weight gradients are summed: few inputs, then a one for the bias."""
+def input_and_bias_columns(x, row, live, inputs: tl.constexpr, hp: tl.constexpr, narrow: tl.constexpr):
+    """Columns next to the state in the sums of weight gradients: narrow inputs, then a one for the bias."""
     col = tl.arange(0, hp)
     if narrow:
         beside = tl.zeros([row.shape[0], hp], tl.float32) + (col == inputs).to(tl.float32)[None, :]

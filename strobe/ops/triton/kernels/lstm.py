@@ -1,6 +1,6 @@
-"""Kernels of long short-term memory. Weights are float32, padded with zeros: [gates, in, out]; rows are of any kind.
+"""LSTM kernels. Weights are float32, padded with zeros: [gates, in, out]; rows of any dtype.
 
-``cell``, ``before`` and ``ends`` are the tables of a ``Walk``, None where everybody is always present.
+``cell``, ``before`` and ``ends`` are the tables of ``LaneSteps``, None if all nodes are always present.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import triton.language as tl
 
 from strobe.ops.triton.kernel import kernel
-from strobe.ops.triton.kernels.gates import sigmoid, tanh, whole
+from strobe.ops.triton.kernels.gates import sigmoid, tanh, tile_mask
 
 
 @kernel
@@ -21,10 +21,10 @@ def lstm_forward(
     lane = tl.program_id(0) * rows + tl.arange(0, rows)
     col, side = tl.arange(0, hp), tl.arange(0, fp)
     there = lane < num_lanes
-    in_row = whole(there, hidden, hp)
+    in_row = tile_mask(there, hidden, hp)
     own = lane.to(tl.int64)[:, None] * hidden + col[None, :]
-    u_i, u_f, u_g, u_o = _four(w_hh, hp, hp)
-    w_i, w_f, w_g, w_o = _four(w_ih, fp, hp)
+    u_i, u_f, u_g, u_o = _load_gates(w_hh, hp, hp)
+    w_i, w_f, w_g, w_o = _load_gates(w_ih, fp, hp)
     h, c = tl.zeros([rows, hp], tl.float32), tl.zeros([rows, hp], tl.float32)
     if cell is None:
         h = tl.load(h0 + own, in_row, 0.0).to(tl.float32)
@@ -34,13 +34,13 @@ def lstm_forward(
         if cell is not None:
             row = tl.load(cell + row, there, -1).to(tl.int64)
             live = row >= 0
-            mask = whole(live, hidden, hp)
+            mask = tile_mask(live, hidden, hp)
             known = tl.load(before + row, live, 0).to(tl.int64)
             begins = mask & (known < 0)[:, None]
             first = (-1 - known)[:, None] * hidden + col[None, :]
             h = tl.where(begins, tl.load(h0 + first, begins, 0.0).to(tl.float32), h)
             c = tl.where(begins, tl.load(c0 + first, begins, 0.0).to(tl.float32), c)
-        value = tl.load(x + row[:, None] * inputs + side[None, :], whole(live, inputs, fp), 0.0).to(tl.float32)
+        value = tl.load(x + row[:, None] * inputs + side[None, :], tile_mask(live, inputs, fp), 0.0).to(tl.float32)
         i = sigmoid(_gate(value, w_i, h, u_i, bias + col, precision))
         g = tanh(_gate(value, w_g, h, u_g, bias + 2 * hp + col, precision))
         f = sigmoid(_gate(value, w_f, h, u_f, bias + hp + col, precision))
@@ -59,16 +59,16 @@ def lstm_forward(
 
 
 @kernel
-def _four(weights, height: tl.constexpr, width: tl.constexpr):
-    """The matrices of the four gates."""
+def _load_gates(weights, height: tl.constexpr, width: tl.constexpr):
+    """Matrices of the four gates."""
     at, gate = tl.arange(0, height)[:, None] * width + tl.arange(0, width)[None, :], height * width
     first, second = tl.load(weights + at), tl.load(weights + gate + at)
     return first, second, tl.load(weights + 2 * gate + at), tl.load(weights + 3 * gate + at)
 
 
 @kernel
-def _four_turned(weights, height: tl.constexpr, width: tl.constexpr):
-    """The same matrices, transposed."""
+def _load_gates_transposed(weights, height: tl.constexpr, width: tl.constexpr):
+    """Transposed matrices of the four gates."""
     at, gate = tl.arange(0, height)[None, :] * width + tl.arange(0, width)[:, None], height * width
     first, second = tl.load(weights + at), tl.load(weights + gate + at)
     return first, second, tl.load(weights + 2 * gate + at), tl.load(weights + 3 * gate + at)
@@ -76,7 +76,7 @@ def _four_turned(weights, height: tl.constexpr, width: tl.constexpr):
 
 @kernel
 def _gate(x, w, h, u, bias, precision: tl.constexpr):
-    """What a gate is the function of."""
+    """Pre-activation of a gate."""
     from_x = tl.dot(x, w, input_precision=precision)
     return tl.dot(h, u, from_x, input_precision=precision) + tl.load(bias)[None, :]
 
@@ -88,15 +88,14 @@ def lstm_backward(
     rows: tl.constexpr, inputs: tl.constexpr, fp: tl.constexpr, hidden: tl.constexpr, hp: tl.constexpr,
     precision: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of first states and of what gates are functions of: [steps, lanes from first to last, 4H], or [C, 4H]
-    where there are tables."""
+    """Gradients of initial states and of pre-activations: [steps, lanes first:last, 4H], or [C, 4H] with tables."""
     col, side = tl.arange(0, hp), tl.arange(0, fp)
-    u_i, u_f, u_g, u_o = _four(w_hh, hp, hp)
-    t_i, t_f, t_g, t_o = _four_turned(w_hh, hp, hp)
-    w_i, w_f, w_g, w_o = _four(w_ih, fp, hp)
+    u_i, u_f, u_g, u_o = _load_gates(w_hh, hp, hp)
+    t_i, t_f, t_g, t_o = _load_gates_transposed(w_hh, hp, hp)
+    w_i, w_f, w_g, w_o = _load_gates(w_ih, fp, hp)
     lane = first_lane + tl.program_id(0) * rows + tl.arange(0, rows)
     there = lane < last_lane
-    in_row = whole(there, hidden, hp)
+    in_row = tile_mask(there, hidden, hp)
     own = lane.to(tl.int64)[:, None] * hidden + col[None, :]
     d_h, d_c = tl.zeros([rows, hp], tl.float32), tl.zeros([rows, hp], tl.float32)
     if cell is None:
@@ -117,7 +116,7 @@ def lstm_backward(
         else:
             row = tl.load(cell + row, there, -1).to(tl.int64)
             live, into = row >= 0, row
-            mask = whole(live, hidden, hp)
+            mask = tile_mask(live, hidden, hp)
             known = tl.load(before + row, live, 0).to(tl.int64)
             begins, goes_on = mask & (known < 0)[:, None], mask & (known >= 0)[:, None]
             first, at = (-1 - known)[:, None] * hidden + col[None, :], known[:, None] * hidden + col[None, :]
@@ -134,7 +133,7 @@ def lstm_backward(
         d, d_new = d_h, d_c
         if d_out is not None:
             d += tl.load(d_out + row[:, None] * hidden + col[None, :], mask, 0.0).to(tl.float32)
-        value = tl.load(x + row[:, None] * inputs + side[None, :], whole(live, inputs, fp), 0.0).to(tl.float32)
+        value = tl.load(x + row[:, None] * inputs + side[None, :], tile_mask(live, inputs, fp), 0.0).to(tl.float32)
         put = d_gates + into[:, None] * (4 * hidden) + col[None, :]
         i = sigmoid(_gate(value, w_i, h, u_i, bias + col, precision))
         g = tanh(_gate(value, w_g, h, u_g, bias + 2 * hp + col, precision))
@@ -167,12 +166,12 @@ def lstm_backward(
 
 
 @kernel
-def lstm_weights(
+def lstm_weight_gradients(
     x, h0, before, out, d_gates, of_input, of_state, num_lanes, first_lane, last_lane, count, num_tiles,
     rows: tl.constexpr, inputs: tl.constexpr, fp: tl.constexpr, hidden: tl.constexpr, hp: tl.constexpr,
     precision: tl.constexpr,
 ):  # fmt: skip
-    """Adds each program's share of weight gradients to its sums; those of the bias stand in odd rows of the state's."""
+    """Sum weight gradients per program; bias gradients are in odd rows of the state's sums."""
     col, side, tall = tl.arange(0, hp), tl.arange(0, fp), tl.arange(0, 2 * hp)
     program, high, wide = tl.program_id(0), 2 * hp * hp, fp * hp
     into_h = of_state + program * 4 * high + tall[:, None] * hp + col[None, :]
@@ -183,7 +182,7 @@ def lstm_weights(
     for tile in range(program, num_tiles, tl.num_programs(0)):
         at = tile * rows + tl.arange(0, rows)
         live = at < count
-        mask = whole(live, hidden, hp)
+        mask = tile_mask(live, hidden, hp)
         if before is None:
             lanes = last_lane - first_lane
             step, lane = at // lanes, first_lane + at % lanes
@@ -198,7 +197,7 @@ def lstm_weights(
         p_g, p_o = tl.load(p + 2 * hidden, mask, 0.0).to(tl.float32), tl.load(p + 3 * hidden, mask, 0.0).to(tl.float32)
         h = tl.load(out + known[:, None] * hidden + col[None, :], goes_on, 0.0).to(tl.float32)
         h += tl.load(h0 + (-1 - known)[:, None] * hidden + col[None, :], begins, 0.0).to(tl.float32)
-        value = tl.load(x + row[:, None] * inputs + side[None, :], whole(live, inputs, fp), 0.0).to(tl.float32)
+        value = tl.load(x + row[:, None] * inputs + side[None, :], tile_mask(live, inputs, fp), 0.0).to(tl.float32)
         with_h, with_x = tl.trans(tl.interleave(h, one)), tl.trans(value)
         h_i = tl.dot(with_h, p_i, h_i, input_precision=precision)
         x_i = tl.dot(with_x, p_i, x_i, input_precision=precision)

@@ -1,9 +1,8 @@
-"""Kernels of attention over a node's own past. A tile is some pairs of a node and a head, columns padded to [dp].
+"""Kernels of attention over each node's sequence. A tile is some pairs of a node and a head, columns padded to [dp].
 
-Blocks are [span, pairs, columns]: what a pair sees so many snapshots back, or is seen by so many ahead. Place by place
-in a block is then a distance, the same in every snapshot, and embeddings of positions stay on chip. ``cell`` is the
-table of cells by snapshot and node, None where everybody is always present. Rows of queries, keys and values, and of
-their gradients, begin every ``stride`` numbers: they may stand side by side in one matrix.
+Blocks are [span, pairs, columns], indexed by the distance in snapshots, so embeddings of positions stay on chip.
+``cell`` is the table of cells by snapshot and node, None if all nodes are always present. Rows of queries, keys, values
+and their gradients have stride ``stride``: they may be columns of one matrix.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ LOWEST = tl.constexpr(-1e30)
 
 @kernel
 def _cells(cell, step, slot, wanted, num_slots, num_steps):
-    """The cells of nodes in snapshots, -1 where none is wanted or nobody is present."""
+    """Cells of nodes in snapshots, -1 if out of range or absent."""
     wanted = wanted & (step >= 0) & (step < num_steps)
     row = step * num_slots + slot
     if cell is not None:
@@ -27,21 +26,21 @@ def _cells(cell, step, slot, wanted, num_slots, num_steps):
 
 @kernel
 def _rows(x, row, col, within, stride: tl.constexpr):
-    """Columns of one row a pair, [pairs, columns], zeros where the row is -1."""
+    """Load one row per pair, [pairs, columns], zeros where the row is -1."""
     mask = (row >= 0)[:, None] & within
     return tl.load(x + row[:, None] * stride + col, mask, 0.0).to(tl.float32)
 
 
 @kernel
 def _blocks(x, row, col, within, stride: tl.constexpr):
-    """The same of a row a pair and place."""
+    """Load one row per pair and position."""
     mask = (row >= 0)[:, :, None] & within[None, :, :]
     return tl.load(x + row[:, :, None] * stride + col[None, :, :], mask, 0.0).to(tl.float32)
 
 
 @kernel
 def _softmax(score, seen):
-    """Weights of what is seen, and the logarithm of the sum that they were divided by."""
+    """Softmax weights and their log-sum-exp."""
     score = tl.where(seen >= 0, score, LOWEST)
     top = tl.max(score, 0)
     weight = tl.where(seen >= 0, tl.exp(score - top[None, :]), 0.0)
@@ -51,12 +50,12 @@ def _softmax(score, seen):
 
 
 @kernel
-def look_back(
+def time_attention_forward(
     q, k, v, of_key, of_value, cell, out, num_slots, num_steps, past, begin, stride: tl.constexpr,
     scale: tl.constexpr, span: tl.constexpr, sp: tl.constexpr, positions: tl.constexpr, heads: tl.constexpr,
     hp: tl.constexpr, depth: tl.constexpr, dp: tl.constexpr, pairs: tl.constexpr,
 ):  # fmt: skip
-    """Weighted means of the values that each cell sees."""
+    """Attention output of each cell."""
     width: tl.constexpr = heads * depth
     pair = tl.program_id(0) * pairs + tl.arange(0, pairs)
     slot, head = (pair // hp).to(tl.int64), pair % hp
@@ -80,16 +79,15 @@ def look_back(
 
 
 @kernel
-def look_back_backward(
+def time_attention_backward(
     q, k, v, of_key, of_value, cell, d_out, told, less, d_q, d_k, d_v, sums, num_slots, num_steps, past, begin,
     num_tiles, stride: tl.constexpr, scale: tl.constexpr, span: tl.constexpr, sp: tl.constexpr, positions: tl.constexpr,
     heads: tl.constexpr, hp: tl.constexpr, depth: tl.constexpr, dp: tl.constexpr, pairs: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of queries, keys and values, and each program's sums of those of positions.
+    """Gradients of queries, keys and values, and per program the sums of those of positions.
 
-    A tile goes through its snapshots twice, and finds what it read the first time in the cache: as one that sees,
-    which gives gradients of queries and, for each cell and head, what the second time needs to know; then as one that
-    is seen, so that no two programs add to the same number.
+    A tile runs through its snapshots twice: as reading cells, for gradients of queries and two numbers per cell and
+    head; then as read cells, so that no two programs add to the same number.
     """
     width: tl.constexpr = heads * depth
     back, place, each = tl.arange(0, sp), tl.arange(0, dp), tl.arange(0, pairs)
@@ -119,7 +117,7 @@ def look_back_backward(
             has_head = (asks >= 0) & (head < heads)
             tl.store(told + asks * heads + head, norm, has_head)
             tl.store(less + asks * heads + head, kept, has_head)
-        tl.debug_barrier()  # other threads may read what these have written down
+        tl.debug_barrier()  # other threads read these values
         for step in range(num_steps):
             own = _cells(cell, step, slot, slot < num_slots, num_slots, num_steps)
             ahead = step + back

@@ -1,0 +1,151 @@
+"""Training as users call it: the engine, with presets, the planner's estimates and the report's charts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from os import PathLike
+from typing import Any
+
+from strobe.comm.process_group import DEADLINE_S
+from strobe.engine.inputs.graph_source import GraphLike
+from strobe.engine.inputs.model_choice import ModelLike
+from strobe.engine.inputs.resolve import TrainRequest
+from strobe.engine.launch.processes import LaunchConfig, OutputConfig
+from strobe.engine.online.loop import OnlineConfig, run_online
+from strobe.engine.online.result import OnlineResult
+from strobe.engine.progress import Progress
+from strobe.engine.records.timing import EpochTrace
+from strobe.engine.run import Run
+from strobe.engine.run import open_run as open_saved_run
+from strobe.engine.settings import Settings
+from strobe.engine.train import run_training
+from strobe.plan import Plan
+from strobe.planner.services import PlannerServices
+from strobe.report.charts.learning_curve import learning_curve_svg
+from strobe.report.charts.run import run_charts
+from strobe.report.online import online_result_svg, online_summary
+from strobe.report.summary import run_summary
+from strobe.tasks.base import Task
+
+
+class StandardServices(PlannerServices):
+    """Presets, estimates, summaries and charts."""
+
+    def summary(self, result: Mapping[str, Any]) -> str:
+        return run_summary(result)
+
+    def learning_curve(self, run: Run) -> str:
+        return learning_curve_svg(run.to_json(), run.history)
+
+    def charts(self, run: Run, artifacts: Mapping[str, Any], trace: EpochTrace) -> dict[str, str | None]:
+        return run_charts(run, artifacts, trace)
+
+    def online_summary(self, result: OnlineResult) -> str:
+        return online_summary(result)
+
+    def online_chart(self, result: OnlineResult) -> str | None:
+        return online_result_svg(result)
+
+
+SERVICES = StandardServices()
+
+
+def train(
+    graph: GraphLike | None,
+    model: ModelLike | None,
+    task: str | Task | None = None,
+    *,
+    out: str | PathLike[str] | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+    data_dir: str | PathLike[str] | None = None,
+    model_options: Mapping[str, Any] | None = None,
+    plan: Plan | str | None = None,
+    ranks: int = 1,
+    deadline_s: float = DEADLINE_S,
+    max_restarts: int = 0,
+    settings: Settings | None = None,
+    **changes: Any,
+) -> Run:
+    """Trains a model on a graph for a task, and scores it on the test part with its best weights.
+
+    Args:
+        graph: a dynamic graph, the directory of one, or the name of a data set.
+        model: a registered name, a torch module with ``width`` and ``forward(view)``, or a function that makes one
+            from the number of input features.
+        task: a name, a task, or None for the one that fits the graph's labels.
+        out: the run directory: checkpoints, a record of every epoch, the result. Without it nothing is kept.
+        resume: go on with the run in ``out``, to the weights it would have had if it had never stopped. What is
+            left out (graph and model may be None) is as it was; ``epochs`` and ``patience`` may be raised.
+        overwrite: replace the run in ``out``.
+        plan: how ranks share the work: a plan, the name of a preset, or None for time blocks with relay.
+        ranks: processes on this machine that train together. A process that torchrun has started is one of the ranks
+            it has made, whatever is said here.
+        deadline_s: a rank that does not hear from another for so long ends the run.
+        max_restarts: how often a run that failed goes on from its last checkpoint by itself (it needs ``out``).
+        changes: fields of ``Settings``: epochs, lr, window, seed, device, ….
+    """
+    request = TrainRequest(graph, model, task, model_options, settings, changes, data_dir, plan, services=SERVICES)
+    output, launch = OutputConfig(out, resume, overwrite), LaunchConfig(ranks, deadline_s, max_restarts)
+    return run_training(request, output, launch, Progress() if progress is None else progress)
+
+
+def train_online(
+    config: OnlineConfig,
+    model: ModelLike | None,
+    task: str | Task | None = None,
+    *,
+    out: str | PathLike[str],
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+    model_options: Mapping[str, Any] | None = None,
+    plan: Plan | str | None = None,
+    ranks: int = 1,
+    deadline_s: float = DEADLINE_S,
+    settings: Settings | None = None,
+    **changes: Any,
+) -> OnlineResult:
+    """Trains a model while snapshots arrive, until the source ends or enough are learnt from.
+
+    The first ``fit`` snapshots say how features and targets are scaled, and are learnt from unjudged. From then on each
+    is predicted from what came before it, judged, learnt from and saved. Stopped or killed at any moment, a run goes on
+    with ``resume``: no snapshot is lost, none is learnt from twice.
+
+    Args:
+        watching: the source, and how it is looked at.
+        model, task, model_options, settings, changes: as for ``train``; epochs and what goes with them do not count.
+        out: the run directory; the graph that has arrived is in ``graph`` there, for ``train`` and ``inspect``, too.
+        plan: a plan whose batches are sampled; by default the preset for snapshots that arrive.
+        ranks: processes on this machine that train together.
+    """
+    request = TrainRequest(None, model, task, model_options, settings, changes, None, plan, services=SERVICES)
+    output, launch = OutputConfig(out, resume, overwrite), LaunchConfig(ranks, deadline_s)
+    return run_online(config, request, output, launch, Progress() if progress is None else progress)
+
+
+def open_run(
+    run: Run | str | PathLike[str],
+    *,
+    graph: GraphLike | None = None,
+    model: ModelLike | None = None,
+    device: str | None = None,
+    progress: Progress | None = None,
+) -> Run:
+    """Open a run with its best weights.
+
+    Args:
+        run: a run, or its directory.
+        graph: another graph with the same features, to put the run on.
+        model: needed only where the run's model is not one of Strobe's own.
+        device: where the model goes.
+        progress: is told what is read.
+
+    Returns:
+        The run.
+
+    Raises:
+        StrobeError: the directory is damaged, or was written by another version.
+    """
+    return open_saved_run(run, graph=graph, model=model, device=device, progress=progress, services=SERVICES)

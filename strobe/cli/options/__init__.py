@@ -1,0 +1,1 @@
+"""Options and option groups that commands share."""

@@ -1,0 +1,1 @@
+"""Launching ranks as processes of one machine, monitoring them and diagnosing failures."""

@@ -1,0 +1,1 @@
+"""The state of a run, and checkpoints of it on disk."""

@@ -1,0 +1,161 @@
+"""Passes of a model over windows: the loss of a step, and the answers for snapshots that are to be scored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Any, TypeGuard
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from strobe.engine.examples import LocalExamples, evaluation_examples, training_examples
+from strobe.engine.windows import Segment, Window
+from strobe.models.base import Model
+from strobe.ops.dense.bf16 import BF16, is_bf16
+from strobe.tasks.base import Examples, Problem
+from strobe.tasks.heads import NodeReadout
+from strobe.view import Carry, View, WindowData
+
+Prediction = tuple[int, Tensor, LocalExamples]
+
+
+def apply_head(head: nn.Module, z: Tensor, examples: Examples) -> Tensor:
+    """Apply the head to the examples, from the embeddings of all cells."""
+    narrow = is_bf16(z)
+    with torch.autocast(z.device.type, BF16, enabled=narrow):
+        said: Tensor = head(z, *(examples.cell_index or ()))
+    return said.float() if narrow else said
+
+
+def window_examples(problem: Problem, window: Window, epoch: int) -> list[LocalExamples | None]:
+    """Training examples of each segment of a window."""
+    return [training_examples(problem, segment, problem.split.train, epoch) for segment in window]
+
+
+def num_examples(questions: Iterable[LocalExamples | None]) -> int:
+    """How many examples they are."""
+    return sum(0 if each is None else len(each) for each in questions)
+
+
+def window_loss(
+    model: nn.Module,
+    head: nn.Module,
+    problem: Problem,
+    window: Window,
+    carry: Carry | None,
+    questions: list[LocalExamples | None],
+) -> tuple[Tensor, Carry | None]:
+    """The summed loss of a window's examples on this rank, and the carry after it.
+
+    A window of several segments is recomputed segment by segment in the backward pass: only the state at the start of
+    each is stored.
+    """
+    total = torch.zeros((), device=window[0].data.device)
+    for segment, question in zip(window, questions, strict=True):
+
+        def run(
+            carry: Carry | None, cells: WindowData = segment.data, question: LocalExamples | None = question
+        ) -> Any:
+            cells.prefetch(*([] if problem.resamples_each_epoch else [question]))
+            view = View(cells, carry)
+            loss = view.attach_exchanges(_loss(model, view, head, problem, question))
+            return loss, _clone_shared(cells, view.carry)
+
+        recompute = len(window) > 1 and torch.is_grad_enabled()
+        carry = segment.initial_state if segment.resets_state else carry
+        loss, carry = checkpoint(run, carry, use_reentrant=False) if recompute else run(carry)
+        total = total + loss
+    return total, carry
+
+
+def _loss(model: nn.Module, view: View, head: nn.Module, problem: Problem, question: LocalExamples | None) -> Tensor:
+    """The summed loss of the examples; without any, a 0 that still depends on all exchanges."""
+    with view.data.autocast():
+        if isinstance(model, Model) and view.data.local_partition is None and _predicts_every_cell(head, question):
+            assert question is not None
+            said = model.forward_readout(view, head.weight, head.bias)
+            loss: Tensor = problem.loss(said.float() if is_bf16(said) else said, question.examples)
+            return loss
+        z: Tensor = model(view)
+    if question is not None and question.halo is not None:
+        z = view.pull_from(question.halo, z, kind="pairs")
+    if question is None or not len(question):
+        return z[:0].sum()
+    return problem.loss(apply_head(head, z, question.examples), question.examples)
+
+
+def _predicts_every_cell(head: nn.Module, question: LocalExamples | None) -> TypeGuard[NodeReadout]:
+    """Whether all that is wanted of embeddings is an answer for each cell."""
+    if question is None or not len(question) or question.halo is not None:
+        return False
+    return question.examples.cell_index is None and isinstance(head, NodeReadout)
+
+
+def embeddings(model: nn.Module, windows: Iterable[Window]) -> Iterator[tuple[int, Tensor, Segment]]:
+    """Yield (t, embeddings of its cells, its segment) per snapshot, with states carried from the first window on.
+
+    Nothing of a window is held when the next one is computed, unless the caller holds it. (torch.no_grad as a decorator
+    of a generator would hold the last item.)
+    """
+    carry: Carry | None = None
+    for window in windows:
+        for segment in window:
+            segment.data.prefetch()
+            view = View(segment.data, None if segment.resets_state else carry)
+            with torch.no_grad(), segment.data.autocast():
+                z = list(view.split(model(view)))
+            carry = _clone_shared(segment.data, view.carry)
+            asked = segment.times if segment.target_times is None else segment.target_times
+            for t in segment.times:
+                rows = z.pop(0)
+                if t in asked:
+                    yield t, rows, segment
+            del view, rows
+
+
+@torch.no_grad()
+def predict_windows(
+    model: nn.Module, head: nn.Module, problem: Problem, windows: Iterable[Window], part: range
+) -> Iterator[Prediction]:
+    """Yield (t, predictions, examples) per snapshot of a part; windows start with the first snapshot of all."""
+    for t, z, segment in embeddings(model, windows):
+        question = evaluation_examples(problem, segment, t) if t in part else None
+        if question is not None and question.halo is not None:
+            z = View(segment.data).pull_from(question.halo, z, kind="pairs")
+        if question is not None and len(question):
+            yield t, predict_examples(head, z, question.examples), question
+        del z  # it is all of its window's memory
+
+
+@torch.no_grad()
+def predict_examples(head: nn.Module, z: Tensor, examples: Examples) -> Tensor:
+    """Predictions for examples of one snapshot from its embeddings, on the CPU."""
+    return apply_head(head, z, replace(examples, cell_index=_to_device(examples.cell_index, z.device))).cpu()
+
+
+def detach_tree(carry: Any) -> Any:
+    """The same nest of lists, tuples and dictionaries with every tensor cut from its history."""
+    return map_tree(carry, Tensor.detach)
+
+
+def _clone_shared(cells: WindowData, carry: Carry) -> Carry:
+    """A carry apart from memory of cells that will leave the device."""
+    kept: Carry = carry if cells.offloaded is None else map_tree(carry, cells.offloaded.clone_if_shared(cells))
+    return kept
+
+
+def map_tree(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """A nest with every tensor changed."""
+    if isinstance(value, Tensor):
+        return change(value)
+    if isinstance(value, dict):
+        return {key: map_tree(item, change) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map_tree(item, change) for item in value)
+    return value
+
+
+def _to_device(rows: tuple[Tensor, ...] | None, device: torch.device) -> tuple[Tensor, ...] | None:
+    return None if rows is None else tuple(row.to(device) for row in rows)

@@ -1,0 +1,1 @@
+"""Where windows are while others are computed, and caches with a byte budget."""

@@ -1,0 +1,245 @@
+"""The trainer of an online run: places, evaluates, trains on and saves each snapshot."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from strobe.comm import Comm
+from strobe.engine.checkpoint.store import TrainState
+from strobe.engine.context import RunContext
+from strobe.engine.evaluation.evaluate import score
+from strobe.engine.fit import train_step
+from strobe.engine.inputs.graph_source import GraphSource
+from strobe.engine.inputs.resolve import TrainRequest, resolve
+from strobe.engine.job import Job
+from strobe.engine.machine import peak_bytes, random_state
+from strobe.engine.online.arrivals import StreamingPartition
+from strobe.engine.online.result import OnlineResult
+from strobe.engine.progress import Progress
+from strobe.engine.records.run_directory import ONLINE, RunRecord
+from strobe.engine.records.timing import gather_ledgers
+from strobe.engine.settings import DivergedError
+from strobe.engine.sources.context import EngineSources
+from strobe.engine.train import initial_state, start_record
+from strobe.errors import InputError, OptionError
+from strobe.format import pluralize
+from strobe.graph import DynamicGraph
+from strobe.graph.disk.growing import GrowingGraph
+from strobe.plan import Plan
+from strobe.tasks.base import Metrics
+
+GRAPH = "graph"
+"""The folder of the graph in a run directory."""
+
+
+class OnlineTrainer:
+    """Trains on snapshots one by one, up to ``limit``, once there are enough to fit scales to. ``source_config``
+    describes their source."""
+
+    def __init__(
+        self,
+        request: TrainRequest,
+        earlier: dict[str, Any] | None,
+        path: Path,
+        record: RunRecord,
+        progress: Progress,
+        comm: Comm,
+        *,
+        source_config: Mapping[str, Any],
+        limit: int | None,
+    ) -> None:
+        assert request.settings is not None
+        assert isinstance(request.plan, Plan)
+        assert request.settings.fit_snapshots is not None
+        history = request.plan.batching.history
+        assert history is not None
+        self._given, self._path, self._source_config = request, path, source_config
+        self._record, self._progress, self._comm = record, progress, comm
+        self._fit, self._limit = request.settings.fit_snapshots, limit
+        self._earlier = earlier if earlier is not None and earlier["problem"] is not None else None
+        num_recent = history + self._fit  # labels may be known that much later
+        self._arrivals = StreamingPartition(request.plan, comm, request.settings.seed, num_recent)
+        self._job: Job | None = None
+        self._state: TrainState | None = None
+        self._run: RunContext | None = None
+        self._unsaved = False
+
+    @property
+    def num_learned(self) -> int:
+        """Snapshots trained on."""
+        return 0 if self._state is None else self._state.epoch
+
+    @property
+    def num_arrived(self) -> int:
+        """How many snapshots have been placed."""
+        return self._arrivals.num_arrived
+
+    @property
+    def is_done(self) -> bool:
+        return self._limit is not None and self.num_learned >= self._limit
+
+    def resume(self, graph: GrowingGraph) -> None:
+        """Goes on where the run stopped."""
+        if self._earlier is not None:
+            self._start(graph.open())
+            self._learn_pending(graph.open(self.num_arrived))
+
+    def add_snapshot(self, graph: DynamicGraph) -> None:
+        """The last snapshot of a graph has arrived; all before it had."""
+        self._arrivals.place_next(graph[len(graph) - 1])
+        self._learn_pending(graph)
+
+    def _learn_pending(self, graph: DynamicGraph) -> None:
+        """Learns from all snapshots whose answers are known."""
+        if len(graph) < self._fit:
+            return
+        if self._job is None:
+            self._start(graph)
+        assert self._job is not None
+        self._rebind(graph)
+        newest = self._job.problem.split.validation.start
+        for t in range(self.num_learned, newest + 1):
+            if self.is_done:
+                return
+            self._learn(graph, t, evaluate=len(graph) > self._fit)
+
+    def finish(self, rows: Mapping[str, int]) -> OnlineResult:
+        """All that came of it; ``rows`` are those of the source, counted by what became of them."""
+        job, state = self._job, self._state
+        if job is None or state is None:
+            raise OptionError(
+                f"{pluralize(self.num_arrived, 'snapshot')} arrived, and scales are fitted to {self._fit}: "
+                "resume when there are more, or fit scales to fewer (--fit-snapshots)"
+            )
+        self._save()
+        watched = replace(self._result(job, state), rows=rows)
+        self._record.finish(watched.to_json(), {ONLINE: watched.chart()})
+        return watched
+
+    def _result(self, job: Job, state: TrainState) -> OnlineResult:
+        return OnlineResult(
+            path=self._path,
+            graph=job.source.name,
+            model=job.choice.name,
+            task=job.task.name,
+            metric=job.problem.metric,
+            higher_is_better=job.problem.higher_is_better,
+            history=state.history,
+            weights=state.weights(),
+            services=job.services,
+        )
+
+    def _start(self, graph: DynamicGraph) -> None:
+        """Weights, and what they are trained with; from a checkpoint, where there is one."""
+        given = replace(self._given, graph=graph[: self._fit] if self._earlier is None else graph)
+        earlier = None if self._earlier is None else self._earlier | {"fingerprint": None}
+        try:
+            job = resolve(given, earlier, self._progress, self._comm)
+        except InputError as error:
+            about = f"the first {self._fit} snapshots, to which scales are fitted (--fit-snapshots)"
+            raise InputError(f"{error}\nThis is about {about}.") from error
+        name = str(self._source_config.get("name", GRAPH))
+        self._job = replace(job, source=GraphSource(graph, {"path": str((self._path / GRAPH).resolve())}, name))
+        told = self._job.to_json() | {"fingerprint": None, "online": dict(self._source_config)}
+        self._state, resumed = initial_state(self._job), self._earlier is not None
+        start_record(self._job, self._record, self._progress, self._state, resumed=resumed, config=told)
+        arrived = self._comm.broadcast_object(self._state.parts.get("online"), kind="setup")
+        if self._earlier is not None and arrived is not None:
+            self._arrivals.load_state_dict(arrived, graph)
+        self._state.parts = {}
+
+    def _rebind(self, graph: DynamicGraph) -> None:
+        """The same run on a graph that has grown."""
+        assert self._job is not None
+        job = self._job
+        problem = job.task.rebind(job.problem, graph)
+        newest = len(graph) - 1 - problem.target_delay
+        self._job = replace(job, source=replace(job.source, graph=graph), problem=problem.with_online_split(newest))
+        placed = self._arrivals.partition_of(graph)
+        self._job.set_partition(placed)
+
+    def _learn(self, graph: DynamicGraph, t: int, *, evaluate: bool) -> None:
+        """Judges the newest snapshot whose answers are known, then learns from it."""
+        assert self._job is not None
+        assert self._state is not None
+        job, state = self._job, self._state
+        if self._run is None:
+            source = job.plan.batching.start(EngineSources(job))
+            self._run = RunContext.start(job, state, source, self._record, self._progress)
+        self._run.job = job
+        line: dict[str, Any] = {"epoch": t + 1, "snapshot": str(graph.times[t]), "arrived": len(graph)}
+        began = perf_counter()
+        if evaluate:
+            line |= self._evaluate(t)
+        trained = perf_counter()
+        steps, loss = self._train(t)
+        state.epoch = t + 1
+        before = state.history[-1]["step"] if state.history else 0
+        line |= {"step": before + steps, "loss": loss, "best": None, "best_epoch": 0, "lr": job.settings.lr}
+        line |= {"train_s": round(perf_counter() - trained, 6), "evaluate_s": round(trained - began, 6)}
+        line |= peak_bytes(job.device)
+        did, _ = gather_ledgers(job)
+        line |= did
+        if not state.is_finite():
+            raise DivergedError("a weight of the model", state.epoch, job.settings)
+        state.history.append(line)
+        self._record.epoch(line)
+        self._unsaved = True
+        if self._comm.broadcast_object(self._record.is_due(), kind="setup"):
+            self._save()
+        self._progress.epoch(line)
+
+    def save_pending(self) -> None:
+        """Save the latest weights while no snapshot arrives."""
+        if self._unsaved:
+            self._save()
+
+    def _evaluate(self, t: int) -> dict[str, Any]:
+        assert self._job is not None
+        assert self._state is not None
+        part = range(t, t + 1)
+        found: Metrics = score(self._state.model, self._state.head, self._job, self._job.evaluation_windows(part), part)
+        with self._comm.rank_0_alone("evaluate"):
+            baselines = self._job.problem.baselines("validation") if self._comm.rank == 0 else {}
+        problem = self._job.problem
+        told = {"metric": problem.metric, "higher_is_better": problem.higher_is_better}
+        return {**told, "validation": found, "baselines": baselines}
+
+    def _train(self, t: int) -> tuple[int, float | None]:
+        """The steps that were taken, and the mean loss of all examples, each before the step it led to; None without
+        any."""
+        assert self._job is not None
+        assert self._state is not None
+        assert self._run is not None
+        run = self._run
+        self._state.model.train()
+        self._state.head.train()
+        run.sync.begin_epoch()
+        loss, num_examples, number = 0.0, 0.0, 0
+        for number, step in enumerate(run.source.windows_of(self._job, range(t, t + 1), 0), 1):
+            self._comm.ledger.at(t + 1, number)
+            result, _ = train_step(run, step, None, 0)
+            if not math.isfinite(result.loss):
+                raise DivergedError("the loss", t + 1, self._job.settings)
+            loss, num_examples = loss + result.loss, num_examples + result.num_examples
+            self._progress.step(t + 1, number)
+        run.sync.end_epoch()
+        return number, loss / num_examples if num_examples else None
+
+    def _save(self) -> None:
+        assert self._job is not None
+        assert self._state is not None
+        with self._comm.ledger.phase("save"):
+            self._state.random = self._comm.all_gather_object(random_state(), kind="setup")
+            with self._comm.rank_0_alone("checkpoint"):
+                self._state.parts = {"online": self._arrivals.state_dict()} if self._comm.rank == 0 else {}
+                self._record.save(self._state)
+                self._state.parts = {}
+                if self._comm.rank == 0:
+                    self._record.draw({ONLINE: self._result(self._job, self._state).chart()})
+        self._unsaved = False

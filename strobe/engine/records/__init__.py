@@ -1,0 +1,1 @@
+"""The run directory: configuration, epochs, result, timings, TensorBoard events."""

@@ -1,0 +1,1 @@
+"""What a step trains: one step source per kind of batching."""

@@ -1,0 +1,1 @@
+"""Relay of recurrent states along sequences that change ranks: legs, messages, strategy."""

@@ -1,0 +1,1 @@
+"""Graphs on disk: saved graphs, growing graphs, their metadata and verification."""

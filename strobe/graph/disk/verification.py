@@ -1,0 +1,239 @@
+"""Verification of a graph's files, and the cache of graphs that were verified.
+
+A graph is identified by its metadata and, for every file, device, inode, size and times: a file that was replaced or
+written to makes another graph. Nothing is stored in the graph's own directory, which may be read-only or untrusted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+import zlib
+from codecs import getincrementaldecoder
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import platformdirs
+
+from strobe.errors import FormatError
+from strobe.graph.arrays import Array
+from strobe.graph.disk.metadata import METADATA_FILE, NEW_PREFIX
+from strobe.io.atomic import write_atomic
+from strobe.ops.graph.validation import FAULTS, first_descent, first_fault
+
+_CHECK_VERSION = 1
+"""Increased when a check becomes stricter, so that graphs are checked again."""
+_LINE_BYTES = 33  # 32 hexadecimal digits and a line feed
+_MAX_ENTRIES = 1 << 16  # 2 MiB
+_CLOCK_TICK_S = 2.0  # the coarsest clock of a file system
+
+
+class VerificationCache:
+    """File of digests, one per line, to which processes append. Lost entries only cost another check."""
+
+    def __init__(self, path: Path, *, max_entries: int = _MAX_ENTRIES) -> None:
+        self.path = path
+        self._most = max_entries
+        self._known = set[str]()
+        self._file: tuple[int, int] | None = None
+        self._read_up_to = 0
+
+    def __contains__(self, digest: str) -> bool:
+        try:
+            self._read_new()
+        except OSError:
+            return False
+        return digest in self._known
+
+    def add(self, digest: str) -> None:
+        """Add a graph, if the cache can be written."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("ab") as file:
+                file.write(f"{digest}\n".encode())  # one write of a few bytes: two processes do not interleave
+            if self.path.stat().st_size > self._most * _LINE_BYTES:
+                newest = self.path.read_bytes().splitlines()[-self._most // 2 :]
+                write_atomic(self.path, lambda file: file.writelines(line + b"\n" for line in newest))
+        except OSError:
+            return
+
+    def _read_new(self) -> None:
+        """Read entries appended since the last call; all of them if the file was replaced."""
+        with self.path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            if self._file != (status.st_dev, status.st_ino) or status.st_size < self._read_up_to:
+                self._file, self._read_up_to = (status.st_dev, status.st_ino), 0
+                self._known.clear()
+            if status.st_size > self._read_up_to:
+                file.seek(self._read_up_to)
+                whole, _, _ = file.read().rpartition(b"\n")
+                self._known.update(whole.decode("ascii", "replace").split("\n"))
+                self._read_up_to += len(whole) + bool(whole)
+
+
+@cache
+def _open_cache(folder: str) -> VerificationCache:
+    return VerificationCache(Path(folder) / "checked-graphs")
+
+
+def verification_cache() -> VerificationCache:
+    """Return the cache of this user."""
+    return _open_cache(platformdirs.user_cache_dir("strobe"))
+
+
+def graph_digest(meta: Mapping[str, Any], files: Mapping[str, os.stat_result]) -> str:
+    """Return the identity of a graph: 128 bits of a hash over its metadata and the identity of its files."""
+    known = [(name, s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns) for name, s in sorted(files.items())]
+    text = json.dumps([_CHECK_VERSION, meta, known], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[: _LINE_BYTES - 1]
+
+
+def mtimes_are_stable(files: Iterable[os.stat_result], now_s: float | None = None) -> bool:
+    """Return whether a later write would change a file's times: the last write is over a clock tick ago."""
+    newest = max((max(s.st_mtime, s.st_ctime) for s in files), default=0.0)
+    return newest + _CLOCK_TICK_S < (time.time() if now_s is None else now_s)
+
+
+VERIFY_CHUNK_BYTES = 16 << 20
+"""Bytes checked at once by one thread."""
+_GROUP_SIZE = 1 << 20  # cells and arcs of the snapshots checked at once
+_SINGLE_THREAD_BYTES = 4 << 20  # below this, starting threads takes longer than it saves
+
+OnBytes = Callable[[int], None]
+"""Called with the number of bytes checked since the last call."""
+
+
+def check_contents(folder: Path, meta: Mapping[str, Any], arrays: Mapping[str, Array], on_bytes: OnBytes) -> None:
+    """Raise FormatError if an array does not match its checksum or has an index out of range.
+
+    Reads every byte at least once, in all threads, and copies nothing. Checksums come first, so that a damaged file is
+    reported as damaged.
+
+    Args:
+        folder: directory of the graph, for messages.
+        meta: validated metadata.
+        arrays: all arrays of the graph, mapped.
+        on_bytes: called after bytes were compared with their checksums.
+    """
+
+    def check_sum(name: str) -> None:
+        if _crc(arrays[name], on_bytes) != meta["arrays"][name]["crc32"]:
+            raise FormatError(
+                f"{folder / name}.npy is damaged: its contents do not match the checksum in {METADATA_FILE}. "
+                "Restore the graph from a copy, or build it again."
+            )
+
+    def check_snapshots(snapshots: range) -> None:
+        if fault := _snapshot_fault(meta, arrays, snapshots):
+            raise _invalid_graph_error(folder, fault)
+
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        small = sum(array.nbytes for array in arrays.values()) <= _SINGLE_THREAD_BYTES
+        run: Callable[..., Iterator[None]] = map if small else pool.map
+        list(run(check_sum, sorted(arrays, key=lambda name: -arrays[name].nbytes)))
+        if fault := _pointer_fault(meta, arrays) or _names_fault(arrays, "") or _names_fault(arrays, NEW_PREFIX):
+            raise _invalid_graph_error(folder, fault)
+        list(run(check_snapshots, _groups(arrays["cell_ptr"], arrays["arc_ptr"])))
+    weight = arrays.get("weight")
+    if weight is not None and not all(bool(np.isfinite(part).all()) for part in _chunks(weight)):
+        raise _invalid_graph_error(folder, "weight has values that are not finite")
+
+
+def _invalid_graph_error(folder: Path, fault: str) -> FormatError:
+    return FormatError(
+        f"{folder} is no valid graph: {fault}. Its checksums match, so it was written by another program or edited: "
+        "build it again, and do not trust where it came from."
+    )
+
+
+def _crc(array: Array, on_bytes: OnBytes) -> str:
+    crc = 0
+    for part in _chunks(array):
+        crc = zlib.crc32(part.data, crc)
+        on_bytes(part.nbytes)
+    return f"{crc:08x}"
+
+
+def _chunks(array: Array) -> Iterator[Array]:
+    """Yield a contiguous array in chunks of ``VERIFY_CHUNK_BYTES``."""
+    if array.nbytes:
+        flat = array.reshape(-1)
+        step = VERIFY_CHUNK_BYTES // array.itemsize
+        yield from (flat[start : start + step] for start in range(0, flat.size, step))
+
+
+def _pointer_fault(meta: Mapping[str, Any], arrays: Mapping[str, Array]) -> str | None:
+    """Return what is wrong with the offsets of snapshots."""
+    ends = {"cell_ptr": arrays["row_ptr"].size - len(meta["times"]), "arc_ptr": arrays["col"].size}
+    for name, end in ends.items():
+        ptr = arrays[name]
+        if ptr[0] != 0 or ptr[-1] != end or bool((ptr[1:] < ptr[:-1]).any()):
+            return f"{name} does not go from 0 to {end:,}, never descending"
+    sizes = np.diff(arrays["cell_ptr"])
+    wrong = sizes > meta["num_nodes"] if "node" in arrays else sizes != meta["num_nodes"]
+    return f"snapshot {int(np.argmax(wrong))} has a wrong number of nodes" if bool(wrong.any()) else None
+
+
+def _groups(cell_ptr: Array, arc_ptr: Array) -> Iterator[range]:
+    """Yield ranges of snapshots, each large enough to occupy a thread."""
+    first, work = 0, cell_ptr + arc_ptr
+    while first < work.size - 1:
+        last = max(first + 1, int(np.searchsorted(work, work[first] + _GROUP_SIZE, side="right")) - 1)
+        yield range(first, last)
+        first = last
+
+
+def _snapshot_fault(meta: Mapping[str, Any], arrays: Mapping[str, Array], snapshots: range) -> str | None:
+    weight = arrays.get("weight")
+    fault = first_fault(
+        snapshots,
+        (arrays["cell_ptr"], arrays["arc_ptr"], arrays["edge_count"]),
+        (arrays["row_ptr"], arrays["col"]),
+        arrays.get("node"),
+        None if weight is None else weight.view(np.int32 if weight.itemsize == 4 else np.int64),
+        num_nodes=meta["num_nodes"],
+        directed=meta["directed"],
+    )
+    return None if fault is None else f"snapshot {fault[1]}: {FAULTS[fault[0]]}"
+
+
+def _names_fault(arrays: Mapping[str, Array], prefix: str) -> str | None:
+    """Return what is wrong with the names of nodes; names that a part adds come in any order."""
+    order = arrays.get(prefix + "name_order")
+    if order is not None and order.size and (order.min() < 0 or order.max() >= order.size):
+        return f"{prefix}name_order has positions that are no nodes"
+    if (integers := arrays.get(prefix + "name_int")) is not None:
+        ranked = integers if order is None else integers[order]
+        descends = not prefix and bool((ranked[1:] <= ranked[:-1]).any())
+        return f"{prefix}name_int does not ascend" if descends else None
+    if (ptr := arrays.get(prefix + "name_ptr")) is None:
+        return None
+    text = arrays[prefix + "name_text"]
+    if ptr[0] != 0 or ptr[-1] != text.size or bool((ptr[1:] < ptr[:-1]).any()):
+        return f"{prefix}name_ptr does not go from 0 to the length of name_text, never descending"
+    if not _is_utf8(ptr, text):
+        return f"{prefix}name_text is not UTF-8"
+    if not prefix and first_descent(ptr, text, order) >= 0:
+        return f"{prefix}name_text does not ascend"
+    return None
+
+
+def _is_utf8(ptr: Array, text: Array) -> bool:
+    """Return whether every name is valid UTF-8: the whole text is, and no name begins within a character."""
+    begins = text[ptr[:-1][ptr[:-1] < text.size]]
+    if bool((begins & 0xC0 == 0x80).any()):
+        return False
+    decoder = getincrementaldecoder("utf-8")()
+    try:
+        for part in _chunks(text):
+            decoder.decode(part.tobytes())
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -1,0 +1,95 @@
+"""Readout: a linear map of ReLU(embedding)."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from strobe.errors import InputError
+from strobe.ops import native, triton
+from strobe.ops.dense.bf16 import is_bf16, run_in_float32
+from strobe.ops.runtime.buffers import empty
+from strobe.ops.runtime.parallel import run_parts
+
+PARTS = 16
+"""Maximum parts. Their number depends on the rows alone, so weight gradients are bit-identical on any number of
+threads."""
+
+PART_ROWS = 4096
+"""Minimum rows per part."""
+
+
+def readout(z: Tensor, weight: Tensor, bias: Tensor, rows: Tensor | None = None) -> Tensor:
+    """Compute relu(z[rows]) @ weight.T + bias, saving z only: rows and their positive parts are not copied.
+
+    Args:
+        z: embeddings [C, W].
+        weight: [K, W].
+        bias: [K].
+        rows: selected rows, ascending and distinct; None for all.
+    """
+    if z.shape[1:] != weight.shape[1:]:
+        raise InputError(f"embeddings are {list(z.shape)}, the weights are for {weight.shape[1]} columns")
+    if is_bf16(z) and not triton.usable(z):
+        return run_in_float32(readout, z, weight, bias, rows)
+    has_kernel = triton.usable(z) or native.usable(z, weight, bias)
+    if not has_kernel or (rows is not None and not bool((rows.diff() > 0).all())):
+        return readout_reference(z, weight, bias, rows)
+    if triton.usable(z):
+        from strobe.ops.triton import readout as kernels
+
+        if not kernels.fits(z.shape[1], len(weight)):
+            return readout_reference(z, weight, bias, rows)
+        return kernels.readout(z, weight, bias, rows)
+    out: Tensor = _Readout.apply(z, weight, bias, rows)  # type: ignore[no-untyped-call]
+    return out
+
+
+def readout_reference(z: Tensor, weight: Tensor, bias: Tensor, rows: Tensor | None = None) -> Tensor:
+    """``readout`` in plain torch, with rows in any order."""
+    return torch.nn.functional.linear(torch.relu(z if rows is None else z[rows]), weight, bias)
+
+
+class _Readout(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, weight: Tensor, bias: Tensor, rows: Tensor | None) -> Tensor:
+        z, weight, rows = z.contiguous(), weight.contiguous(), None if rows is None else rows.contiguous()
+        count = len(z) if rows is None else len(rows)
+        y = z.new_empty(count, len(weight))
+        cuts = _cuts(count)
+
+        def work(part: int) -> None:
+            sizes = (*cuts[part], z.shape[1], len(weight))
+            native.call("readout", *sizes, rows, z, weight, bias.contiguous(), y)
+
+        run_parts(work, len(cuts))
+        ctx.save_for_backward(z, weight, rows)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        z, weight, rows = ctx.saved_tensors
+        d_y = grads[0].contiguous()
+        d_z = empty(z, *z.shape)
+        if rows is not None:
+            d_z.zero_()
+        cuts = _cuts(len(d_y))
+        d_weight = weight.new_zeros(len(cuts), *weight.shape)
+        d_bias = weight.new_zeros(len(cuts), len(weight))
+
+        def work(part: int) -> None:
+            sizes = (*cuts[part], z.shape[1], len(weight))
+            native.call("readout_backward", *sizes, rows, z, weight, d_y, d_z, d_weight[part], d_bias[part])
+
+        run_parts(work, len(cuts))
+        return d_z, d_weight.sum(0), d_bias.sum(0), None
+
+
+def _cuts(count: int) -> list[tuple[int, int]]:
+    parts = max(1, min(PARTS, count // PART_ROWS))
+    return list(pairwise(torch.linspace(0, count, parts + 1, dtype=torch.float64).long().tolist()))

@@ -1,0 +1,1 @@
+"""Compiled loops over graphs: degrees, pairs, label propagation, column statistics, index checks."""

@@ -1,0 +1,1 @@
+"""Threads, memory and compilation for operations on the CPU."""

@@ -1,0 +1,1 @@
+"""Sparse matrices by rows: construction, normalization, products, subgraphs, neighbor sampling."""

@@ -1,0 +1,112 @@
+"""Self-loops and normalization of snapshots, one definition for all models, on the host and on a GPU.
+
+Rows are destinations: row i lists the cells that cell i reads. Parallel edges count each. Degrees sum absolute weights,
+so signed edges neither cancel nor give the root of a negative number.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from strobe.errors import UnknownNameError
+from strobe.ops import native
+from strobe.ops.sparse.csr import Csr, FloatArray, IntArray, expand_rows, row_pointers, transpose
+from strobe.ops.sparse.csr_kernels import gcn_norm
+from strobe.ops.sparse.spmm import Sparse
+
+Norm = Literal["gcn", "mean", "mean_out", "sum", "loops"]
+"""``gcn``: missing self-loops with weight 1, arcs divided by the root of both degrees (Kipf and Welling). ``mean``:
+average over incoming arcs. ``mean_out``: average over outgoing arcs (the random walk along the edges). ``sum``: the
+weights as they are. ``loops``: no weights, exactly one self-loop per cell, as in graph attention."""
+
+
+def normalize(norm: Norm, row_ptr: IntArray, col: IntArray, weight: FloatArray | None) -> Csr:
+    """Aggregation matrix of one snapshot, with weights in double precision."""
+    if norm not in get_args(Norm):
+        raise UnknownNameError("normalization", norm, get_args(Norm))
+    if norm == "sum":
+        return row_ptr, col, None if weight is None else weight.astype(np.float64)
+    if norm == "loops":
+        row_ptr, col, _ = _add_self_loops(row_ptr, col, np.ones(col.size), replace=True)
+        return row_ptr, col, None
+    if norm == "gcn" and native.library() is not None:
+        return gcn_norm(row_ptr, col, weight)
+    values: FloatArray = np.ones(col.size) if weight is None else weight.astype(np.float64)
+    if norm == "gcn":
+        row_ptr, col, values = _add_self_loops(row_ptr, col, values, replace=False)
+        row = expand_rows(row_ptr)
+        root = safe_reciprocal(np.sqrt(_row_sums(np.abs(values), row, row_ptr.size - 1)))
+        return row_ptr, col, root[row] * values * root[col]
+    if norm == "mean_out":
+        row_ptr, col, at = transpose(row_ptr, col, row_ptr.size - 1)
+        values = values[at]
+    row = expand_rows(row_ptr)
+    return row_ptr, col, values * safe_reciprocal(_row_sums(np.abs(values), row, row_ptr.size - 1))[row]
+
+
+def _row_sums(values: FloatArray, row: IntArray, rows: int) -> FloatArray:
+    return np.bincount(row, weights=values, minlength=rows).astype(np.float64)
+
+
+def safe_reciprocal(values: FloatArray) -> FloatArray:
+    """1 / value, and 0 for 0."""
+    return np.divide(1.0, values, out=np.zeros_like(values), where=values > 0)
+
+
+def _add_self_loops(
+    row_ptr: IntArray, col: IntArray, values: FloatArray, *, replace: bool
+) -> tuple[IntArray, IntArray, FloatArray]:
+    """Add a self-loop of weight 1 to every row without one; ``replace``: to every row, instead of existing ones."""
+    rows = row_ptr.size - 1
+    row = expand_rows(row_ptr)
+    loop = row == col
+    if replace:
+        row, col, values = row[~loop], col[~loop], values[~loop]
+        missing = np.arange(rows, dtype=col.dtype)
+    else:
+        has = np.zeros(rows, bool)
+        has[row[loop]] = True
+        missing = np.flatnonzero(~has).astype(col.dtype)
+    # Both lists are sorted by row and column.
+    key = row.astype(np.int64) * rows + col
+    at = np.searchsorted(key, missing.astype(np.int64) * (rows + 1))
+    degree = np.bincount(row, minlength=rows)
+    degree[missing] += 1
+    return row_pointers(degree), np.insert(col, at, missing), np.insert(values, at, 1.0)
+
+
+def gcn_norm_cuda(block: Csr, *, dtype: torch.dtype, device: torch.device) -> Sparse:
+    """``normalize("gcn", …)`` on a GPU: the host copies only the arcs of the snapshot."""
+    row_ptr, col = (torch.from_numpy(np.array(each)).to(device) for each in block[:2])
+    weight = None if block[2] is None else torch.from_numpy(np.array(block[2], np.float64)).to(device)
+    row_ptr, col, weight = _gcn_norm(row_ptr.long(), col, weight)
+    return Sparse(row_ptr, col, weight.to(dtype), len(row_ptr) - 1)
+
+
+def _gcn_norm(row_ptr: Tensor, col: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Row pointers, columns and float64 weights, with a self-loop of weight 1 in every row without one."""
+    rows, device = len(row_ptr) - 1, col.device
+    number = torch.arange(rows, device=device)
+    row = torch.repeat_interleave(number, row_ptr.diff(), output_size=len(col))
+    has = torch.zeros(rows, dtype=torch.bool, device=device)
+    has[row[row == col]] = True
+    loops = number[~has]
+    # Both lists are sorted: the position of an entry is the number of entries before it in both.
+    key, key_of_loop = row * rows + col, loops * (rows + 1)
+    place = torch.arange(len(key), device=device) + torch.searchsorted(key_of_loop, key)
+    place_of_loop = torch.arange(len(loops), device=device) + torch.searchsorted(key, key_of_loop)
+    new_col = torch.empty(len(key) + len(loops), dtype=torch.int32, device=device)
+    value = torch.ones(len(new_col), dtype=torch.float64, device=device)
+    new_col[place], new_col[place_of_loop] = col.to(torch.int32), loops.to(torch.int32)
+    if weight is not None:
+        value[place] = weight
+    counts = row_ptr.diff() + ~has
+    new_ptr = torch.cat([row_ptr.new_zeros(1), counts.cumsum(0)])
+    degree = torch.segment_reduce(value.abs(), "sum", offsets=new_ptr)  # in row order: deterministic
+    root = torch.where(degree > 0, degree.sqrt().reciprocal(), 0.0)
+    reader = torch.repeat_interleave(number, counts, output_size=len(new_col))
+    return new_ptr, new_col, root[reader] * value * root[new_col.long()]

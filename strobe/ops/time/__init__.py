@@ -1,0 +1,1 @@
+"""Time stages over sequences of cells: recurrent, attention and linear."""

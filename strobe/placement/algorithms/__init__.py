@@ -1,0 +1,1 @@
+"""Algorithms of placements: METIS, blocks of snapshots, chunks of cells, price-based partitioning."""

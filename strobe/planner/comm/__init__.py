@@ -1,0 +1,1 @@
+"""Communication volume and network time, predicted without starting ranks."""

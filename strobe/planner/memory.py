@@ -1,0 +1,276 @@
+"""Predicted memory: of a job, from passes over downsampled graphs, and of single batches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from strobe.batching import BatchSpec
+from strobe.batching.base import split_times
+from strobe.engine.forward import detach_tree, num_examples, predict_windows, window_examples, window_loss
+from strobe.engine.job import Job
+from strobe.engine.machine import free_bytes
+from strobe.engine.sources.batch_order import batch_loads, batch_sizes
+from strobe.engine.windows import Window
+from strobe.errors import OptionError
+from strobe.format import file_size
+from strobe.graph import DynamicGraph, Snapshot
+from strobe.graph.convert import from_edges
+from strobe.ops.runtime.memory_trace import measure_memory
+from strobe.ops.sparse.csr import FloatArray, IntArray
+from strobe.planner.time.passes import isolated_model, make_window, measure_pass_bytes
+from strobe.tasks.split import PARTS
+from strobe.view import Carry
+
+
+def downsample(graph: DynamicGraph, nodes: int, *, seed: int = 0) -> DynamicGraph:
+    """Sample nodes of a graph with their presence, features and labels, keeping the number of arcs per cell.
+
+    Arcs are rewired at random among sampled cells, in proportion to the cells' degrees.
+    """
+    rng = np.random.default_rng(seed)
+    chosen = np.sort(rng.choice(graph.num_nodes, min(nodes, graph.num_nodes), replace=False))
+    snapshots = [_SampledSnapshot(graph[t], sample, chosen, rng) for t, sample in enumerate(graph.subset(chosen))]
+    return from_edges(
+        [each.edges for each in snapshots],
+        weights=[each.weights for each in snapshots] if graph.weighted else None,
+        num_nodes=len(chosen),
+        nodes=[each.nodes for each in snapshots],
+        x=None if graph.features is None else [np.asarray(each.sample.x) for each in snapshots],
+        y=None if graph.labels is None else [np.asarray(each.sample.y) for each in snapshots],
+        times=graph.times,
+        directed=graph.directed,
+    )
+
+
+class _SampledSnapshot:
+    """The sampled cells of a snapshot, with random arcs."""
+
+    def __init__(self, snapshot: Snapshot, sample: Snapshot, chosen: IntArray, rng: np.random.Generator) -> None:
+        self.sample = sample
+        self.nodes: IntArray = np.searchsorted(chosen, sample.nodes)
+        arcs = round(snapshot.num_arcs * sample.num_nodes / max(snapshot.num_nodes, 1))
+        place = np.searchsorted(snapshot.nodes, sample.nodes)
+        number = arcs if snapshot.directed else arcs // 2
+        read = self._sample_by_degree(snapshot.out_degree[place], number, rng)
+        reader = self._sample_by_degree(snapshot.row_ptr[place + 1] - snapshot.row_ptr[place], number, rng)
+        self.edges = np.stack([read, reader])
+        self.weights = np.ones(number, np.float32)
+
+    def _sample_by_degree(self, degree: IntArray, number: int, rng: np.random.Generator) -> IntArray:
+        """Sample ``number`` nodes with replacement, in proportion to their degree."""
+        ends = np.repeat(self.nodes, degree)
+        if not len(ends):
+            ends = self.nodes
+        return rng.choice(ends, number) if len(ends) else np.empty(0, np.int64)
+
+
+MIN_NODES = {"cuda": 131_072, "cpu": 8_192}
+"""Least nodes of the larger downsampled graph; the smaller has a quarter of them."""
+
+MIN_CELLS = {"cuda": 1 << 22, "cpu": 0}
+"""Least cells of a pass over it: on a GPU that is not full, some allocations do not grow with the cells."""
+
+
+@dataclass(frozen=True)
+class MemoryEstimate:
+    """Peak device memory in bytes, by cause.
+
+    Attributes:
+        weights: parameters, optimizer state and library workspaces.
+        windows: inputs cached for all windows.
+        segment: inputs of the largest segment.
+        working: forward and backward pass over one segment.
+        scoring: evaluation of the test snapshots.
+    """
+
+    weights: int
+    windows: int
+    segment: int
+    working: int
+    scoring: int
+
+    @property
+    def resident(self) -> int:
+        """Peak if all windows stay on the device."""
+        return self.weights + self.windows + max(self.working, self.scoring)
+
+    @property
+    def offloaded(self) -> int:
+        """Peak if only the current and the next segment are on the device."""
+        return self.weights + 2 * self.segment + max(self.working, self.scoring)
+
+
+class _PassMemory(NamedTuple):
+    """Cells of a pass, its peak bytes, and the bytes retained after it."""
+
+    cells: int
+    peak: int
+    retained: int
+
+
+def predict_peak_memory(job: Job, nodes: int | None = None) -> MemoryEstimate:
+    """Predict the peak memory of a job with cached windows on one rank.
+
+    Measures passes over two downsampled graphs and extrapolates linearly in the cells.
+
+    Args:
+        job: the job; it is not changed.
+        nodes: of the larger downsampled graph; by default by device.
+    """
+    batches, split = job.batches, job.problem.split
+    loads = batch_loads(job.problem.graph, batches)
+    largest = batches[int(loads.argmax())]
+    if nodes is None:
+        nodes = max(MIN_NODES[job.device.type], MIN_CELLS[job.device.type] // len(largest.times))
+    library_bytes = _library_bytes(job, largest, nodes)
+    nodes = min(nodes, job.problem.graph.num_nodes)
+    trained, scored = zip(
+        *(_measure_downsampled(job, largest, max(number, 1)) for number in (nodes // 4, nodes)), strict=True
+    )
+    largest_pass = _extrapolate(_cells(job, largest.times), *trained)
+    cached = [BatchSpec(part, part) for part in (split.train, split.validation)]
+    share = batch_loads(job.problem.graph, cached).sum() / loads.max()
+    segments = len(list(split_times(largest.times, job.settings.recompute)))
+    with isolated_model(job) as (model, head):
+        sizes = [weight.numel() * weight.element_size() for weight in (*model.parameters(), *head.parameters())]
+    states = 2 if job.settings.optimizer == "adam" else 0
+    return MemoryEstimate(
+        weights=sum(sizes) * (1 + states) + library_bytes,
+        windows=round(largest_pass.retained * share),
+        segment=-(-largest_pass.retained // segments),
+        working=largest_pass.peak - largest_pass.retained,
+        scoring=_extrapolate(_max_scored_cells(job), *scored).peak,
+    )
+
+
+def _library_bytes(job: Job, batch: BatchSpec, nodes: int) -> int:
+    """Measure what libraries retain on a GPU after their first pass."""
+    if job.device.type != "cuda":
+        return 0
+    return measure_memory(lambda: _measure_downsampled(job, batch, max(nodes // 4, 1)), job.device).retained_bytes
+
+
+def _max_scored_cells(job: Job) -> int:
+    """Count the cells of the largest segment of test snapshots."""
+    return max(
+        _largest_segment(job, window) for window in split_times(job.problem.split.test, job.plan.batching.window)
+    )
+
+
+def _largest_segment(job: Job, window: range) -> int:
+    return max(_cells(job, part) for part in split_times(window, job.settings.recompute))
+
+
+def _cells(job: Job, times: range) -> int:
+    ptr = job.problem.graph.cell_ptr
+    return int(ptr[times.stop] - ptr[times.start])
+
+
+def _extrapolate(cells: int, small: _PassMemory, large: _PassMemory) -> _PassMemory:
+    """Extrapolate linearly from two measured passes."""
+    slope = (cells - small.cells) / max(large.cells - small.cells, 1)
+    return _PassMemory(*(round(a + (b - a) * slope) for a, b in zip(small, large, strict=True)))
+
+
+def _measure_downsampled(job: Job, batch: BatchSpec, nodes: int) -> tuple[_PassMemory, _PassMemory]:
+    """Measure training and scoring passes over a batch of a downsampled graph."""
+    whole = job.source.graph
+    ahead = len(whole) - job.problem.split.test.stop  # snapshots after the last test snapshot, for its labels
+    most = min(len(batch.times) + ahead + 2 * job.problem.split.gap + len(PARTS), len(whole))
+    start = min(batch.times.start, len(whole) - most)
+    first = batch.times.start - start
+    times = range(first, first + len(batch.times))
+    graph = downsample(whole[start : start + most], nodes, seed=job.settings.seed)
+    problem = job.task.bind(job.plan.store.wrap(graph), seed=job.settings.seed).with_online_split(times.stop)
+    thin = replace(job, problem=problem, source=replace(job.source, graph=graph))
+    part = BatchSpec(times, times, continues_state=batch.continues_state)
+    window, passes = make_window(thin, part), 0
+
+    def train() -> None:
+        nonlocal passes
+        passes = _run_passes(thin, model, head, window, len(job.batches))
+
+    def score() -> None:
+        for _ in predict_windows(model.eval(), head.eval(), problem, passes * [make_window(thin, part)], times):
+            pass
+
+    with isolated_model(thin) as (model, head), torch.enable_grad():
+        trained, scored = measure_memory(train, job.device), measure_memory(score, job.device)
+    return _PassMemory(_cells(thin, times), *trained), _PassMemory(_largest_segment(thin, times), *scored)
+
+
+def _run_passes(job: Job, model: nn.Module, head: nn.Module, window: Window, max_passes: int) -> int:
+    """Run passes over a window, carrying state, until its size stops growing; return their number."""
+    carry: Carry | None = None
+    carried = -1
+    for number in range(max_passes):
+        examples = window_examples(job.problem, window, 0)
+        loss, carry = window_loss(model, head, job.problem, window, carry, examples)
+        carry = detach_tree(carry)
+        (loss / max(num_examples(examples), 1)).backward()
+        carried, before = sum(each.nbytes for each in pytree.tree_leaves(carry) if isinstance(each, Tensor)), carried
+        if carried == before:
+            return number + 1
+    return max_passes
+
+
+_CELL_BYTES, _ARC_BYTES = 512, 64
+"""Upper bounds of any model, per column of a cell and per arc."""
+
+_MIN_COLUMNS = 32
+
+
+def check_memory(job: Job) -> None:
+    """Check that every batch fits into the memory of the rank that computes it.
+
+    Raises:
+        OptionError: names a batch that does not fit.
+    """
+    if not job.plan.per_rank_batches or not job.batches:
+        return
+    room = free_bytes(job.device)
+    if upper_bound_bytes(job).max() < room / 2:
+        return
+    needed = predict_batch_bytes(job)
+    largest = int(needed.argmax())
+    if needed[largest] > room:
+        times = job.batches[largest].times
+        first, last = (job.problem.graph.times[t] for t in (times.start, times.stop - 1))
+        raise OptionError(
+            f"the batch of snapshots {first} to {last} needs about {file_size(needed[largest])} on one rank, which has "
+            f"{file_size(room)}: use fewer snapshots per batch (--window {max(1, len(times) // 2)}), recompute "
+            "activations (--recompute 1), or divide snapshots among ranks (--plan relay)"
+        )
+
+
+def upper_bound_bytes(job: Job) -> FloatArray:
+    """Return an upper bound of the bytes of a pass over every batch, [B], without running one."""
+    with isolated_model(job) as (model, _):
+        columns = max(int(model.width), _MIN_COLUMNS)  # type: ignore[arg-type]
+    cells, arcs = batch_sizes(job.problem.graph, job.batches)
+    return (cells * columns * _CELL_BYTES + arcs * _ARC_BYTES).astype(np.float64)
+
+
+def predict_batch_bytes(job: Job) -> FloatArray:
+    """Predict the bytes of a pass over every batch, [B], linearly from the smallest and the median batch.
+
+    Both have the most snapshots of any batch, so that bytes per snapshot are not attributed to cells.
+    """
+    loads = batch_loads(job.problem.graph, job.batches)
+    lengths = np.array([len(batch.times) for batch in job.batches])
+    longest = np.flatnonzero(lengths == lengths.max())
+    order = longest[np.argsort(loads[longest], kind="stable")]
+    small, median = int(order[0]), int(order[(len(order) - 1) // 2])
+    high = measure_pass_bytes(job, job.batches[median])
+    between = loads[median] - loads[small]
+    if between > 0:
+        slope = max((high - measure_pass_bytes(job, job.batches[small])) / between, 0.0)
+    else:
+        slope = high / max(loads[median], 1.0)
+    return np.asarray(high + slope * (loads - loads[median]), np.float64)

@@ -1,0 +1,42 @@
+"""Presets by name and the planner's estimates, for the engine."""
+
+from __future__ import annotations
+
+from strobe.engine.job import Job
+from strobe.engine.services import PeakBytes, Services
+from strobe.ops.sparse.csr import FloatArray
+from strobe.placement.model_costs import LoadModel
+from strobe.plan import Plan
+from strobe.planner import get_predicted_loads
+from strobe.planner.memory import check_memory, predict_peak_memory, upper_bound_bytes
+from strobe.planner.time.passes import predict_batch_seconds
+from strobe.presets import DEFAULT_ONLINE, preset
+
+
+class PlannerServices(Services):
+    """What the planner and presets add to a run."""
+
+    estimates_memory = True
+
+    def plan(self, name: str) -> Plan:
+        return preset(name)
+
+    def online_plan(self) -> Plan:
+        return preset(DEFAULT_ONLINE)
+
+    def predicted_loads(self, job: Job) -> LoadModel:
+        graph, dtype = job.problem.graph, job.settings.dtype
+        return get_predicted_loads(job.choice, graph, device=job.device, dtype=dtype, progress=job.progress)
+
+    def predict_batch_seconds(self, job: Job) -> FloatArray:
+        return predict_batch_seconds(job)
+
+    def check_batch_memory(self, job: Job) -> None:
+        check_memory(job)
+
+    def upper_bound_bytes(self, job: Job) -> FloatArray:
+        return upper_bound_bytes(job)
+
+    def predict_peak_memory(self, job: Job) -> PeakBytes:
+        estimate = predict_peak_memory(job)
+        return PeakBytes(estimate.resident, estimate.offloaded)

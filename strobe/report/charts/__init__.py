@@ -1,0 +1,1 @@
+"""SVG charts of runs, partitions and simulations."""

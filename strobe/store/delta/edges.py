@@ -1,0 +1,165 @@
+"""Arcs of a window: the first snapshot, then deleted, inserted and reweighted arcs.
+
+An arc is an int64 key, destination * N + source, so ascending keys are the rows of a snapshot in order. Of an
+undirected edge only the arc to the higher end is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from strobe.graph.arrays import Array, read_only
+from strobe.graph.storage import Csr
+from strobe.ops.sparse.csr import FloatArray, IntArray, expand_rows, index_dtype, row_pointers, transpose
+from strobe.store.delta.codecs import CompactMask, PackedKeys
+from strobe.store.delta.diff import DeltaWindow, KeyDiff, diff_keys, merge_keys
+
+
+class KeyedArcs(NamedTuple):
+    """Ascending arc keys with optional weights."""
+
+    keys: IntArray
+    weight: FloatArray | None
+
+
+@dataclass(frozen=True, eq=False)
+class _ArcDelta:
+    """Difference of a snapshot to the previous one."""
+
+    t: int
+    deleted: CompactMask  # over previous arcs
+    inserted: PackedKeys
+    weight: FloatArray | None  # of inserted arcs
+    reweighted: CompactMask | None  # over current arcs
+    new_weight: FloatArray | None  # of reweighted arcs
+
+    def arrays(self) -> Iterator[Array]:
+        yield self.deleted.data
+        yield from self.inserted.data
+        if self.weight is not None and self.reweighted is not None and self.new_weight is not None:
+            yield from (self.weight, self.reweighted.data, self.new_weight)
+
+
+class ArcWindow(DeltaWindow[tuple[int, PackedKeys, FloatArray | None], _ArcDelta]):
+    """Arcs of the snapshots of a window. The n-th of parallel edges is compared with the n-th.
+
+    Cost of a later snapshot: one bit per previous arc or 4 bytes per deleted arc, 4 to 8 bytes and a weight per
+    inserted arc, and a mask and a weight per reweighted arc.
+    """
+
+    def __init__(self, num_nodes: int) -> None:
+        super().__init__()
+        self._n = num_nodes
+
+    def add(self, t: int, arcs: KeyedArcs, start_from: tuple[int, KeyedArcs] | None = None) -> None:
+        """Add the next snapshot; ``start_from``: a later start for rebuilding the previous one."""
+        keys, weight = arcs
+        if self._first is None:
+            own = None if weight is None else np.array(weight)
+            self._first = t, PackedKeys.of(np.array(keys, np.int64), self._n), own
+            return
+        self._check_order(t)
+        before = self.arcs_at(self.times[-1], start_from)
+        diff = diff_keys(before.keys, keys)
+        inserted = PackedKeys.of(keys[diff.new], self._n)
+        reweighted, new_weight = _diff_weights(diff, before.weight, weight)
+        of_inserted = None if weight is None else weight[diff.new]
+        self._later.append(_ArcDelta(t, CompactMask.of(~diff.stay), inserted, of_inserted, reweighted, new_weight))
+
+    def _materialize(self, t: int) -> tuple[int, PackedKeys, FloatArray | None]:
+        keys, weight = self.arcs_at(t)
+        return t, PackedKeys.of(keys, self._n), weight
+
+    def arcs_at(self, t: int, start_from: tuple[int, KeyedArcs] | None = None) -> KeyedArcs:
+        """Arcs of snapshot t, rebuilt from the first or from ``start_from``, (snapshot, arcs) up to t."""
+        self._check_known(t)
+        times = self.times
+        assert self._first is not None
+        if start_from is not None and start_from[0] in times and start_from[0] <= t:
+            start, arcs = times.index(start_from[0]), start_from[1]
+        else:
+            start, arcs = 0, KeyedArcs(self._first[1].unpack(self._n), self._first[2])
+        for later in self._later[start : times.index(t)]:
+            arcs = self._apply(arcs, later)
+        return arcs
+
+    def arrays(self) -> Iterator[Array]:
+        if self._first is not None:
+            _, keys, weight = self._first
+            yield from keys.data
+            if weight is not None:
+                yield weight
+        for later in self._later:
+            yield from later.arrays()
+
+    def _apply(self, arcs: KeyedArcs, later: _ArcDelta) -> KeyedArcs:
+        keys, diff = merge_keys(arcs.keys, later.deleted, later.inserted.unpack(self._n))
+        if arcs.weight is None:
+            return KeyedArcs(keys, None)
+        assert later.weight is not None
+        assert later.reweighted is not None
+        weight = diff.apply(arcs.weight, later.weight)
+        weight[later.reweighted.indices()] = later.new_weight
+        return KeyedArcs(keys, weight)
+
+
+def key_arcs(nodes: IntArray, rows: Csr, num_nodes: int, *, directed: bool) -> KeyedArcs:
+    """Encode the arcs of a snapshot; of an undirected edge the arc to the higher end."""
+    row_ptr, col, weight = rows
+    keys = np.repeat(nodes.astype(np.int64) * num_nodes, np.diff(row_ptr))
+    keys += nodes[col]
+    if directed:
+        return KeyedArcs(keys, weight)
+    lower = col <= expand_rows(row_ptr)
+    return KeyedArcs(keys[lower], None if weight is None else weight[lower])
+
+
+def to_csr(arcs: KeyedArcs, nodes: IntArray, num_nodes: int, *, directed: bool) -> Csr:
+    """Decode arcs to the rows of a snapshot with these nodes."""
+    dst = arcs.keys // max(num_nodes, 1)
+    src = arcs.keys - dst * num_nodes
+    if len(nodes) < num_nodes:
+        place = np.empty(num_nodes, np.int64)
+        place[nodes] = np.arange(len(nodes))
+        dst, src = place[dst], place[src]
+    row_ptr = row_pointers(np.bincount(dst, minlength=len(nodes)))
+    col: IntArray = src.astype(index_dtype(num_nodes))
+    rows = (row_ptr, col, arcs.weight) if directed else _symmetrize(row_ptr, col, arcs.weight)
+    return read_only(rows[0]), read_only(rows[1]), None if rows[2] is None else read_only(rows[2])
+
+
+def _symmetrize(row_ptr: IntArray, col: IntArray, weight: FloatArray | None) -> Csr:
+    """Symmetric matrix from its lower triangle: a row is the row of the triangle, then its column."""
+    row = expand_rows(row_ptr)
+    strict = col < row
+    own_degree = np.diff(row_ptr)
+    upper_ptr, upper_col, origin = transpose(
+        row_pointers(np.bincount(row[strict], minlength=own_degree.size)), col[strict], own_degree.size
+    )
+    both = row_pointers(own_degree + np.diff(upper_ptr))
+    joined = np.empty(int(both[-1]), col.dtype)
+    lower_at = np.arange(col.size) + upper_ptr[row]
+    upper_row = expand_rows(upper_ptr)
+    upper_at = np.arange(upper_col.size) + row_ptr[upper_row + 1]
+    joined[lower_at], joined[upper_at] = col, upper_col
+    if weight is None:
+        return both, joined, None
+    of_both = np.empty(joined.size, weight.dtype)
+    of_both[lower_at], of_both[upper_at] = weight, weight[strict][origin]
+    return both, joined, of_both
+
+
+def _diff_weights(
+    diff: KeyDiff, before: FloatArray | None, now: FloatArray | None
+) -> tuple[CompactMask | None, FloatArray | None]:
+    """Remaining arcs with other weights, bitwise."""
+    if before is None or now is None:
+        return None, None
+    bits = f"u{now.itemsize}"
+    other = np.zeros(now.size, np.bool_)
+    other[~diff.new] = before[diff.stay].view(bits) != np.ascontiguousarray(now[~diff.new]).view(bits)
+    return CompactMask.of(other), now[other]

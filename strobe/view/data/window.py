@@ -1,0 +1,356 @@
+"""Cells, features, matrices and sequences of a window, prepared once for all passes over it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from strobe.comm import Comm, Ledger, SingleRankComm
+from strobe.comm.rows import Route
+from strobe.errors import InputError
+from strobe.exchange import TimeEncoder, TimeStage
+from strobe.exchange.halo import HaloCells, HaloMatrix, split_columns
+from strobe.exchange.none import LocalTimeStage
+from strobe.graph import DynamicGraph
+from strobe.graph.features import FeatureProvider
+from strobe.ops.dense.bf16 import BF16
+from strobe.ops.runtime.parallel import map_in_order, run_parts
+from strobe.ops.sparse.csr import Csr, IntArray, select_csr_rows
+from strobe.ops.sparse.leading_block import LeadingBlocks
+from strobe.ops.sparse.normalize import Norm, gcn_norm_cuda, normalize
+from strobe.ops.sparse.spmm import Sparse, spmm
+from strobe.ops.time.sequences import Sequences
+from strobe.view.partition.local import Handover, LocalPartition, Reads
+from strobe.view.stages.chunked import ChunkedStage
+
+if TYPE_CHECKING:
+    from strobe.view.data.sampled import HopData
+    from strobe.view.offload import OffloadedWindows
+
+_EMPTY_CSR: Csr = np.zeros(1, np.int64), np.empty(0, np.int32), None
+
+
+class WindowData:
+    """The cells of a window, t-major, with features, sparse matrices by normalization, and sequences, on one device.
+
+    Matrices are built on first use. Aggregates of the inputs have no parameters before them: they are computed once,
+    one snapshot at a time, and cached, so a model that aggregates nothing else needs no matrix.
+
+    With a ``local_partition`` these are the cells of one rank; snapshots without local cells are never read.
+    """
+
+    splits_snapshots: bool = False
+    """Whether the cells read other cells of their snapshots that are not in this data."""
+
+    is_sliding: bool = False
+    """Whether the next window begins before this one ends."""
+
+    from_graph: bool = True
+    """Whether features are read unchanged from the graph."""
+
+    offloaded: OffloadedWindows | None = None
+    """Set if the window is offloaded to host memory between passes."""
+
+    def __init__(
+        self,
+        graph: DynamicGraph,
+        *,
+        local_partition: LocalPartition | None = None,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+        handover: Handover | None = None,
+    ) -> None:
+        self.graph = graph
+        self.local_partition = local_partition
+        self.handover = handover
+        self.dtype = dtype
+        self.device = torch.device(device)
+        sizes = np.diff(graph.cell_ptr) if local_partition is None else [len(own) for own in local_partition.own]
+        self.cell_ptr: tuple[int, ...] = (0, *np.cumsum(sizes, dtype=np.int64).tolist())
+        self._matrices: dict[Norm, Sparse] = {}
+        self._halo_matrices: dict[Norm, HaloMatrix] = {}
+        self._halo_cells: dict[Reads, HaloCells] = {}
+        self.chunked_stage: ChunkedStage | None = None  # set if convolutions run in chunks
+        self._inputs: dict[int, tuple[Norm, ...]] = {}  # norms of the aggregate that a tensor is, by its id
+        self._aggregates: dict[tuple[Norm, ...], Tensor] = {}
+
+    def run_in_chunks(self, cell_chunk: IntArray, memory_bytes: float, ledger: Ledger) -> None:
+        """Run convolutions over chunks of cells, fused as far as ``memory_bytes`` allows."""
+        self.chunked_stage = ChunkedStage(self, cell_chunk, memory_bytes, ledger)
+
+    @property
+    def num_cells(self) -> int:
+        return self.cell_ptr[-1]
+
+    @cached_property
+    def num_arcs(self) -> int:
+        """Arcs that end in local cells."""
+        if self.local_partition is None:
+            return self.graph.num_arcs
+        return sum(
+            int(self.graph[t].in_degree[own].sum()) for t, own in enumerate(self.local_partition.own) if len(own)
+        )
+
+    @property
+    def num_snapshots(self) -> int:
+        return len(self.cell_ptr) - 1
+
+    @property
+    def num_features(self) -> int:
+        return 0 if self.graph.features is None else self.graph.features.shape[0]
+
+    @cached_property
+    def x(self) -> Tensor:
+        """Features of all cells, [C, F]."""
+        x = torch.empty(self.num_cells, self.num_features, dtype=self.dtype)
+
+        def read(t: int) -> None:
+            if self._has_cells(t):
+                x[self.rows(t)] = self._own_rows(t, self._features(t))
+
+        if self.local_partition is None:
+            run_parts(read, self.num_snapshots)
+        else:  # sequential: the ledger counts loaded rows
+            for t in range(self.num_snapshots):
+                read(t)
+        x = x.to(self.device)
+        self.register_input((), x)
+        return x
+
+    @cached_property
+    def pulled_x(self) -> Tensor:
+        """Features of local cells, then of remote neighbors, read from the graph."""
+        halo = self.halo_cells("in")
+        if not halo.num_rows:
+            return self.x
+        others = torch.empty(halo.num_rows, self.num_features, dtype=self.dtype)
+        for t, (positions, places) in enumerate(zip(halo.positions, halo.places, strict=True)):
+            if len(positions):
+                others[torch.from_numpy(places)] = self._features(t)[torch.from_numpy(positions)]
+        return torch.cat([self.x, others.to(self.device)])
+
+    @cached_property
+    def sequences(self) -> Sequences:
+        """Present nodes of each snapshot, with a slot for every node whose state may be stored here."""
+        if self.local_partition is not None:
+            return self.local_partition.state_sequences
+        return Sequences.of([snapshot.nodes for snapshot in self.graph], self.graph.num_nodes, self.device)
+
+    def time_stage(self, encoder: TimeEncoder) -> TimeStage:
+        """The time stage over local cells."""
+        return self._local_stage if self.local_partition is None else self.local_partition.time_stage(encoder)
+
+    def next_state(self, initial_state: Any | None, values: Sequence[Any], *, per_node: bool) -> Any | None:
+        """The next window's initial state, from this window's and the states after each of its snapshots."""
+        del per_node
+        return values[-1] if values else initial_state
+
+    @cached_property
+    def single(self) -> tuple[WindowData, ...]:
+        """The data of each snapshot, for models that step through time."""
+        shares: list[LocalPartition | None] = [None] * self.num_snapshots
+        handovers: list[Handover | None] = [None] * self.num_snapshots
+        if self.local_partition is not None:
+            shares = [self.local_partition.single(t, self.local_partition.home) for t in range(self.num_snapshots)]
+            handovers = self.local_partition.handovers()
+        elif self.num_snapshots == 1:
+            return (self,)
+        return tuple(
+            WindowData(
+                self.graph[t : t + 1], local_partition=share, dtype=self.dtype, device=self.device, handover=handover
+            )
+            for t, (share, handover) in enumerate(zip(shares, handovers, strict=True))
+        )
+
+    @property
+    def comm(self) -> Comm:
+        """The ranks of the partition."""
+        return SingleRankComm() if self.local_partition is None else self.local_partition.comm
+
+    def prefetch(self, *related: object) -> None:
+        """Make an offloaded window resident on the device, with the tensors of ``related`` objects."""
+        if self.offloaded is not None:
+            self.offloaded.make_resident(self, *related)
+
+    @property
+    def sum_dtype(self) -> torch.dtype:
+        """dtype of accumulations: at least float32."""
+        return torch.promote_types(self.dtype, torch.float32)
+
+    def autocast(self) -> AbstractContextManager[object]:
+        """Autocast context for models: enabled if rows are bfloat16."""
+        return torch.autocast(self.device.type, BF16, enabled=self.dtype == BF16)
+
+    def hop_data(self, number: int) -> HopData | None:
+        """The cells that the n-th sparse product is computed for; None: all."""
+        del number
+        return None
+
+    def rows(self, t: int) -> slice:
+        """Rows of snapshot t among the cells."""
+        return slice(self.cell_ptr[t], self.cell_ptr[t + 1])
+
+    def halo_cells(self, reads: Reads) -> HaloCells:
+        """Remote cells that local cells read along incoming or outgoing arcs."""
+        reads = reads if self.graph.directed else "in"
+        if reads not in self._halo_cells:
+            none = [np.empty(0, np.int64)] * self.num_snapshots
+            empty = HaloCells(Route({}, {}), none, none)
+            self._halo_cells[reads] = empty if self.local_partition is None else self.local_partition.halo_cells(reads)
+        return self._halo_cells[reads]
+
+    def columns(self, t: int, halo: HaloCells) -> IntArray:
+        """Column of each cell of snapshot t among local and halo rows; -1 for other cells."""
+        assert self.local_partition is not None
+        columns = np.full(len(self.local_partition.owners[t]), -1, np.int64)
+        columns[self.local_partition.own[t]] = np.arange(self.cell_ptr[t], self.cell_ptr[t + 1])
+        columns[halo.positions[t]] = self.num_cells + halo.places[t]
+        return columns
+
+    def matrix(self, norm: Norm) -> Sparse:
+        """The block-diagonal matrix of the window; symmetric for undirected graphs, except means."""
+        if norm not in self._matrices:
+            whole = self.local_partition is None or self.local_partition.has_whole_snapshots
+            self._matrices[norm] = self._full_matrix(norm) if whole else self._partitioned_matrix(norm)
+        return self._matrices[norm]
+
+    def product(self, norm: Norm) -> Sparse | LeadingBlocks:
+        """The matrix for sparse products; may be a view of snapshots' matrices."""
+        return self.matrix(norm)
+
+    def halo_matrix(self, norm: Norm) -> HaloMatrix:
+        """The matrix in two blocks: local columns and halo columns."""
+        if norm not in self._halo_matrices:
+            symmetric = not self.graph.directed and norm in ("gcn", "sum", "loops")
+            self._halo_matrices[norm] = split_columns(
+                self._partitioned_matrix(norm), self.num_cells, symmetric=symmetric
+            )
+        return self._halo_matrices[norm]
+
+    def is_input(self, x: Tensor) -> bool:
+        """Whether x is the features or an aggregate of them."""
+        return id(x) in self._inputs
+
+    def input_key(self, x: Tensor) -> tuple[Norm, ...]:
+        """The norms of the products that lead from the features to an input."""
+        return self._inputs[id(x)]
+
+    def aggregate_input(self, x: Tensor, norm: Norm) -> Tensor:
+        """Aggregate an input, at most once. Features of remote cells are read from the graph."""
+        key = (*self._inputs[id(x)], norm)
+        if key not in self._aggregates:
+            out = torch.empty_like(x)
+            for t, block in enumerate(self._blocks(norm)):
+                if self._has_cells(t):
+                    out[self.rows(t)] = self._aggregate_snapshot(t, key, x, block)
+            self.register_input(key, out)
+        return self._aggregates[key]
+
+    @property
+    def streams_features(self) -> bool:
+        """Whether ``aggregate_features`` can read features one snapshot at a time."""
+        return self.from_graph and self.local_partition is None
+
+    def aggregate_features(self, norm: Norm) -> Tensor:
+        """Aggregate the features without keeping them: they are read one snapshot at a time."""
+        assert self.streams_features
+        if (norm,) not in self._aggregates:
+            out = torch.empty(self.num_cells, self.num_features, dtype=self.dtype, device=self.device)
+            on_device = norm == "gcn" and self.device.type == "cuda"
+
+            def load(t: int) -> tuple[Tensor, Csr | None]:
+                return self._features(t), None if on_device else self._block(t, norm)
+
+            for t, (x, block) in enumerate(map_in_order(load, self.num_snapshots)):
+                matrix = self._gcn_on_device(t) if block is None else self._to_sparse(block)
+                out[self.rows(t)] = spmm(matrix, x.to(self.device))
+            self.register_input((norm,), out)
+        return self._aggregates[norm,]
+
+    @property
+    def cached_aggregates(self) -> tuple[tuple[Norm, ...], ...]:
+        """Cached aggregates of the inputs, each as the norms of its products in order."""
+        return tuple(key for key in self._aggregates if key)
+
+    @property
+    def cached_norms(self) -> tuple[Norm, ...]:
+        """Norms of the cached matrices."""
+        return tuple(self._matrices)
+
+    @cached_property
+    def _local_stage(self) -> LocalTimeStage:
+        return LocalTimeStage(self.sequences)
+
+    def _aggregate_snapshot(self, t: int, key: tuple[Norm, ...], x: Tensor, last: Csr) -> Tensor:
+        """The aggregate of snapshot t; ``last`` is its matrix of the last norm."""
+        if self.local_partition is None:
+            return spmm(self._to_sparse(last), x[self.rows(t)])
+        whole = self._features(t).to(self.device)
+        for norm in key[:-1]:
+            whole = spmm(self._to_sparse(self._block(t, norm)), whole)
+        return self._own_rows(t, spmm(self._to_sparse(last), whole))
+
+    def _features(self, t: int) -> Tensor:
+        """Features of all cells of a snapshot, local and remote."""
+        features = self.check_features()
+        if self.local_partition is not None:
+            self.local_partition.comm.ledger.count(rows_loaded=self.graph[t].num_nodes)
+        rows = features.rows(self.graph[t])
+        return torch.from_numpy(rows if rows.flags.writeable else np.array(rows)).to(self.dtype)
+
+    def check_features(self) -> FeatureProvider:
+        """The graph's features. Raises InputError if it has none."""
+        if self.graph.features is None:
+            raise InputError("the graph has no features: give it some with graph.with_features(Degrees(log=True))")
+        return self.graph.features
+
+    def _own_rows(self, t: int, whole: Tensor) -> Tensor:
+        if self.local_partition is None or len(self.local_partition.own[t]) == len(whole):
+            return whole
+        return whole[torch.from_numpy(self.local_partition.own[t]).to(whole.device)]
+
+    def _has_cells(self, t: int) -> bool:
+        return self.local_partition is None or len(self.local_partition.own[t]) > 0
+
+    def register_input(self, key: tuple[Norm, ...], x: Tensor) -> None:
+        """Register a tensor as the features, or as their aggregate by the norms ``key``."""
+        self._inputs[id(x)] = key
+        self._aggregates[key] = x
+
+    def _full_matrix(self, norm: Norm) -> Sparse:
+        symmetric = not self.graph.directed and norm in ("gcn", "sum", "loops")
+        blocks = list(self._blocks(norm))
+        return Sparse.block_diagonal(blocks, dtype=self.sum_dtype, device=self.device, symmetric=symmetric)
+
+    def _partitioned_matrix(self, norm: Norm) -> Sparse:
+        """Local rows of every snapshot's matrix, over local and halo columns."""
+        assert self.local_partition is not None
+        halo = self.halo_cells("out" if norm == "mean_out" else "in")
+        blocks = [
+            select_csr_rows(self._block(t, norm), own, self.columns(t, halo)) if len(own) else _EMPTY_CSR
+            for t, own in enumerate(self.local_partition.own)
+        ]
+        num_cols = self.num_cells + halo.num_rows
+        return Sparse.vstack(blocks, num_cols, dtype=self.sum_dtype, device=self.device)
+
+    def _to_sparse(self, block: Csr) -> Sparse:
+        return Sparse.block_diagonal([block], dtype=self.sum_dtype, device=self.device)
+
+    def _gcn_on_device(self, t: int) -> Sparse:
+        snapshot = self.graph[t]
+        arcs = snapshot.row_ptr, snapshot.col, snapshot.weight
+        return gcn_norm_cuda(arcs, dtype=self.sum_dtype, device=self.device)
+
+    def _blocks(self, norm: Norm) -> Iterator[Csr]:
+        """The matrix of every snapshot; empty without local cells."""
+        return map_in_order(lambda t: self._block(t, norm) if self._has_cells(t) else _EMPTY_CSR, self.num_snapshots)
+
+    def _block(self, t: int, norm: Norm) -> Csr:
+        snapshot = self.graph[t]
+        return normalize(norm, snapshot.row_ptr, snapshot.col, snapshot.weight)

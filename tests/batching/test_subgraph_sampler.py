@@ -1,0 +1,215 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strobe.batching import BatchSpec
+from strobe.batching.subgraph_sampler import BatchSize, SubgraphSampler, sample_batch
+from strobe.ops.sparse.csr import IntArray
+
+
+def values(batch: BatchSpec) -> tuple[range, range, list[int], int, bool]:
+    return batch.times, batch.target_times, targets_of(batch), batch.hops, batch.continues_state
+
+
+def targets_of(batch: BatchSpec) -> list[int]:
+    assert batch.seed_nodes is not None
+    found: list[int] = batch.seed_nodes.tolist()
+    return found
+
+
+def num_targets(*batches: BatchSpec) -> int:
+    """Cells with examples, of nodes that are always present."""
+    return sum(len(batch.target_times) * len(targets_of(batch)) for batch in batches)
+
+
+def in_groups(nodes: IntArray, number: int) -> list[IntArray]:
+    """Nodes in groups of about as many, one here, one there."""
+    return [nodes[first::number] for first in range(number)]
+
+
+node_sets = st.lists(st.integers(0, 500), unique=True, max_size=40).map(lambda nodes: np.array(sorted(nodes), np.int64))
+
+
+@given(
+    nodes=node_sets,
+    number=st.integers(1, 6),
+    first=st.integers(0, 5),
+    length=st.integers(0, 9),
+    snapshots=st.integers(0, 9),
+    wanted=st.integers(0, 50),
+    seed=st.integers(0, 1000),
+)
+def test_batch_has_its_size_within_training_snapshots_and_nodes(
+    nodes: IntArray, number: int, first: int, length: int, snapshots: int, wanted: int, seed: int
+) -> None:
+    times, groups = range(first, first + length), in_groups(nodes, number)
+    batch = sample_batch(times, groups, BatchSize(snapshots, wanted), 3, (seed, 1))
+    assert len(batch.times) == min(snapshots, length)
+    assert set(batch.times) <= set(times)
+    assert batch.times.step == 1
+    assert batch.target_times == batch.times
+    targets = targets_of(batch)
+    assert targets == sorted(set(targets))
+    assert set(targets) <= set(nodes.tolist())
+    assert len(targets) == min(wanted, len(nodes))
+    assert batch.seed_nodes is not None
+    assert batch.seed_nodes.dtype == np.int64
+    assert (batch.hops, batch.continues_state) == (3, False)
+    for group in groups:
+        share = len(group) * len(targets) / max(len(nodes), 1)
+        assert abs(len(set(group.tolist()) & set(targets)) - share) < 1, "the same share of every group"
+
+
+@given(node_sets, st.integers(0, 100), st.integers(0, 100))
+def test_batch_depends_on_the_seed_alone(nodes: IntArray, seed: int, number: int) -> None:
+    first, again = (
+        sample_batch(range(4, 20), in_groups(nodes, 3), BatchSize(5, 7), 1, (seed, number)) for _ in range(2)
+    )
+    assert values(first) == values(again)
+
+
+def test_batches_of_a_seed_differ() -> None:
+    groups = [np.arange(1000)]
+    batches = {str(values(sample_batch(range(50), groups, BatchSize(5, 20), 1, (7, number)))) for number in range(100)}
+    assert len(batches) == 100
+
+
+@pytest.mark.parametrize("snapshots", [1, 2, 4, 5])
+def test_first_snapshot_is_uniform(snapshots: int) -> None:
+    starts = {
+        sample_batch(range(10, 15), [np.arange(3)], BatchSize(snapshots, 1), 1, (seed,)).times.start
+        for seed in range(200)
+    }
+    assert starts == set(range(10, 16 - snapshots))
+
+
+def test_nodes_are_sampled_uniformly() -> None:
+    groups = [np.arange(0, 11), np.arange(11, 22), np.arange(22, 32)]  # 11, 11, 10
+    num_draws, counts = 2000, np.zeros(32)
+    for seed in range(num_draws):
+        counts[sample_batch(range(1), groups, BatchSize(1, 8), 1, (seed,)).seed_nodes] += 1
+    expected = num_draws * 8 / 32  # 500, with a deviation of 19
+    assert counts.min() > expected - 6 * 19
+    assert counts.max() < expected + 6 * 19
+
+
+def test_remainders_go_to_random_strata() -> None:
+    groups = [np.arange(first, first + 10) for first in (0, 10, 20)]
+    sizes = BatchSize(1, 4)
+    more = {
+        tuple(np.bincount(sample_batch(range(1), groups, sizes, 1, (s,)).seed_nodes // 10))  # type: ignore[operator]
+        for s in range(50)
+    }
+    assert more == {(2, 1, 1), (1, 2, 1), (1, 1, 2)}
+
+
+@given(node_sets, st.integers(1, 6), st.integers(0, 9), st.integers(0, 50))
+def test_all_nodes_in_all_snapshots_are_the_full_batch(
+    nodes: IntArray, number: int, num_snapshots: int, seed: int
+) -> None:
+    times = range(3, 3 + num_snapshots)
+    (size,) = SubgraphSampler(snapshots=(1.0,), nodes=(1.0,)).sizes(len(times), len(nodes))
+    batch = sample_batch(times, in_groups(nodes, number), size, 2, (seed,))
+    assert batch.times == batch.target_times == times
+    assert targets_of(batch) == nodes.tolist()
+
+
+def test_no_nodes_or_snapshots_give_an_empty_batch() -> None:
+    nothing = np.empty(0, np.int64)
+    for groups in ([], [nothing], [nothing, nothing]):
+        assert values(sample_batch(range(2, 4), groups, BatchSize(1, 3), 1, (0,)))[2] == []
+    assert values(sample_batch(range(4, 4), [np.arange(3)], BatchSize(0, 2), 1, (0,)))[0] == range(4, 4)
+    assert targets_of(sample_batch(range(1), [np.arange(2), nothing, np.arange(5, 6)], BatchSize(1, 9), 1, (0,))) == [
+        0,
+        1,
+        5,
+    ]
+
+
+def test_seed_nodes_match_the_first_example_of_the_paper() -> None:
+    """Figure 2 of Song et al. 2024: two rounds over 4 vertices in 4 snapshots.
+
+    Its numbers are snapshots. Two batches of 2 vertices in all snapshots have 16 targets, two of all vertices in 3
+    snapshots have 24. The 7 of the hybrid batches are the two rounds "1 2 3" and "3 3 4 4": 1 vertex in 3 snapshots, 3
+    targets, then 2 vertices in 2 snapshots, 4 targets. So the size changes between them.
+    """
+    times, groups = range(1, 5), [np.arange(4)]
+
+    def round_of(size: BatchSize, seed: int) -> BatchSpec:
+        return sample_batch(times, groups, size, 1, (seed,))
+
+    (vertices,) = SubgraphSampler(snapshots=(1.0,), nodes=(2,)).sizes(4, 4)
+    assert num_targets(round_of(vertices, 0), round_of(vertices, 1)) == 16
+    (snapshots,) = SubgraphSampler(snapshots=(3,), nodes=(1.0,)).sizes(4, 4)
+    assert num_targets(round_of(snapshots, 0), round_of(snapshots, 1)) == 24
+    hybrid = SubgraphSampler(snapshots=(3, 2), nodes=(0.25, 0.5), size_policy="learned").sizes(4, 4)
+    assert hybrid == [BatchSize(3, 1), BatchSize(3, 2), BatchSize(2, 1), BatchSize(2, 2)]
+    assert num_targets(round_of(hybrid[0], 0), round_of(hybrid[3], 1)) == 7
+    first, second = ({tuple(round_of(size, seed).times) for seed in range(50)} for size in (hybrid[0], hybrid[3]))
+    assert (1, 2, 3) in first, "the windows of the figure can be sampled"
+    assert (3, 4) in second
+
+
+def test_sizes_are_shares_up_to_1_and_counts_above() -> None:
+    drawing = SubgraphSampler(snapshots=(0.1, 0.5, 1), nodes=(0.05, 12, 5000))
+    assert drawing.sizes(20, 300) == [BatchSize(a, b) for a in (2, 10, 20) for b in (15, 12, 300)]
+
+
+def test_size_is_at_least_1() -> None:
+    drawing = SubgraphSampler(snapshots=(0.01,), nodes=(0.001,))
+    assert drawing.sizes(7, 30) == [BatchSize(1, 1)]
+    assert drawing.sizes(1, 0) == [BatchSize(1, 0)]
+    assert drawing.sizes(0, 0) == [BatchSize(0, 0)]
+
+
+def test_equal_sizes_are_one_candidate() -> None:
+    assert SubgraphSampler(snapshots=(0.1, 0.2), nodes=(0.02, 0.05)).sizes(5, 10) == [BatchSize(1, 1)]
+    dynahb = SubgraphSampler(snapshots=(0.5, 1.0), nodes=(0.005, 0.01, 0.02, 0.05), size_policy="learned", min_nodes=64)
+    assert dynahb.sizes(10, 300) == [BatchSize(5, 64), BatchSize(10, 64)]
+    assert dynahb.candidates(10, 300) == [0, 4]
+    assert len(dynahb.sizes(10, 100_000)) == 8
+
+
+def test_all_ranks_use_the_candidates_of_rank_0() -> None:
+    drawing = SubgraphSampler(snapshots=(0.1, 0.2), nodes=(0.02, 0.05), size_policy="random")
+    candidates = drawing.candidates(5, 100)
+    assert drawing.sizes(5, 100, candidates) == [BatchSize(1, 2), BatchSize(1, 5)]
+    assert drawing.sizes(5, 10, candidates) == [BatchSize(1, 1)] * 2
+    assert len(drawing.capacities(5, 10, candidates)) == 2
+
+
+def test_epoch_of_median_batches_has_as_many_cells_as_the_rank() -> None:
+    drawing = SubgraphSampler(snapshots=(0.1, 0.2, 0.4), nodes=(0.02, 0.05, 0.1), size_policy="learned")
+    # 10 snapshots of 100 nodes: batches of 2, 5, 10, 4, 10, 20, 8, 20 and 40 cells, 10 in the middle
+    assert drawing.num_steps(10, 100) == 1000 / 10
+    assert SubgraphSampler(snapshots=(0.5,), nodes=(0.5,)).num_steps(10, 100) == 4
+    assert SubgraphSampler(snapshots=(1.0,), nodes=(1.0,)).num_steps(10, 100) == 1
+    assert SubgraphSampler(snapshots=(3,), nodes=(1.0,)).num_steps(10, 100) == 3, "10 / 3, rounded"
+    assert replace(drawing, steps_per_epoch=7).num_steps(10, 100) == 7
+
+
+def test_capacities_cover_as_many_cells_as_the_rank() -> None:
+    drawing = SubgraphSampler(snapshots=(0.2, 0.4), nodes=(0.05, 0.1), size_policy="random")
+    # 1,000 cells for 4 sizes: 250 each, in batches of 10, 20, 20 and 40 cells
+    assert drawing.capacities(10, 100) == [25, 12, 12, 6]
+    assert SubgraphSampler(snapshots=(0.2,), nodes=(0.05,)).capacities(10, 100) == [100]
+    assert SubgraphSampler(snapshots=(1.0,), nodes=(1.0,)).capacities(10, 100) == [1]
+    assert SubgraphSampler(snapshots=(1.0, 0.5), nodes=(1.0,)).capacities(10, 100) == [1, 1], "half a batch is one"
+
+
+@given(st.integers(0, 5), st.integers(0, 5), st.integers(1, 3), st.integers(1, 3))
+def test_tiny_ranks_have_steps_and_capacities(snapshots: int, nodes: int, one: int, other: int) -> None:
+    drawing = SubgraphSampler(snapshots=(0.1, 2, 1)[:one], nodes=(0.1, 2, 1)[:other])
+    assert drawing.num_steps(snapshots, nodes) >= 1
+    assert min(drawing.capacities(snapshots, nodes)) >= 1
+    sizes = drawing.sizes(snapshots, nodes)
+    assert len(sizes) == len(set(sizes)) == len(drawing.capacities(snapshots, nodes)) <= one * other
+
+
+def test_size_as_text() -> None:
+    assert str(BatchSize(3, 1200)) == "1,200 nodes in 3 snapshots"

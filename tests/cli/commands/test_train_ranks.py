@@ -1,0 +1,197 @@
+"""``strobe train`` with several ranks."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from strobe.cli import main
+from strobe.cli.commands import train as module
+from strobe.cli.errors import RunFailedError
+from strobe.comm.base import CommError
+from strobe.comm.launch.launcher import RankError
+from strobe.engine.checkpoint.store import LAST
+from strobe.engine.records.run_directory import CONFIG, read_lines
+from strobe.io.atomic import write_json
+from strobe.plan import Plan, PlanError
+from strobe.presets import preset
+
+STROBE = str(Path(sys.executable).with_name("strobe"))
+TORCHRUN = str(Path(sys.executable).with_name("torchrun"))
+SMALL = ("--task", "regression", "--hidden", "4", "--threads", "1")
+
+
+pytestmark = pytest.mark.usefixtures("friends")
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(main.app, ["train", *map(str, arguments)], env={"COLUMNS": "80"})
+
+
+def fake_training(
+    monkeypatch: pytest.MonkeyPatch, ends_with: BaseException, begins: Path | None = None
+) -> dict[str, Any]:
+    """Let training fail, after it wrote the configuration of the run ``begins``; returns its arguments."""
+    arguments: dict[str, Any] = {}
+
+    def train(**options: Any) -> None:
+        if begins is not None:
+            write_json(begins / CONFIG, {})
+        arguments.update(options)
+        raise ends_with
+
+    monkeypatch.setattr(module, "train_model", train)
+    return arguments
+
+
+def test_options_reach_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = fake_training(monkeypatch, CommError("rank 0 stopped"))
+    run("friends", "--ranks", 3, "--plan", "pss", "--time", "shuffle", "--deadline", 7, "--max-restarts", 2)
+    wanted = {"ranks": 3, "deadline_s": 7.0, "max_restarts": 2}
+    assert wanted.items() <= arguments.items()
+    assert arguments["plan"].exchange.time.name == "shuffle"
+    assert arguments["plan"].placement == preset("pss").placement
+    arguments.clear()
+    run("friends", "--time", "relay:pipeline_groups=2")
+    assert arguments["plan"].placement == Plan().placement
+    assert "ranks" not in arguments
+
+
+def test_a_bad_plan_is_refused_with_all_conflicts_before_any_process_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run_ranks(*arguments: Any, **options: Any) -> None:
+        raise AssertionError("no process may start")
+
+    monkeypatch.setattr("strobe.engine.launch.processes.run_ranks", run_ranks)
+    error = run("friends", "--ranks", 2, "--structure", "none", "--time", "none").exception
+    assert isinstance(error, PlanError)
+    assert str(error).count("Choose ") == 2
+    assert "needs whole snapshots" in str(error)
+    assert "needs whole sequences" in str(error)
+    assert not Path("runs").exists()
+
+
+def run_program(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str
+) -> tuple[Any, str]:
+    """Run the program; returns its exit code and stderr."""
+    monkeypatch.setattr(sys, "argv", ["strobe", "train", "friends", "-o", "run", *arguments])
+    with pytest.raises(SystemExit) as left:
+        main.run()
+    return left.value.code, capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "error", [RankError("rank 1 was killed (signal 9) in epoch 2", 1), CommError("rank 0 stopped in epoch 2: relay")]
+)
+def test_failed_rank_exits_with_3_and_one_message(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake_training(monkeypatch, error)
+    assert run_program(monkeypatch, capsys) == (3, f"error: {error}\n")
+
+
+def test_failure_prints_how_to_resume_if_there_is_a_checkpoint(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = RankError("rank 1 failed in epoch 2\nTraceback", 1)
+    monkeypatch.setattr(module, "has_checkpoint", lambda path: path == Path("run"))
+    Path("run").mkdir()
+    how = "resume with: strobe train --resume --out run"
+    fake_training(monkeypatch, error, begins=Path("run"))
+    for options in ([], ["--overwrite"]):
+        code, stderr = run_program(monkeypatch, capsys, *options)
+        assert code == 3
+        assert stderr.splitlines()[-1] == how
+    fake_training(monkeypatch, error)
+    assert how not in run_program(monkeypatch, capsys, "--overwrite")[1]  # the checkpoint is of the run before
+
+
+def test_option_refused_by_a_rank_exits_with_2(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake_training(monkeypatch, RankError("the loss in epoch 2 is not a finite number: try a lower --lr", 1))
+    assert run_program(monkeypatch, capsys) == (
+        2,
+        "error: the loss in epoch 2 is not a finite number: try a lower --lr\n",
+    )
+
+
+def test_errors_under_torchrun_name_the_rank(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RANK", "3")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    fake_training(monkeypatch, CommError("rank 3 stopped"))
+    assert run_program(monkeypatch, capsys) == (3, "error in rank 3: rank 3 stopped\n")
+    fake_training(monkeypatch, KeyboardInterrupt())
+    assert run_program(monkeypatch, capsys) == (130, "")
+
+
+def test_failed_rank_raises_run_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_training(monkeypatch, RankError("rank 1 failed", 1))
+    assert isinstance(run("friends").exception, RunFailedError)
+
+
+@pytest.mark.usefixtures("ranks_are_threads")
+def test_two_ranks_train_and_print_a_row_each() -> None:
+    result = run("friends", *SMALL, "--epochs", 2, "--ranks", 2, "--plan", "pss", "-o", "run")
+    assert result.exit_code == 0, (result.output, result.exception)
+    lines = result.stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "2 ranks on cpu: store full, placement by-snapshot, batching full," in lines
+    rows = [line.split() for line in lines if re.match(r" +[01] ", line)]
+    assert [row[0] for row in rows] == ["0", "1"]
+    assert "training 2 epochs of 1 step on 2 ranks" in result.stderr
+    result_file = json.loads(Path("run/result.json").read_text())
+    assert len(result_file["ranks"]) == 2
+    sent = sum(sum(rank["sent"].values()) for rank in result_file["ranks"])
+    assert sent > 0
+    assert any(line.startswith("sent in an epoch: relay ") for line in lines)
+
+
+def children(process: int) -> list[int]:
+    return [int(pid) for pid in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+
+
+def test_killed_rank_ends_all_ranks_and_the_run_resumes(request: pytest.FixtureRequest) -> None:
+    program = [STROBE, "train", "friends", *SMALL, "--ranks", "2", "--epochs", "1000000", "--patience", "0"]
+    running = subprocess.Popen([*program, "-o", "run"], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    until = monotonic() + 120
+    while not any(Path("run", LAST).glob("epoch-*")):
+        assert monotonic() < until
+        assert running.poll() is None, running.communicate()
+        sleep(0.05)
+    ranks = children(running.pid)
+    assert len(ranks) == 2
+    os.kill(ranks[1], signal.SIGKILL)
+    stdout, stderr = running.communicate(timeout=60)
+    assert (running.returncode, stdout) == (3, ""), stderr
+    (error,) = (line for line in stderr.splitlines() if line.startswith("error:"))
+    assert re.match(r"error: rank 1 was killed \(signal 9\) in epoch \d+, step 1, \w+", error)
+    assert stderr.splitlines()[-1] == "resume with: strobe train --resume --out run"
+    assert not any(Path(f"/proc/{rank}").exists() for rank in ranks)
+    epoch = max(line["epoch"] for line in read_lines(Path("run")) if line["event"] == "epoch")
+    request.getfixturevalue("ranks_are_threads")
+    result = run("--resume", "--out", "run", "--epochs", epoch + 1, "--json")
+    assert result.exit_code == 0, (result.output, result.exception)
+    found = json.loads(result.stdout)
+    assert (found["epochs"], len(found["ranks"])) == (epoch + 1, 2)
+
+
+def test_only_one_rank_prints_under_torchrun() -> None:
+    program = [TORCHRUN, "--nproc-per-node", "2", "-m", "strobe", "train", "friends", *SMALL, "--epochs", "1", "--json"]
+    done = subprocess.run([*program, "-o", "run"], capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("\n") == 1
+    assert len(json.loads(done.stdout)["ranks"]) == 2
+    assert done.stderr.count("training 1 epoch of 1 step on 2 ranks") == 1

@@ -1,0 +1,347 @@
+"""Overlapped exchange: same numbers, same bytes, no deadlock."""
+
+from __future__ import annotations
+
+import random
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from strobe.cli.options.plan import override_choices
+from strobe.comm import Comm, SingleRankComm, Work
+from strobe.errors import OptionError
+from strobe.exchange import Cached, Exchange, Halo, NoExchange, NoTimeExchange, Overlapped, Relay, Stale
+from strobe.exchange.overlap.strategy import OverlappedExchange
+from strobe.exchange.stale import StaleExchange
+from strobe.graph import DynamicGraph
+from strobe.graph.synthetic import Social
+from strobe.models import make_model
+from strobe.models.structure import GCN
+from strobe.plan import Plan
+from strobe.registry import make_strategy
+from strobe.view import LocalPartition, Owners, View, WindowData
+from tests.exchange.test_exact import random_cells, random_nodes, run_on_one_rank, run_on_ranks
+from tests.models.cases import CHANGING, INPUTS, with_inputs
+from tests.ranks import Hub, ThreadComm, as_threads
+
+MODELS: dict[str, dict[str, Any]] = {
+    "mpnn-lstm": {},
+    "wd-gcn": {"layers": 3},
+    "evolvegcn-h": {"layers": 2},
+    "evolvegcn-o": {"layers": 2},
+    "gat-lstm": {"layers": 2, "heads": 2},
+    "sage": {"layers": 2},
+    "tgcn": {"layers": 3},
+    "dysat": {"layers": 2, "heads": 2},
+    "dcrnn": {},
+}
+STAGES = [name for name in MODELS if name != "dcrnn"]
+"""Models that do not step through snapshots."""
+
+HALO, OVERLAPPED, BLOCKING = Halo(), Overlapped(), Overlapped(overlap=False)
+
+
+def social() -> DynamicGraph:
+    return with_inputs(Social(nodes=24, snapshots=5, edges=60, communities=3, seed=1).write())
+
+
+def model_of(name: str, dtype: torch.dtype = torch.float64) -> nn.Module:
+    torch.manual_seed(3)
+    model = make_model(name, INPUTS, hidden=4, **MODELS[name]).to(dtype)
+    for layer in model.modules():
+        if isinstance(layer, GCN) and layer.bias is not None:
+            nn.init.constant_(layer.bias, 0.5)  # so that ReLU passes gradients
+    return model
+
+
+def trained(
+    structure: Any,
+    comm: Comm,
+    *,
+    graph: DynamicGraph,
+    model: nn.Module,
+    steps: int = 3,
+    dtype: torch.dtype = torch.float64,
+    epochs: bool = False,
+) -> list[Tensor]:
+    """Losses, gradients and weights of a few steps over one window on one rank."""
+    placed = random_nodes(graph, comm.num_ranks, 1)
+    exchange = Exchange(structure=structure, time=Relay(pipeline_groups=2))
+    share = LocalPartition(
+        comm,
+        exchange,
+        Owners(graph, placed, range(len(graph))),
+        np.full(graph.num_nodes, -1, np.int16),
+        torch.device("cpu"),
+    )
+    cells, model, results = WindowData(graph, local_partition=share, dtype=dtype), deepcopy(model), list[Tensor]()
+    for step in range(steps):
+        if epochs:
+            for row_exchange in share.row_exchanges.values():
+                row_exchange.begin_epoch(None if not step else 1.0, None if not step else 0.5)
+        view = View(cells)
+        out = model(view)
+        loss = view.attach_exchanges((out * torch.linspace(-1, 1, out.shape[1], dtype=dtype)).pow(2).mean(1).sum())
+        model.zero_grad()
+        loss.backward()
+        weights = list(model.parameters())
+        grads = [torch.zeros_like(weight) if weight.grad is None else weight.grad for weight in weights]
+        total = comm.all_reduce(torch.cat([each.flatten() for each in grads]), kind="gradients")
+        results += [loss.detach(), total]
+        nn.utils.vector_to_parameters(nn.utils.parameters_to_vector(weights).detach() - 0.01 * total, weights)
+    return [*results, nn.utils.parameters_to_vector(model.parameters()).detach()]
+
+
+def on_ranks(name: str, structure: Any, num_ranks: int, **options: Any) -> list[list[Tensor]]:
+    graph, model = social(), model_of(name, options.get("dtype", torch.float64))
+    return as_threads(lambda comm: trained(structure, comm, graph=graph, model=model, **options), num_ranks)
+
+
+@pytest.mark.parametrize("place", [random_cells, random_nodes], ids=["cells", "nodes"])
+@pytest.mark.parametrize("name", MODELS)
+def test_overlapped_equals_one_rank(name: str, place: Any) -> None:
+    graph, model = with_inputs(CHANGING.build()), model_of(name)
+    exchange = Exchange(structure=OVERLAPPED, time=Relay(pipeline_groups=2))
+    for num_ranks, cuts in ((2, [0, 6]), (3, [0, 2, 3, 6]), (4, [0, 6])):
+        placed = place(graph, num_ranks, num_ranks)
+        out, grads = run_on_one_rank(lambda: deepcopy(model), graph, cuts)
+        got, got_grads = run_on_ranks(lambda: deepcopy(model), graph, cuts, placed, exchange)
+        torch.testing.assert_close(got, out, rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(got_grads, grads, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "numbers"), [(torch.float32, (2, 4)), (torch.float64, (3, 4))], ids=["float32", "float64"]
+)
+@pytest.mark.parametrize("name", MODELS)
+def test_overlap_changes_no_bit(name: str, dtype: torch.dtype, numbers: tuple[int, ...]) -> None:
+    for num_ranks in numbers:
+        overlapped, blocking = (on_ranks(name, each, num_ranks, dtype=dtype) for each in (OVERLAPPED, BLOCKING))
+        for one, other in zip(overlapped, blocking, strict=True):
+            assert len(one) == len(other)
+            assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_overlapped_equals_its_inner_exchange(name: str) -> None:
+    for overlapped, plain in zip(*(on_ranks(name, each, 3) for each in (OVERLAPPED, HALO)), strict=True):
+        torch.testing.assert_close(overlapped, plain, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["mpnn-lstm", "tgcn", "gat-lstm"])
+def test_overlapped_stale_at_threshold_0_equals_overlapped_halo(name: str) -> None:
+    results = (
+        on_ranks(name, each, 3, steps=4, epochs=True) for each in (Overlapped(inner=Stale(threshold=0)), OVERLAPPED)
+    )
+    for stale, fresh in zip(*results, strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(stale, fresh, strict=True))
+
+
+@pytest.mark.parametrize("name", ["wd-gcn", "gat-lstm"])
+def test_overlap_suppresses_the_same_stale_rows(name: str) -> None:
+    stale = Stale(threshold=0.5)
+    results = [
+        on_ranks(name, each, 3, steps=4, epochs=True)
+        for each in (Overlapped(inner=stale), Overlapped(inner=stale, overlap=False), OVERLAPPED)
+    ]
+    for overlapped, blocking, fresh in zip(*results, strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(overlapped, blocking, strict=True))
+        assert not torch.equal(overlapped[-1], fresh[-1]), "some row was suppressed"
+
+
+class RecordingComm(ThreadComm):
+    """Records sends of and waits for halo rows."""
+
+    def __init__(self, hub: Hub, rank: int) -> None:
+        super().__init__(hub, rank)
+        self.events: list[tuple[str, int]] = []
+
+    def all_to_all_rows_async(
+        self, sends: Mapping[int, Tensor], counts: Mapping[int, int], like: Tensor, *, kind: str
+    ) -> list[Work]:
+        number = sum(what == "send" for what, _ in self.events)
+        pending = super().all_to_all_rows_async(sends, counts, like, kind=kind)
+        if kind == "halo":
+            self.events.append(("send", number))
+            return [_CallbackWork(work, lambda: self.events.append(("wait", number))) for work in pending]
+        return pending
+
+
+class _CallbackWork(Work):
+    def __init__(self, work: Work, callback: Callable[[], None]) -> None:
+        self._work, self._callback = work, callback
+
+    def wait(self) -> Tensor:
+        self._callback()
+        return self._work.wait()
+
+
+def events(structure: Any) -> list[tuple[str, int]]:
+    graph, model = social(), model_of("mpnn-lstm")
+
+    def work(comm: Comm) -> list[tuple[str, int]]:
+        trained(structure, comm, graph=graph, model=model, steps=1)
+        assert isinstance(comm, RecordingComm)
+        return comm.events
+
+    return as_threads(work, 2, RecordingComm)[0]
+
+
+def test_all_rows_are_sent_before_the_first_wait_in_forward_and_backward() -> None:
+    send, wait = ([(what, number) for number in range(5)] for what in ("send", "wait"))
+    back = [("send", number) for number in range(5, 10)], [("wait", number) for number in range(5, 10)]
+    assert events(OVERLAPPED) == [*send, *wait, *back[0], *back[1]]
+
+
+def test_without_overlap_each_send_is_waited_for_at_once() -> None:
+    assert events(BLOCKING) == [(what, number) for number in range(10) for what in ("send", "wait")]
+
+
+class DelayedComm(ThreadComm):
+    """A rank with random delays."""
+
+    def __init__(self, hub: Hub, rank: int) -> None:
+        super().__init__(hub, rank)
+        self._random = random.Random(rank)
+
+    def _delay(self) -> None:
+        if self._random.random() < 0.2:
+            time.sleep(self._random.random() * 1e-3)
+
+    def send(self, dst: int, rows: Tensor, *, kind: str, tag: int = 0) -> None:
+        self._delay()
+        super().send(dst, rows, kind=kind, tag=tag)
+        self._delay()
+
+    def receive(self, src: int, like: Tensor, num_rows: int, *, kind: str, tag: int = 0) -> Work:
+        self._delay()
+        return _CallbackWork(super().receive(src, like, num_rows, kind=kind, tag=tag), self._delay)
+
+    def all_gather_object(self, value: Any, *, kind: str) -> list[Any]:
+        self._delay()
+        return super().all_gather_object(value, kind=kind)
+
+
+@pytest.mark.parametrize(
+    ("structure", "passes"), [(OVERLAPPED, 200), (Overlapped(inner=Stale(threshold=0)), 40)], ids=["halo", "stale"]
+)
+def test_ranks_with_random_delays_finish_and_agree(structure: Any, passes: int) -> None:
+    """Fitted predictions change the order of snapshots between epochs."""
+    graph = with_inputs(Social(nodes=9, snapshots=3, edges=12, communities=2, seed=1).write())
+    models, steps = {name: model_of(name) for name in STAGES}, passes // len(STAGES)
+
+    def work(comm: Comm, steps: int) -> list[list[Tensor]]:
+        return [
+            trained(structure, comm, graph=graph, model=model, steps=steps, epochs=True) for model in models.values()
+        ]
+
+    delayed, plain = (
+        as_threads(lambda comm: work(comm, steps), 3, DelayedComm),
+        as_threads(lambda comm: work(comm, 3), 3),
+    )
+    for results, wanted in zip(delayed, plain, strict=True):
+        for one, other in zip(results, wanted, strict=True):
+            torch.testing.assert_close(one[:6], other[:6], rtol=1e-9, atol=1e-9)  # losses and gradients of three steps
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_overlapped_sends_the_rows_and_bytes_of_its_inner_exchange(name: str) -> None:
+    graph, model = social(), model_of(name)
+
+    def work(comm: Comm, structure: Any) -> tuple[dict[Any, int], dict[Any, int]]:
+        trained(structure, comm, graph=graph, model=model, steps=2)
+        ledger = comm.ledger
+        return (
+            {key: rows for key, rows in ledger.rows_sent.items() if key[1] == "halo"},
+            {key: sent for key, sent in ledger.sent.items() if key[1] == "halo"},
+        )
+
+    results = [as_threads(partial(work, structure=each), 3) for each in (OVERLAPPED, BLOCKING, HALO)]
+    assert results[0] == results[1] == results[2]
+    assert any(rows for rows, _ in results[0])
+
+
+def test_failing_stage_closes_all_coroutines() -> None:
+    graph = social()
+
+    async def fails(view: View, x: Tensor) -> Tensor:
+        del view
+        raise ValueError(f"on purpose, {len(x)} rows")
+
+    def work(comm: Comm) -> None:
+        placed = random_nodes(graph, comm.num_ranks, 1)
+        exchange = Exchange(structure=OVERLAPPED, time=NoTimeExchange())
+        home = np.full(graph.num_nodes, -1, np.int16)
+        share = LocalPartition(comm, exchange, Owners(graph, placed, range(5)), home, torch.device("cpu"))
+        view = View(WindowData(graph, local_partition=share))
+        with pytest.raises(ValueError, match="on purpose"):
+            view.run_per_snapshot(fails, view.x * 2)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # of a coroutine that was never awaited
+        as_threads(work, 2)
+
+
+def test_overlapped_has_the_needs_gives_and_exactness_of_its_inner_exchange() -> None:
+    for inner in (Halo(), NoExchange(), Cached(hops=1), Stale(), Stale(threshold=0)):
+        choice = Overlapped(inner=inner)
+        assert (choice.needs, choice.gives, choice.exact) == (inner.needs, inner.gives, inner.exact)
+        assert choice.cache_hops(3) == inner.cache_hops(3)
+    assert Overlapped.exact
+    with pytest.raises(OptionError, match="are free"):
+        Overlapped(inner=Cached()).check_cache_size(10, 5, 2)
+
+
+@pytest.mark.parametrize("inner", [Overlapped(), Relay()], ids=str)
+def test_invalid_inner_exchange_is_refused(inner: Any) -> None:
+    with pytest.raises(OptionError, match="inner of overlapped"):
+        Overlapped(inner=inner)
+
+
+def test_stale_refuses_overlapped_as_inner() -> None:
+    with pytest.raises(OptionError, match="overlapped with inner=stale"):
+        Stale(inner=Overlapped())
+
+
+@pytest.mark.parametrize(
+    ("text", "choice"),
+    [
+        ("overlapped", Overlapped()),
+        ("overlapped:overlap=false", Overlapped(overlap=False)),
+        ("overlapped:inner=stale:threshold=0.3", Overlapped(inner=Stale(threshold=0.3))),
+        ("overlapped:inner=[stale:threshold=0.3,adapt=shrink]", Overlapped(inner=Stale(threshold=0.3, adapt="shrink"))),
+    ],
+)
+def test_overlapped_from_the_command_line_and_json(text: str, choice: Overlapped) -> None:
+    plan = override_choices(Plan(), {"structure": text})
+    assert plan.exchange.structure == choice
+    assert Plan.from_json(plan.to_json()) == plan
+    assert make_strategy("structure", choice.to_json()) == choice
+
+
+def test_row_exchanges__of_snapshots_get_losses_and_have_their_own_state() -> None:
+    def row_exchange() -> OverlappedExchange:
+        results = Overlapped(inner=Stale()).make_row_exchange(SingleRankComm())
+        assert isinstance(results, OverlappedExchange)
+        return results
+
+    first = row_exchange()
+    assert first.state_dict() == []
+    first.load_state_dict([{"exchanges": [[]], "timing": None}])  # of a window of one snapshot
+    first.begin_epoch(2.0, 1.0)
+    late = first.for_snapshot(1)
+    assert isinstance(late, StaleExchange)
+    assert late._threshold == Stale().relative_threshold(2.0, 1.0)
+    first.timing.end_stage()
+    state = first.state_dict()
+    second = row_exchange()
+    second.load_state_dict(deepcopy(state))
+    assert second.state_dict() == state

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from strobe.ops.graph.column_stats import (
+    column_extremes,
+    column_squared_deviations,
+    column_squared_differences,
+    column_sums,
+    scale_differences,
+)
+from strobe.ops.sparse.csr import FloatArray
+
+
+def tall(columns: int, dtype: type, layout: str = "C") -> FloatArray:
+    x = 1000 * np.random.default_rng(columns).standard_normal((3001, columns)) + 7
+    return np.asarray(x, dtype, order=layout)  # type: ignore[call-overload, no-any-return]
+
+
+@pytest.mark.parametrize("columns", [1, 2, 3, 33])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.int32])
+@pytest.mark.parametrize("layout", ["C", "F"])
+def test_sums_are_numpys_to_the_last_bit(columns: int, dtype: type, layout: str) -> None:
+    x = tall(columns, dtype, layout)
+    wide = x.astype(np.float64)
+    center = wide.mean(0)
+    np.testing.assert_array_equal(column_sums(x), wide.sum(0))
+    np.testing.assert_array_equal(column_squared_deviations(x, center), ((wide - center) ** 2).sum(0))
+    low, high = column_extremes(x)
+    np.testing.assert_array_equal(low, wide.min(0))
+    np.testing.assert_array_equal(high, wide.max(0))
+
+
+@pytest.mark.parametrize("columns", [1, 2, 5])
+def test_what_is_not_there_is_replaced_by_the_columns_number(columns: int) -> None:
+    x, base = tall(columns, np.float32), tall(columns, np.float32)[::-1].copy()
+    base[::3] = np.nan
+    mean, scale = np.arange(columns) + 0.1, np.arange(columns) + 3.0
+    filled = np.where(np.isnan(base), mean, base)
+    squares = column_squared_differences(x, base, mean)
+    np.testing.assert_array_equal(squares, ((x.astype(np.float64) - filled) ** 2).sum(0))
+    for given, start in ((base, filled), (None, mean)):
+        for dtype in (np.float32, np.float64):
+            out = np.empty(x.shape, dtype)
+            scale_differences(x, given, mean, scale, out)
+            np.testing.assert_array_equal(out, ((x.astype(np.float64) - start) / scale).astype(dtype))
+
+
+def test_nothing_sums_to_nothing() -> None:
+    assert column_sums(np.empty((0, 2), np.float32)).tolist() == [0, 0]

@@ -1,0 +1,235 @@
+from __future__ import annotations
+
+import sys
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from strobe.graph import DynamicGraph, from_edges
+from strobe.ops.sparse.csr import IntArray
+from strobe.placement.algorithms.blocks import (
+    SNAP_SHARE,
+    FractionalBlocks,
+    PartitionCandidate,
+    balance_blocks,
+    choose_candidate,
+    evaluate_candidate,
+    imbalance,
+    imbalance_limit,
+    rows_sent,
+    split_snapshot,
+)
+from strobe.placement.loads import loads_of_cells
+from tests.graphs import AWKWARD, PlainGraph, dynamic_graphs
+from tests.placement.cases import chain, communities, smallest_largest
+
+pytest.importorskip("pymetis")
+
+
+LOADS = st.lists(st.integers(0, 9) | st.just(50), max_size=9)
+
+
+def of_blocks(loads: list[int], num_blocks: int) -> list[int]:
+    block = balance_blocks(np.array(loads, np.int64), num_blocks)
+    assert (np.diff(block) >= 0).all()
+    return [int(load) for load in np.bincount(block, loads, num_blocks)]
+
+
+@given(LOADS, st.integers(1, 6))
+@example([20, 1, 20, 3, 5, 2, 9], 4)  # blocks that are only even with their neighbours may have 21 here
+@example([9, 3, 3, 0, 9, 2, 2], 3)
+def test_no_other_cuts_have_a_smaller_largest_block(loads: list[int], num_blocks: int) -> None:
+    assert max(of_blocks(loads, num_blocks)) == smallest_largest(loads, num_blocks)
+
+
+@given(LOADS, st.integers(1, 6))
+def test_every_block_has_something_where_there_is_enough(loads: list[int], num_blocks: int) -> None:
+    block = balance_blocks(np.array(loads, np.int64), num_blocks)
+    assert len(set(block.tolist())) == min(len(loads), num_blocks)
+
+
+def test_blocks_that_need_not_be_largest_are_even() -> None:
+    assert of_blocks([50, 1, 1, 1, 1, 1, 1], 4) == [50, 2, 2, 2]
+    assert of_blocks([1, 1, 1, 1, 1, 1, 50], 4) == [2, 2, 2, 50]
+
+
+@given(LOADS, st.integers(2, 6))
+def test_no_neighbours_are_more_even_with_another_cut_between_them(loads: list[int], num_blocks: int) -> None:
+    block = balance_blocks(np.array(loads, np.int64), num_blocks).tolist()
+    if len(loads) < num_blocks:
+        return
+    for left in range(num_blocks - 1):
+        both = [load for load, at in zip(loads, block, strict=True) if at in (left, left + 1)]
+        apart = [abs(sum(both[:at]) - sum(both[at:])) for at in range(1, len(both))]
+        assert apart[block.count(left) - 1] == min(apart)
+
+
+def test_few_things_are_spread_over_all_blocks() -> None:
+    assert of_blocks([3, 4], 4) == [3, 0, 4, 0]
+
+
+def test_many_things_are_cut_in_time() -> None:
+    loads = np.random.default_rng(0).integers(1, 1000, 20_000)
+    sums = np.bincount(balance_blocks(loads, 64), loads)
+    assert sums.max() - sums.min() <= 2 * loads.max()
+
+
+def counts(sizes: list[int], num_ranks: int) -> list[list[int]]:
+    """How many cells of each snapshot, of so many cells without edges, each rank has."""
+    owners = FractionalBlocks.of(chain(sizes), num_ranks).owners()
+    return [np.bincount(owner, minlength=num_ranks).tolist() for owner in owners]
+
+
+def test_a_snapshot_is_divided_where_a_block_ends_in_it() -> None:
+    assert counts([100, 100, 100], 2) == [[100, 0], [50, 50], [0, 100]]
+    assert counts([100, 200, 100, 50], 2) == [[100, 0], [125, 75], [0, 100], [0, 50]]
+
+
+def test_every_snapshot_near_whose_edge_a_block_ends_stays_whole() -> None:
+    assert counts([100, 102, 98, 100], 2) == [[100, 0], [102, 0], [0, 98], [0, 100]]
+    assert counts([100, 110, 90, 100], 2) == [[100, 0], [100, 10], [0, 90], [0, 100]]
+
+
+def test_a_heavy_snapshot_is_shared_by_many_ranks() -> None:
+    assert counts([50, 300, 50], 4) == [[50, 0, 0, 0], [50, 100, 100, 50], [0, 0, 0, 50]]
+
+
+def test_empty_snapshots_are_no_obstacle() -> None:
+    assert counts([0, 40, 0, 0, 40, 0], 2) == [[0, 0], [40, 0], [0, 0], [0, 0], [0, 40], [0, 0]]
+    assert counts([0, 0], 3) == [[0, 0, 0]] * 2
+
+
+@pytest.mark.parametrize("graph", [plain.build() for plain in AWKWARD.values()], ids=list(AWKWARD))
+def test_every_cell_of_awkward_graphs_has_an_owner(graph: DynamicGraph) -> None:
+    for num_ranks in (1, 2, 5, 12):
+        owners = FractionalBlocks.of(graph, num_ranks).owners()
+        assert [owner.size for owner in owners] == np.diff(graph.cell_ptr).tolist()
+        assert all(0 <= rank < num_ranks for owner in owners for rank in owner.tolist())
+
+
+@settings(max_examples=40, deadline=None)
+@given(dynamic_graphs(carried=False, max_nodes=12, max_snapshots=12), st.integers(1, 6))
+def test_all_ranks_of_a_snapshot_come_before_those_of_the_next(plain: PlainGraph, num_ranks: int) -> None:
+    owners = [owner for owner in FractionalBlocks.of(plain.build(), num_ranks).owners() if owner.size]
+    for before, after in pairwise(owners):
+        assert before.max() <= after.min()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(0, 500), min_size=1, max_size=12), st.integers(1, 6))
+def test_loads_are_even(sizes: list[int], num_ranks: int) -> None:
+    cells = np.array(counts(sizes, num_ranks)).sum(0)
+    assert np.abs(cells - cells.mean()).max() <= 2 * (SNAP_SHARE * cells.mean() + 1)
+
+
+def test_ranks_share_in_pairs_where_snapshots_are_many_and_none_is_heavy() -> None:
+    assert FractionalBlocks.of(chain([10] * 9), 4).is_pairwise
+    assert not FractionalBlocks.of(chain([10] * 7), 4).is_pairwise
+    assert not FractionalBlocks.of(chain([10] * 9 + [190]), 4).is_pairwise
+
+
+def parts(graph: DynamicGraph, shares: list[float], slack: float = 0.0) -> IntArray:
+    return split_snapshot(graph, 0, np.array(shares), slack)
+
+
+def loads(graph: DynamicGraph, part: IntArray, num_parts: int) -> IntArray:
+    return np.bincount(part, loads_of_cells(graph[0]), num_parts)
+
+
+def star(num_leaves: int) -> DynamicGraph:
+    edges = np.stack([np.zeros(num_leaves, np.int64), np.arange(1, num_leaves + 1)])
+    return from_edges([edges], num_nodes=num_leaves + 1, directed=False)
+
+
+@pytest.mark.parametrize(
+    "shares", [[1.0, 1.0], [1.0, 3.0], [5.0, 1.0], [1.0, 2.0, 2.0, 1.0], [1.0, 8.0, 8.0, 8.0, 3.0]]
+)
+def test_every_part_has_its_share(shares: list[float]) -> None:
+    random = np.random.default_rng(0)
+    graph = from_edges([random.integers(0, 500, (2, 2000))], num_nodes=500)
+    wanted = np.array(shares) / sum(shares)
+    found = loads(graph, parts(graph, shares), len(shares))
+    assert found / found.sum() == pytest.approx(wanted, abs=0.01)
+
+
+def test_communities_stay_together() -> None:
+    graph = communities([8] * 12, 1)
+    for shares in ([1.0, 2.0], [3.0, 1.0], [1.0, 1.0, 1.0]):
+        # A slack of half a node: those at the ends of the row have an edge less than others.
+        part = parts(graph, shares, slack=12).reshape(12, 8)
+        assert (part == part[:, :1]).all()
+
+
+def test_a_hub_with_nearly_all_as_neighbours_leaves_loads_right() -> None:
+    graph = star(3000)
+    for shares in ([1.0, 9.0], [1.0, 1.0], [2.0, 5.0, 5.0, 1.0]):
+        found = loads(graph, parts(graph, shares), len(shares))
+        assert found / found.sum() == pytest.approx(np.array(shares) / sum(shares), abs=0.01)
+
+
+def test_no_more_cells_than_parts_are_laid_end_to_end() -> None:
+    assert parts(chain([2]), [1.0, 1.0]).tolist() == [0, 1]
+    assert parts(chain([2]), [1.0, 5.0]).tolist() == [1, 1]
+    assert parts(chain([1]), [1.0, 4.0, 1.0]).tolist() == [1]
+
+
+def test_small_snapshots_are_divided_without_a_word(capfd: pytest.CaptureFixture[str]) -> None:
+    random = np.random.default_rng(0)
+    for _ in range(300):
+        size = int(random.integers(1, 30))
+        edges = random.integers(0, size, (2, int(random.integers(0, 60))))
+        shares = random.random(int(random.integers(1, 7))) + 0.02
+        part = parts(from_edges([edges], num_nodes=size, directed=False), shares.tolist())
+        assert part.shape == (size,)
+        assert 0 <= part.min() <= part.max() < shares.size
+    said = capfd.readouterr()
+    assert (said.out, said.err) == ("", "")
+
+
+def test_without_the_package_cells_are_divided_by_hash(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pymetis", None)
+    part = parts(chain([1000]), [1.0, 3.0])
+    assert np.bincount(part).tolist() == [250, 750]
+    assert len(set(part[:50].tolist())) == 2  # blind to the order of nodes
+    assert parts(chain([1000]), [1.0, 3.0]).tolist() == part.tolist()
+
+
+@given(dynamic_graphs(carried=False), st.data())
+def test_rows_are_cells_read_elsewhere_and_states_that_change_ranks(plain: PlainGraph, data: st.DataObject) -> None:
+    graph = plain.build()
+    rank = st.integers(0, 2)
+    last = np.array([data.draw(st.integers(-1, 2)) for _ in range(graph.num_nodes)], np.int64)
+    owners = [np.array([data.draw(rank) for _ in range(shot.num_nodes)], np.int16) for shot in graph]
+    at = {v: owner for v, owner in enumerate(last.tolist()) if owner >= 0}
+    expected = 0
+    for t, owner in enumerate(owners):
+        of = dict(zip(graph[t].nodes.tolist(), owner.tolist(), strict=True))
+        expected += len({(read, of[reader]) for reader, read, _ in plain.arcs(t) if of[read] != of[reader]})
+        expected += sum(at.get(v, here) != here for v, here in of.items())
+        at |= of
+    assert rows_sent(graph, owners, last) == expected
+
+
+def test_a_way_knows_how_uneven_it_is_and_what_it_sends() -> None:
+    graph = chain([3, 3])
+    found = evaluate_candidate(graph, [np.zeros(3, np.int16), np.array([0, 1, 1], np.int16)], np.array([1, -1, -1]), 2)
+    assert (found.imbalance, found.rows_sent) == (4 / 3, 3)
+
+
+def test_of_even_ways_the_one_that_sends_fewest_rows_is_best() -> None:
+    ways = [PartitionCandidate([], 1.2, 0), PartitionCandidate([], 1.0, 9), PartitionCandidate([], 1.04, 5)]
+    assert choose_candidate(ways).rows_sent == 5
+
+
+def test_where_none_is_even_fewer_rows_beat_a_little_more_even() -> None:
+    ways = [PartitionCandidate([], 2.0, 0), PartitionCandidate([], 1.30, 9), PartitionCandidate([], 1.33, 5)]
+    assert imbalance_limit(ways) < 1.4
+    assert choose_candidate(ways).rows_sent == 5
+
+
+def test_unevenness_counts_the_slowest_rank_of_every_stretch() -> None:
+    assert imbalance(np.array([[3, 1], [1, 3]])) == 1.5
+    assert imbalance(np.zeros((0, 3), np.int64)) == imbalance(np.zeros((2, 3), np.int64)) == 1.0

@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from strobe.engine.inputs.model_choice import choose_model
+from strobe.engine.progress import Progress
+from strobe.models import make_model
+from strobe.placement.model_costs import CellSetSizes
+from strobe.planner import get_predictor
+from strobe.planner.time import predictor_cache
+from strobe.planner.time.chunk_benchmark import ChunkTimes, measure
+from strobe.planner.time.random_chunks import ChunkRanges
+from tests.planner.time.times import invented
+
+SOME = CellSetSizes(*(np.array(each) for each in ([1_000], [5_000], [100])))
+
+
+class Counting:
+    """Stands in for measuring: gives invented times at once and counts how often it was asked."""
+
+    def __init__(self) -> None:
+        self.calls: list[list[Any]] = []
+
+    def __call__(self, bench: Any, chunks: Any, **options: Any) -> ChunkTimes:
+        self.calls.append(list(chunks))
+        return invented(20, seed=len(self.calls))
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> Counting:
+    counting = Counting()
+    monkeypatch.setattr(predictor_cache, "measure", counting)
+    monkeypatch.setattr(predictor_cache, "cap_ranges", lambda bench, ranges, like: ranges)
+    return counting
+
+
+def test_what_was_learned_is_used_again_for_all_widths(measured: Counting, tmp_path: Path) -> None:
+    first = get_predictor(choose_model("tgcn"), 8, folder=tmp_path)
+    again = get_predictor(choose_model("tgcn", {"hidden": 64}), 3, folder=tmp_path)
+    assert len(measured.calls) == 1
+    np.testing.assert_array_equal(first.loads(8, 32)(SOME), again.loads(8, 32)(SOME))
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"choice": choose_model("tgcn", {"layers": 2})},
+        {"choice": choose_model("wd-gcn")},
+        {"choice": choose_model("tgcn", {"hidden": 20})},
+        {"directed": False},
+        {"threads": 7},
+        {"dtype": torch.float64},
+    ],
+    ids=["layers", "model", "odd width", "directions", "threads", "precision"],
+)
+def test_what_was_learned_of_something_else_is_not(measured: Counting, tmp_path: Path, other: dict[str, Any]) -> None:
+    given: dict[str, Any] = {"choice": choose_model("tgcn"), "features": 8, "folder": tmp_path, "threads": 1}
+    get_predictor(**given)
+    get_predictor(**given | other)
+    get_predictor(**given | other)
+    get_predictor(**given)
+    assert len(measured.calls) == 2
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_another_processor_is_measured_anew(
+    measured: Counting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    get_predictor(choose_model("tgcn"), 8, folder=tmp_path)
+    monkeypatch.setattr(predictor_cache, "_processor", lambda: "abacus")
+    get_predictor(choose_model("tgcn"), 8, folder=tmp_path)
+    assert len(measured.calls) == 2
+
+
+def test_a_width_out_of_range_is_measured_beside_those_before(measured: Counting, tmp_path: Path) -> None:
+    get_predictor(choose_model("tgcn"), 8, folder=tmp_path)
+    wider = get_predictor(choose_model("tgcn", {"hidden": 512}), 8, folder=tmp_path)
+    both = get_predictor(choose_model("tgcn"), 700, folder=tmp_path)
+    assert (wider.ranges.hidden, both.ranges.hidden, both.ranges.features) == ((16, 512), (16, 512), (1, 700))
+    get_predictor(choose_model("tgcn", {"hidden": 512}), 700, folder=tmp_path)
+    assert len(measured.calls) == 3
+
+
+def test_an_odd_width_is_measured_alone_and_heads_share_every_width(measured: Counting, tmp_path: Path) -> None:
+    get_predictor(choose_model("tgcn", {"hidden": 20}), 8, folder=tmp_path)
+    get_predictor(choose_model("dysat", {"hidden": 48, "heads": 3}), 8, folder=tmp_path)
+    odd, heads = measured.calls
+    assert {chunk.hidden for chunk in odd} == {20}
+    assert len({chunk.features for chunk in odd}) > 10
+    assert all(chunk.hidden % 48 == 0 for chunk in heads)
+
+
+def test_a_damaged_file_is_measured_anew(measured: Counting, tmp_path: Path) -> None:
+    get_predictor(choose_model("tgcn"), 8, folder=tmp_path)
+    next(tmp_path.iterdir()).write_bytes(b"damaged")
+    get_predictor(choose_model("tgcn"), 8, folder=tmp_path)
+    get_predictor(choose_model("tgcn"), 8, folder=tmp_path)
+    assert len(measured.calls) == 2
+
+
+def test_a_model_of_ones_own_is_measured_every_time_with_its_widths(measured: Counting, tmp_path: Path) -> None:
+    module = make_model("tgcn", 5, hidden=24)
+    before = [parameter.clone() for parameter in module.parameters()]
+    for _ in range(2):
+        get_predictor(choose_model(module), 5, folder=tmp_path)
+    assert not list(tmp_path.iterdir())
+    assert {(chunk.features, chunk.hidden) for call in measured.calls for chunk in call} == {(5, 24)}
+    assert all(torch.equal(a, b) for a, b in zip(before, module.parameters(), strict=True))
+
+
+def test_a_folder_that_cannot_be_written_is_said(measured: Counting, tmp_path: Path) -> None:
+    notes: list[str] = []
+
+    class Listener(Progress):
+        def note(self, text: str) -> None:
+            notes.append(text)
+
+    (tmp_path / "file").touch()
+    get_predictor(choose_model("tgcn"), 8, folder=tmp_path / "file" / "folder", progress=Listener())
+    assert "error" in notes[0]
+    assert "could not be cached" in notes[1]
+
+
+def test_predictors_are_kept_in_the_users_cache(
+    measured: Counting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    get_predictor(choose_model("tgcn"), 8)
+    assert len(list((tmp_path / "strobe" / "workload").iterdir())) == 1
+
+
+@pytest.mark.parametrize("name", ["tgcn", "evolvegcn-o"])
+def test_a_model_is_measured_learned_and_priced(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stages: list[str] = []
+
+    class Listener(Progress):
+        def stage(self, what: str, done: int, total: int | None) -> None:
+            stages.append(what)
+
+    small = ChunkRanges(cells=(50, 200), arcs=1_000)
+    monkeypatch.setattr(predictor_cache, "cap_ranges", lambda bench, ranges, like: small)
+    monkeypatch.setattr(
+        predictor_cache, "measure", lambda *given, **options: measure(*given, **options | {"min_chunks": 6})
+    )
+    found = get_predictor(choose_model(name), 4, seconds=0.0, folder=tmp_path, progress=Listener())
+    assert len(found.times) == 6
+    assert (found.time is None) == (name == "evolvegcn-o")
+    assert (found.loads(4, 32)(SOME) > 0).all()
+    assert {what.split()[0] for what in stages} == {"measuring", "fitting"}
+
+
+def test_training_goes_on_with_the_very_module(tmp_path: Path, measured: Counting) -> None:
+    class Own(nn.Module):
+        width = 4
+
+    module = Own()
+    get_predictor(choose_model(module), 2, folder=tmp_path)
+    assert choose_model(module).make(2) is module
+    assert module.training

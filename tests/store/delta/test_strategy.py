@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strobe.engine.inputs.graph_source import fingerprint
+from strobe.errors import OptionError
+from strobe.graph import Concatenated, Degrees, DynamicGraph, PerCell, Standardized, open_graph
+from strobe.graph.features import find_stored as at_the_bottom
+from strobe.graph.stats import describe
+from strobe.graph.synthetic import Changing
+from strobe.registry import make_strategy
+from strobe.store import Delta
+from strobe.store.delta.spill import MappedSpill
+from strobe.store.delta.strategy import DeltaStorage
+from strobe.store.delta.window import NUM_REBUILT, SnapshotWindow
+from tests.graphs import AWKWARD, PlainGraph, assert_same, dynamic_graphs, full_graph
+from tests.store.sequences import slow_at_first
+
+stores = st.builds(Delta, segments=st.integers(1, 3), window=st.integers(1, 6))
+
+
+def changing() -> DynamicGraph:
+    return Changing(nodes=60, edges=200, snapshots=9, features=10, seed=3).write()
+
+
+def window_of(graph: DynamicGraph) -> SnapshotWindow:
+    assert isinstance(graph.storage, DeltaStorage)
+    return graph.storage.window
+
+
+@pytest.mark.parametrize("window", [1, 2, 8])
+@pytest.mark.parametrize("name", AWKWARD)
+def test_awkward_graphs_are_the_same(name: str, window: int) -> None:
+    graph = AWKWARD[name].build()
+    kept = Delta(window=window).wrap(graph)
+    assert_same(kept, AWKWARD[name])
+    assert kept == graph
+    assert fingerprint(kept) == fingerprint(graph)
+
+
+@slow_at_first
+@given(dynamic_graphs(max_snapshots=6), stores, st.data())
+def test_any_graph_is_the_same_in_any_order_of_asking(plain: PlainGraph, store: Delta, data: st.DataObject) -> None:
+    kept = store.wrap(plain.build())
+    assert_same(kept, plain)
+    order = data.draw(st.permutations(range(len(kept))))
+    assert all(kept[t] == plain.build()[t] for t in order)
+
+
+@slow_at_first
+@given(dynamic_graphs(max_snapshots=6), stores, st.slices(6), st.sets(st.integers(0, 5)))
+def test_views_are_kept_and_kept_graphs_have_views(
+    plain: PlainGraph, store: Delta, some: slice, chosen: set[int]
+) -> None:
+    forward = slice(some.start, some.stop, abs(some.step or 1))
+    nodes = [v for v in chosen if v < plain.num_nodes]
+    shown = plain.slice(forward).subset(nodes)
+    assert_same(store.wrap(plain.build())[forward].subset(nodes), shown)
+    assert_same(store.wrap(plain.build()[forward].subset(nodes)), shown)
+
+
+@slow_at_first
+@given(dynamic_graphs(max_snapshots=5), stores)
+def test_all_that_is_in_memory_is_counted(plain: PlainGraph, store: Delta) -> None:
+    window = window_of(store.wrap(plain.build()))
+    assert len(window.times) <= store.window
+    assert window.nbytes == sum(array.nbytes for array in window.arrays())
+    assert all(array.flags.owndata for array in window.arrays())
+
+
+def test_cache_holds_the_last_rebuilt_snapshots() -> None:
+    graph = changing()
+    window = window_of(Delta(window=4).wrap(graph))
+    for t in range(len(graph)):
+        window.rows(t)
+        window.x(t)
+    assert len(window._recent) == NUM_REBUILT
+
+
+def test_memory_does_not_grow_with_snapshots_that_are_older(tmp_path: Path) -> None:
+    graph = changing()
+    short = Delta(window=3, folder=str(tmp_path)).wrap(graph)
+    whole = Delta(window=9).wrap(graph)
+    assert window_of(short).times == [6, 7, 8]
+    assert window_of(short).nbytes == window_of(Delta(window=3).wrap(graph[6:])).nbytes
+    assert window_of(short).nbytes < window_of(whole).nbytes
+    assert short == whole == graph
+
+
+def test_older_snapshots_are_in_a_folder_until_nobody_needs_them(tmp_path: Path) -> None:
+    kept = Delta(window=2, folder=str(tmp_path)).wrap(changing())
+    files = [path.name for path in tmp_path.glob("*/*")]
+    assert sorted(files) == sorted(f"{t}.{name}" for t in range(7) for name in ("nodes", "row_ptr", "col", "x"))
+    other = Delta(window=2, folder=str(tmp_path)).wrap(changing())
+    assert len(list(tmp_path.iterdir())) == 2, "each has its own"
+    assert kept == other
+    del kept, other
+    gc.collect()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_where_nothing_is_older_no_folder_is_made(tmp_path: Path) -> None:
+    kept = Delta(window=9, folder=str(tmp_path)).wrap(changing())
+    assert len(kept) == 9
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_graph_on_disk_is_read_where_it_is(tmp_path: Path) -> None:
+    graph = changing()
+    graph.save(tmp_path / "graph")
+    kept = Delta(window=2).wrap(open_graph(tmp_path / "graph"))
+    assert isinstance(window_of(kept)._spill, MappedSpill)
+    assert window_of(kept).times == [7, 8]
+    assert kept == graph
+    copied = Delta(window=2, folder=str(tmp_path)).wrap(open_graph(tmp_path / "graph")[1:].subset(range(40)))
+    assert list(tmp_path.glob("strobe-older-*"))
+    assert copied == graph[1:].subset(range(40))
+
+
+def test_a_kept_graph_is_saved_described_and_kept_again(tmp_path: Path) -> None:
+    graph = full_graph()
+    kept = Delta(window=1).wrap(graph)
+    assert kept.save(tmp_path / "graph") == graph
+    assert kept.names == graph.names
+    assert (kept.info, kept.times) == (graph.info, graph.times)
+    assert describe(kept) == describe(graph)
+    assert repr(kept) == repr(graph)
+    assert Delta(window=2).wrap(kept) == graph
+
+
+def test_features_on_top_of_others_rest_on_the_window() -> None:
+    graph = changing()
+    assert graph.features is not None
+    scaled = graph.with_features(Standardized.fit(Concatenated((Degrees(log=True), graph.features)), graph))
+    kept = Delta(window=3).wrap(scaled)
+    bottom = at_the_bottom(kept.features)
+    assert isinstance(bottom, PerCell)
+    assert (len(bottom.values), bottom.num_rows) == (0, graph.num_cells)
+    assert kept == scaled
+    assert kept.with_features(kept.features) == scaled
+    assert kept.with_features(Degrees()) == graph.with_features(Degrees())
+
+
+def test_the_same_graph_is_kept_in_the_same_bytes() -> None:
+    first, second = (window_of(Delta(window=4).wrap(changing())) for _ in range(2))
+    assert [array.tobytes() for array in first.arrays()] == [array.tobytes() for array in second.arrays()]
+
+
+def test_what_is_rebuilt_cannot_be_written_to() -> None:
+    kept = Delta(window=2).wrap(full_graph())
+    for snapshot in kept:
+        for array in (snapshot.nodes, snapshot.row_ptr, snapshot.col, snapshot.weight, snapshot.x):
+            assert array is not None
+            assert not array.flags.writeable
+
+
+def test_it_is_exact_and_survives_json() -> None:
+    store = Delta(segments=8, window=4)
+    assert store.exact
+    assert make_strategy("store", store.to_json()) == store
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"segments": 0}, "segments .* at least 1, not 0"), ({"window": 0}, "window .* at least 1, not 0")],
+)
+def test_invalid_options_raise(options: dict[str, int], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        Delta(**options)  # type: ignore[arg-type]
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="no-such-folder"):
+        Delta(window=1, folder=str(tmp_path / "no-such-folder")).wrap(changing())
+
+
+def test_asking_from_several_threads_gives_the_same() -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    graph = changing()
+    kept = Delta(window=4).wrap(graph)
+    order = np.random.default_rng(0).integers(0, 9, 200).tolist()
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(lambda t: kept[t] == graph[t], order))

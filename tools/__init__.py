@@ -1,0 +1,1 @@
+"""Checks of the source tree that ``make check`` and pre-commit run."""
