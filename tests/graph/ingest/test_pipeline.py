@@ -366,3 +366,10 @@ def test_the_graph_written_to_disk_is_the_one_in_memory(tmp_path: Path) -> None:
 def test_inconsistent_options_are_refused(options: dict[str, Any], reason: str) -> None:
     with pytest.raises(OptionError, match=reason):
         ingest(columns(EVENTS), src="src", dst="dst", **options)
+
+
+def test_info_may_be_none() -> None:
+    graph = ingest(
+        {"src": [0, 1], "dst": [1, 2], "at": [0, 1]}, src="src", dst="dst", time="at", clock=Every(1), info=None
+    )
+    assert graph.info["rows"] == 2
