@@ -143,7 +143,7 @@ def _follow_events(
         "weighted": options.weight is not None or options.parallel == "count",
         "features": options.features or Degrees(log=True),
     }
-    info = {**options.info, "repeated": options.parallel, "life": options.life}
+    info = {**(options.info or {}), "repeated": options.parallel, "life": options.life}
     graph = _open_target(into, {**feed.identity(), **options_identity(options, text)}, info, made)
     try:
         return EventFollower(feed, options, graph, skip_bad_rows=skip_bad_rows, memory=memory)

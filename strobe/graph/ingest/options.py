@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, Required, TypedDict, get_args
 
 from strobe.errors import OptionError
@@ -48,7 +48,7 @@ class IngestKeywords(TypedDict, total=False):
     max_nodes: int
     max_snapshots: int
     count_pairs: bool
-    info: Mapping[str, Any]
+    info: Mapping[str, Any] | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +74,7 @@ class IngestOptions:
     max_nodes: int = DEFAULT_MAX_NODES
     max_snapshots: int = MAX_SNAPSHOTS
     count_pairs: bool = False
-    info: Mapping[str, Any] = field(default_factory=dict)
+    info: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.clock, Clock):
