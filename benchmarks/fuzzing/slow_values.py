@@ -110,7 +110,7 @@ def _seconds(
 
 def guessed_ids(samples: list[str]) -> str:
     """Integers where at least half of the samples are, and none is padded with zeros."""
-    given = [sample.strip() for sample in samples if sample.strip()]
+    given = [bare(sample) for sample in samples if bare(sample)]
     whole = [sample for sample in given if re.fullmatch(r"-?[0-9]+", sample)]
     padded = any(sample[0] == "0" and len(sample) > 1 for sample in whole)
     return "integer" if len(whole) * 2 >= len(given) and not padded else "string"
@@ -118,8 +118,8 @@ def guessed_ids(samples: list[str]) -> str:
 
 def guessed_unit(samples: list[str]) -> str:
     """Dates, unix milliseconds, unix seconds, or plain numbers, as most samples are."""
-    given = [sample for sample in samples if sample.strip()]
-    numbers = [abs(found) for sample in given if (found := number(sample.strip())) is not None]
+    given = [bare(sample) for sample in samples if bare(sample)]
+    numbers = [abs(found) for sample in given if (found := number(sample)) is not None]
     numbers = [found for found in numbers if found < float("inf")]
     if sum(len(sample) >= 6 and "-" in sample[1:] for sample in given) > len(numbers):
         return "iso"

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from strobe.errors import InputError, OptionError
+from strobe.graph.ingest.records import BLANKS
 from strobe.graph.ingest.table import SourceTable
 
 Ids = Literal["integer", "string"]
@@ -173,7 +174,7 @@ def guess_ids(samples: list[str]) -> Ids:
 
     Numbers with leading zeros, such as accounts, are names: 007 is not 7.
     """
-    texts = [sample.strip() for sample in samples if sample and sample.strip()]
+    texts = [text for sample in samples if sample and (text := sample.strip(BLANKS))]
     whole = [sample for sample in texts if re.fullmatch(_INTEGER, sample)]
     padded = any(len(sample) > 1 and sample.startswith("0") for sample in whole)
     return "integer" if 2 * len(whole) >= len(texts) and not padded else "string"
@@ -181,10 +182,10 @@ def guess_ids(samples: list[str]) -> Ids:
 
 def guess_time(samples: list[str]) -> TimeUnit:
     """Guess dates, unix milliseconds, unix seconds (both from 1973 on) or plain numbers by majority."""
-    bare = (sample.strip(" \t") for sample in samples)
-    numbers = [abs(float(sample)) for sample in bare if re.fullmatch(_NUMBER, sample)]
+    texts = [text for sample in samples if (text := sample.strip(BLANKS))]
+    numbers = [abs(float(text)) for text in texts if re.fullmatch(_NUMBER, text)]
     numbers = [number for number in numbers if math.isfinite(number)]
-    dated = sum(len(sample) >= 6 and "-" in sample[1:] for sample in samples)
+    dated = sum(len(text) >= 6 and "-" in text[1:] for text in texts)
     if len(numbers) < dated:
         return "iso"
     typical = statistics.median(numbers) if numbers else 0.0

@@ -216,4 +216,4 @@ def _guess_time_unit(con: Connection, table: SourceTable, options: IngestOptions
         return "number"
     if table.type_of(options.time).startswith(("DATE", "TIMESTAMP")):
         return "iso"
-    return guess_time([sample for sample in table.samples(con, options.time) if sample.strip()])
+    return guess_time(table.samples(con, options.time))

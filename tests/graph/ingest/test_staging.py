@@ -8,7 +8,7 @@ import pytest
 
 from strobe.errors import BadRowsError
 from strobe.graph.ingest import Calendar, ingest
-from strobe.graph.ingest.columns import guess_time
+from strobe.graph.ingest.columns import guess_ids, guess_time
 
 
 def test_a_value_outside_the_statistics_of_its_parquet_file_is_found(tmp_path: Path) -> None:
@@ -24,3 +24,9 @@ def test_a_value_outside_the_statistics_of_its_parquet_file_is_found(tmp_path: P
 
 def test_control_characters_make_no_number_of_a_time() -> None:
     assert guess_time(["5\x1f", "\x1d8"]) == "number"
+    assert guess_time(["5\x0b", "8\x0b", "2020-09-13"]) == "iso"
+
+
+def test_control_characters_make_no_integer_of_an_id() -> None:
+    assert guess_ids([" 5\t", "8"]) == "integer"
+    assert guess_ids(["5\x0b", "8\x0b", "7"]) == "string"
