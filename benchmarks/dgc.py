@@ -48,7 +48,7 @@ from strobe.placement.model_costs import count_load
 from strobe.plan import Plan
 from strobe.planner import get_predicted_loads
 from strobe.presets import preset
-from tests.hosts import NoHostsError, two_hosts
+from tests.support.hosts import NoHostsError, two_hosts
 
 MODULE = "benchmarks.dgc"
 MODELS: dict[str, dict[str, Any]] = {"tgcn": {"layers": 2}, "dysat": {"layers": 2}, "mpnn-lstm": {}}

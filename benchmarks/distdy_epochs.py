@@ -1,6 +1,6 @@
 """What do placements cost where neighbours are sampled and features fetched over slow links?
 
-Hosts, which are network namespaces of this machine (tests/hosts.py), with one rank of one thread each and a link of
+Hosts are network namespaces of this machine (tests/support/hosts.py), with one rank of one thread each and a link of
 1 Gb/s to a switch. GraphSAGE with two convolutions of 128 columns on sampled neighbours, windows of 4 snapshots, of a
 graph like Ex500K but smaller: 10% hot nodes, 128 binary features, 8 snapshots, 30% of features and edges change. The
 plan is the preset's, with 164 examples a step: with more of so small a graph every rank would read nearly all of it,
@@ -23,7 +23,7 @@ from benchmarks.record import Record, table, tell
 from strobe.exchange import Fetch
 from strobe.graph.synthetic import Changing
 from strobe.presets import PRESETS, preset
-from tests.hosts import Hosts, NoHostsError, start_ranks, switched_hosts
+from tests.support.hosts import Hosts, NoHostsError, start_ranks, switched_hosts
 
 MODULE = "benchmarks.distdy"
 RATE, RANKS = "1gbit", (2,)

@@ -42,7 +42,7 @@ from strobe.planner.time.calibration import calibrate
 from strobe.planner.time.passes import PassTimes, isolated_model, make_window, part_sizes, run_pass
 from strobe.presets import preset
 from strobe.schedule import BinPacking, Costs, Greedy, InOrder, Optimal, Schedule
-from tests.gathered import Gathered
+from tests.support.gathered import Gathered
 
 GREEDY_SIZES = (10, 20, 50, 100, 300, 1_000, 3_000, 7_000, 10_000)
 OPTIMAL_SIZES = (10, 20, 30, 40, 50, 60, 70, 80, 90, 100, 150, 300)

@@ -1,7 +1,7 @@
 """How long do ranks wait for each other's rows, with and without other snapshots computing meanwhile?
 
-Two hosts, which are network namespaces of this machine (tests/hosts.py), with one rank of one thread each and a link of
-1 Gb/s. MPNN-LSTM with two convolutions of 32 columns over windows of 8 snapshots, nodes placed by METIS. Exposed
+Two hosts are network namespaces of this machine (tests/support/hosts.py), with one rank of one thread each and a
+link of 1 Gb/s. MPNN-LSTM with two convolutions of 32 columns over windows of 8 snapshots, nodes placed by METIS. Exposed
 seconds are those in which ranks wait for rows, states and gradients of each other, per epoch, the mean of both ranks.
 Compared are ``halo``, which sends the rows of a window in one message and multiplies its own meanwhile; ``overlapped``
 without overlap, which waits for every snapshot's rows as soon as they have left; and ``overlapped``. All three compute
@@ -20,7 +20,7 @@ from typing import Any
 
 from benchmarks.record import Record, options, table, tell
 from strobe.exchange import Halo, Overlapped, StructureExchange
-from tests.hosts import Hosts, NoHostsError, start_ranks, two_hosts
+from tests.support.hosts import Hosts, NoHostsError, start_ranks, two_hosts
 
 _MODULE = "benchmarks.overlap_part"
 _LIMIT_S = 1800.0

@@ -33,7 +33,7 @@ from strobe.engine.train import train_on_rank
 from strobe.graph import DynamicGraph
 from strobe.graph.synthetic import Social
 from strobe.planner.comm.volume import FakeComm, comm_volume_of_rank
-from tests.hosts import NoHostsError, two_hosts
+from tests.support.hosts import NoHostsError, two_hosts
 
 CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "halo": ("wd-gcn", {"layers": 2}, {"plan": "metis"}),

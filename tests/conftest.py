@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.ranks import begin_alike, threads_for_processes
+from tests.support.ranks import begin_alike, threads_for_processes
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # for the programs that tests start, and for runs that leave it open
 

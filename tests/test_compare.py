@@ -17,7 +17,7 @@ from strobe.exchange import Exchange, NoExchange, NoTimeExchange
 from strobe.placement import BySequence
 from strobe.plan import Plan
 from strobe.presets import preset
-from tests.engine.runs import Noisy, small_graph
+from tests.support.runs import Noisy, small_graph
 
 MISFIT = Plan(placement=BySequence(), exchange=Exchange(structure=NoExchange(), time=NoTimeExchange()))
 

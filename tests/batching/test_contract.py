@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from strobe.batching import Batching, BatchSpec, Full, Fused, Groups, Hybrid, Sampled, Trapezoid, Vertices, Windows
 from strobe.batching.subgraph_sampler import SubgraphSampler, sample_batch
 from strobe.registry import AXES, make_strategy
-from tests.graphs import PlainGraph, dynamic_graphs
-from tests.placement.cases import chain
+from tests.support.graphs import PlainGraph, dynamic_graphs
+from tests.support.placement_cases import chain
 
 FIXED: list[Batching] = [
     Full(),

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from strobe.batching import Full
-from tests.placement.cases import chain
+from tests.support.placement_cases import chain
 
 GRAPH = chain([3] * 8)
 

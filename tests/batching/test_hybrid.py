@@ -14,7 +14,7 @@ from strobe.exchange import Cached, Exchange, Halo, NoExchange, NoTimeExchange
 from strobe.placement import LoadAware, Replicated
 from strobe.plan import Plan
 from strobe.registry import make_strategy
-from tests.placement.cases import chain
+from tests.support.placement_cases import chain
 
 
 def test_batch_is_a_share_of_nodes_in_a_share_of_snapshots() -> None:

@@ -7,8 +7,8 @@ import pytest
 from strobe.batching import Vertices
 from strobe.batching.subgraph_sampler import BatchSize, SubgraphSampler
 from strobe.errors import OptionError
-from tests.graphs import AWKWARD
-from tests.placement.cases import chain
+from tests.support.graphs import AWKWARD
+from tests.support.placement_cases import chain
 
 GRAPH = chain([3] * 8)
 

@@ -4,7 +4,7 @@ import pytest
 
 from strobe.batching import Windows
 from strobe.errors import OptionError
-from tests.placement.cases import chain
+from tests.support.placement_cases import chain
 
 GRAPH = chain([3] * 8)
 

@@ -6,7 +6,7 @@ from benchmarks.window_bytes import window_bytes
 from strobe.graph.synthetic import Changing
 from strobe.store import Delta
 from strobe.store.delta.strategy import DeltaStorage
-from tests.graphs import AWKWARD
+from tests.support.graphs import AWKWARD
 
 
 def test_every_window_is_counted_as_it_is_kept() -> None:

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from strobe.cli.main import COMMANDS, app, load_command
-from tests.cli.runner import run_command
+from tests.support.cli_runner import run_command
 
 
 def test_help_lists_every_command_without_importing_torch() -> None:

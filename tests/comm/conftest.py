@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from strobe.comm.launch.launcher import run_ranks
-from tests.comm.jobs import NUM_RANKS, all_checks
+from tests.support.comm_jobs import NUM_RANKS, all_checks
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ import torch
 
 from strobe.comm import Comm, RankError, SingleRankComm, run_ranks
 from tests.comm.conftest import Job
-from tests.comm.jobs import NUM_RANKS
-from tests.ranks import as_threads
+from tests.support.comm_jobs import NUM_RANKS
+from tests.support.ranks import as_threads
 
 MESSAGES = [3, 0, 2**63 - 1, 3, 1]
 PAIR = 2 * 8  # bytes of one row of two doubles

@@ -6,7 +6,7 @@ from torch import Tensor
 from strobe.comm import SingleRankComm
 from strobe.comm.rows import Route, all_reduce_rows, attach_tokens, exchange
 from tests.comm.conftest import Job
-from tests.comm.jobs import NUM_RANKS, SENDS, all_inputs, part_of_loss, route_of
+from tests.support.comm_jobs import NUM_RANKS, SENDS, all_inputs, part_of_loss, route_of
 
 
 def _arrivals(rows: list[Tensor]) -> list[Tensor]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.ranks import begin_alike
+from tests.support.ranks import begin_alike
 
 
 @pytest.fixture(autouse=True)

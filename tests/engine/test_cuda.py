@@ -24,8 +24,8 @@ from strobe.presets import PRESETS, preset
 from strobe.schedule import BinPacking, RandomSplit
 from strobe.tasks import TASKS
 from strobe.view import Carry, View, WindowData
-from tests.engine.runs import same_tensors
 from tests.engine.sources.test_sliding import Dealt
+from tests.support.runs import same_tensors
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU that torch can use")
 

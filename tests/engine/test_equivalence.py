@@ -18,10 +18,10 @@ from strobe.presets import PRESETS, preset
 from strobe.schedule import BinPacking
 from strobe.sync import AllReduce, Average, Sync
 from strobe.tasks import make_task
-from tests.engine.runs import small_graph
-from tests.engine.trainer import Trainer, assert_same
-from tests.gathered import Gathered
-from tests.graphs import AWKWARD, PlainGraph, PlainSnapshot
+from tests.support.gathered import Gathered
+from tests.support.graphs import AWKWARD, PlainGraph, PlainSnapshot
+from tests.support.runs import small_graph
+from tests.support.trainer import Trainer, assert_same
 
 TASKS = ("regression", "classification", "link-prediction")
 EXACT = [name for name in PRESETS if preset(name).exact]

@@ -18,11 +18,11 @@ from strobe.engine.windows import Segment
 from strobe.placement import Partition
 from strobe.tasks import Examples, Problem, make_task
 from strobe.view import View, WindowData
-from tests.engine.runs import small_graph
 from tests.engine.test_windows import Asking, everybody, second
-from tests.models.cases import CHANGING
-from tests.placed import among_threads, one_of
-from tests.ranks import as_threads
+from tests.support.model_cases import CHANGING
+from tests.support.partitions import among_threads, one_of
+from tests.support.ranks import as_threads
+from tests.support.runs import small_graph
 
 CPU = torch.device("cpu")
 CELLS = [4, 3, 0, 6, 4, 6]  # of the graph that is asked about

@@ -31,9 +31,9 @@ from strobe.placement import Hash, MetisPerSnapshot, Partition, Placement
 from strobe.plan import Plan
 from strobe.planner.comm.volume import FakeComm, comm_volume_of_rank
 from strobe.view import LocalPartition
-from tests.engine.runs import same_tensors, small_graph
-from tests.engine.trainer import Trainer
-from tests.ranks import as_threads
+from tests.support.ranks import as_threads
+from tests.support.runs import same_tensors, small_graph
+from tests.support.trainer import Trainer
 
 MODELS: dict[str, dict[str, Any]] = {
     "wd-gcn": {"layers": 2},

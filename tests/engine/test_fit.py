@@ -31,7 +31,7 @@ from strobe.schedule.base import Pacer, Totals
 from strobe.sync import GradientSync
 from strobe.tasks.base import Examples
 from strobe.view import View, WindowData
-from tests.engine.runs import small_graph
+from tests.support.runs import small_graph
 
 STEPS = 3
 

@@ -22,7 +22,7 @@ from strobe.tasks import Examples, Problem
 from strobe.tasks.heads import NodeReadout
 from strobe.view import Carry, View, WindowData
 from tests.engine.test_windows import Asking, everybody, second
-from tests.models.cases import CHANGING, INPUTS, run
+from tests.support.model_cases import CHANGING, INPUTS, run
 
 
 def windows(problem: Problem, *cuts: list[range]) -> list[Window]:

@@ -1,4 +1,4 @@
-"""Runs over a real network between two hosts, which are namespaces of this machine: tests/hosts.py."""
+"""Runs over a real network between two hosts, which are namespaces of this machine: tests/support/hosts.py."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ import pytest
 import strobe
 from strobe.engine.records.run_directory import CONFIG, LINES
 from strobe.graph.synthetic import Social
-from tests.engine.runs import small_graph
-from tests.hosts import Host, Hosts, Job, NoHostsError, start_ranks, start_torchrun, switched_hosts, two_hosts
+from tests.support.hosts import Host, Hosts, Job, NoHostsError, start_ranks, start_torchrun, switched_hosts, two_hosts
+from tests.support.runs import small_graph
 
 MakeHosts = Callable[[str], Hosts]
 STARTED_S = 90.0
@@ -155,7 +155,7 @@ def test_two_hosts_with_disks_of_their_own_learn_what_one_rank_does_though_a_ran
 _CRASH = """
 import os, sys
 from pathlib import Path
-from tests.hosts import two_hosts
+from tests.support.hosts import two_hosts
 
 with two_hosts(Path(sys.argv[1])) as hosts:
     program = hosts[0].start(["sh", "-c", "sleep 1000 & sleep 1000"], Path(sys.argv[1]).with_name("log"))

@@ -25,7 +25,7 @@ from strobe.engine.records.run_directory import read_lines
 from strobe.placement import Partition, TimeBlocks
 from strobe.plan import Plan
 from strobe.view import View
-from tests.engine.runs import Noisy, same_tensors, small_graph
+from tests.support.runs import Noisy, same_tensors, small_graph
 
 EPOCHS = 40
 

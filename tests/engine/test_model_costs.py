@@ -9,7 +9,7 @@ from strobe.engine.inputs.model_choice import choose_model
 from strobe.engine.model_costs import measure_model_costs
 from strobe.exchange import Exchange, Halo, NoTimeExchange, Relay, Shuffle, Stale, StaleTime, TimeExchange
 from strobe.placement import ModelCosts
-from tests.engine.runs import small_graph
+from tests.support.runs import small_graph
 
 HIDDEN = 8
 

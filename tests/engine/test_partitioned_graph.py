@@ -17,10 +17,10 @@ from strobe.exchange.relay.legs import NO_RANK
 from strobe.graph import DynamicGraph
 from strobe.placement import Hash, ModelCosts, Partition, Placement, Replicated, TimeBlocks
 from strobe.plan import Plan
-from tests.graphs import PlainGraph, dynamic_graphs
-from tests.models.cases import CHANGING, with_inputs
-from tests.placed import Owned, one_of, owned_graphs
-from tests.ranks import as_threads
+from tests.support.graphs import PlainGraph, dynamic_graphs
+from tests.support.model_cases import CHANGING, with_inputs
+from tests.support.partitions import Owned, one_of, owned_graphs
+from tests.support.ranks import as_threads
 
 GRAPH = with_inputs(CHANGING.build())  # 4, 3, 0, 6, 4 and 6 cells
 quick = settings(deadline=None, max_examples=60)

@@ -18,7 +18,7 @@ from strobe.errors import OptionError
 from strobe.exchange import Exchange, Fetch, NoTimeExchange
 from strobe.models import MODELS
 from strobe.plan import Plan
-from tests.engine.runs import small_graph
+from tests.support.runs import small_graph
 
 GRAPH = small_graph()
 TASKS = ("regression", "link-prediction", "classification")

@@ -8,7 +8,7 @@ import pytest
 import strobe
 from strobe.engine.settings import Settings
 from strobe.errors import OptionError, UnknownNameError
-from tests.engine.runs import small_graph
+from tests.support.runs import small_graph
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from strobe.engine.trace import ViewCall, sparse_products, trace_view_calls
 from strobe.models import MODELS, make_model
 from strobe.models.time import Attention, Recurrent, StackedLSTM
 from strobe.view import View
-from tests.models.cases import AWKWARD_GRAPHS, CHANGING, INPUTS, run, with_inputs
+from tests.support.model_cases import AWKWARD_GRAPHS, CHANGING, INPUTS, run, with_inputs
 
 GRAPH = with_inputs(CHANGING.build())  # 6 snapshots
 OPTIONS: dict[str, dict[str, Any]] = {"gat-lstm": {"heads": 2}, "dysat": {"heads": 2}}

@@ -22,7 +22,7 @@ from strobe.tasks import TASKS, NodeRegression
 from strobe.tasks.base import Examples
 from strobe.tasks.regression import RegressionProblem
 from strobe.view import View
-from tests.engine.runs import Noisy, same_tensors, small_graph
+from tests.support.runs import Noisy, same_tensors, small_graph
 
 
 class Watched(RegressionProblem):

@@ -15,7 +15,7 @@ from strobe.engine.windows import Segment, cut_windows
 from strobe.tasks import Examples, Problem, Split
 from strobe.tasks.base import Metrics
 from strobe.view import WindowData
-from tests.models.cases import CHANGING, with_inputs
+from tests.support.model_cases import CHANGING, with_inputs
 
 CPU = torch.device("cpu")
 

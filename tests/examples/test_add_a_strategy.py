@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from strobe.placement.loads import loads_of_nodes, loads_of_ranks
-from tests.graphs import AWKWARD
-from tests.placement.cases import communities, owned
+from tests.support.graphs import AWKWARD
+from tests.support.placement_cases import communities, owned
 
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "add_a_strategy.py"
 

@@ -18,8 +18,8 @@ from strobe.graph import DynamicGraph
 from strobe.models import make_model
 from strobe.placement import Partition
 from strobe.view import Carry, LocalPartition, Owners, View, WindowData
-from tests.models.cases import CHANGING, INPUTS, run, with_inputs
-from tests.ranks import as_threads
+from tests.support.model_cases import CHANGING, INPUTS, run, with_inputs
+from tests.support.ranks import as_threads
 
 MODELS: dict[str, dict[str, Any]] = {
     "tgcn": {},

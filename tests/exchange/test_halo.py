@@ -14,9 +14,9 @@ from strobe.comm.rows import Route, attach_tokens, exchange
 from strobe.exchange.halo import Arcs, HaloCells, HaloMatrix, find_halo, halo_product, split_columns
 from strobe.exchange.transfer import FreshTransfer
 from strobe.ops.sparse.spmm import Sparse, spmm_reference
-from tests.exchange.cases import Table, tables
-from tests.placed import among_threads
-from tests.ranks import as_threads
+from tests.support.exchange_cases import Table, tables
+from tests.support.partitions import among_threads
+from tests.support.ranks import as_threads
 
 CPU = torch.device("cpu")
 quick = settings(deadline=None, max_examples=60)

@@ -15,9 +15,9 @@ from strobe.comm.rows import attach_tokens
 from strobe.exchange.shuffle import ShuffleTimeStage
 from strobe.models.time import Attention
 from strobe.ops.time.sequences import Sequences
-from tests.exchange.cases import Stage, Table, detached, run_on_one_rank, windows
-from tests.placed import among_threads
-from tests.ranks import as_threads
+from tests.support.exchange_cases import Stage, Table, detached, run_on_one_rank, windows
+from tests.support.partitions import among_threads
+from tests.support.ranks import as_threads
 
 CPU = torch.device("cpu")
 

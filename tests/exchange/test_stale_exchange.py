@@ -13,8 +13,8 @@ from strobe.comm import Comm, SingleRankComm
 from strobe.comm.rows import Route, attach_tokens
 from strobe.exchange.stale import StaleExchange
 from strobe.exchange.transfer import FreshExchange, receive_rows
-from tests.comm.jobs import NUM_RANKS, ROWS, SENDS, route_of
-from tests.ranks import as_threads
+from tests.support.comm_jobs import NUM_RANKS, ROWS, SENDS, route_of
+from tests.support.ranks import as_threads
 
 WIDTH, PASSES = 2, 6
 THRESHOLDS = [0.0, 0.3, 0.7, 1.0, 2.0]

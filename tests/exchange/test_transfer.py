@@ -6,8 +6,8 @@ from torch import Tensor
 from strobe.comm import Comm, SingleRankComm
 from strobe.comm.rows import Route, attach_tokens, exchange
 from strobe.exchange.transfer import FreshExchange, FreshTransfer, receive_rows
-from tests.comm.jobs import NUM_RANKS, all_inputs, route_of
-from tests.ranks import as_threads
+from tests.support.comm_jobs import NUM_RANKS, all_inputs, route_of
+from tests.support.ranks import as_threads
 
 
 def test_fresh_transfer_equals_exchange_bit_for_bit() -> None:

@@ -14,7 +14,7 @@ from strobe.graph import Degrees, DiskSink, Edges, GraphBuilder, NodeNames, PerC
 from strobe.graph import build as build_module
 from strobe.graph.edge_sort import EdgeSorter
 from strobe.ops.sparse.csr import MAX_NODES
-from tests.graphs import AWKWARD, PlainGraph, assert_same, dynamic_graphs, shown_arcs
+from tests.support.graphs import AWKWARD, PlainGraph, assert_same, dynamic_graphs, shown_arcs
 
 
 @pytest.mark.parametrize("name", AWKWARD)

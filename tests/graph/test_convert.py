@@ -25,7 +25,7 @@ from strobe.graph import (
     to_scipy,
     to_signal,
 )
-from tests.graphs import AWKWARD, PlainGraph, assert_same, dynamic_graphs
+from tests.support.graphs import AWKWARD, PlainGraph, assert_same, dynamic_graphs
 
 
 class DynamicSignal:

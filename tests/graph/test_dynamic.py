@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from strobe.errors import InputError, OptionError
 from strobe.graph import Degrees, DynamicGraph, PerCell, Standardized, Static, from_edges
 from strobe.graph.storage import ArrayStorage
-from tests.graphs import AWKWARD, PlainGraph, assert_same, dynamic_graphs, shown_arcs
+from tests.support.graphs import AWKWARD, PlainGraph, assert_same, dynamic_graphs, shown_arcs
 
 time_slices = st.builds(
     slice, st.none() | st.integers(-5, 5), st.none() | st.integers(-5, 5), st.sampled_from([None, 1, 2, 3])

@@ -11,8 +11,8 @@ import strobe
 from strobe.errors import StrobeError
 from strobe.graph.ingest import Every, ingest
 from strobe.io.limits import check_address_space
-from tests.engine.runs import small_graph
-from tests.killed import forked
+from tests.support.kills import forked
+from tests.support.runs import small_graph
 
 
 def refused_with(mebibytes: int, work: Callable[[], object]) -> bool:

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from strobe.io.temporary import TemporaryFolder
-from tests.killed import forked
+from tests.support.kills import forked
 
 
 def test_a_temporary_folder_is_removed_at_its_end(tmp_path: Path) -> None:

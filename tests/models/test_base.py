@@ -10,7 +10,7 @@ from strobe.models import Block, Model, Stack, make_model
 from strobe.models.base import check_sizes
 from strobe.models.structure import GCN
 from strobe.view import View, WindowData
-from tests.models.cases import CHANGING, INPUTS, assert_same_with_gradients, run, with_inputs
+from tests.support.model_cases import CHANGING, INPUTS, assert_same_with_gradients, run, with_inputs
 
 
 def test_model_without_forward_is_abstract() -> None:

@@ -11,8 +11,8 @@ from strobe.errors import OptionError
 from strobe.graph.features import Static
 from strobe.models.dcrnn import DCRNN
 from strobe.view import View, WindowData
-from tests.graphs import PlainGraph
-from tests.models.cases import CHANGING, INPUTS, assert_same_with_gradients, run, with_inputs
+from tests.support.graphs import PlainGraph
+from tests.support.model_cases import CHANGING, INPUTS, assert_same_with_gradients, run, with_inputs
 
 
 def walks(plain: PlainGraph, t: int) -> tuple[Tensor, Tensor]:

@@ -11,10 +11,10 @@ from torch import Tensor
 from strobe.errors import OptionError
 from strobe.models.dysat import DySAT, TemporalBlock
 from strobe.models.structure import GAT
-from tests.graphs import AWKWARD, PlainGraph
-from tests.models.cases import CHANGING
-from tests.models.dense import assert_equals_reference, randomised
 from tests.models.test_gat_lstm import dense_gat
+from tests.support.dense_models import assert_equals_reference, randomised
+from tests.support.graphs import AWKWARD, PlainGraph
+from tests.support.model_cases import CHANGING
 
 
 def dense_block(block: TemporalBlock, history: list[tuple[int, Tensor]]) -> Tensor:

@@ -10,8 +10,7 @@ from strobe.errors import OptionError
 from strobe.graph.synthetic import Social
 from strobe.models.evolvegcn import EvolveGCNH, EvolveGCNO, EvolvingConvH, EvolvingConvO
 from strobe.view import View, WindowData
-from tests.graphs import AWKWARD, PlainGraph
-from tests.models.dense import (
+from tests.support.dense_models import (
     Reference,
     adjacency,
     assert_equals_reference,
@@ -21,6 +20,7 @@ from tests.models.dense import (
     torch_gru,
     with_features,
 )
+from tests.support.graphs import AWKWARD, PlainGraph
 
 Either = EvolveGCNO | EvolveGCNH
 BOTH = pytest.mark.parametrize("kind", [EvolveGCNO, EvolveGCNH])

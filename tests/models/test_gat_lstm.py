@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from strobe.errors import OptionError
 from strobe.models.gat_lstm import GATLSTM
 from strobe.models.structure import GAT
-from tests.graphs import AWKWARD, PlainGraph
-from tests.models.cases import CHANGING
-from tests.models.dense import PerNode, assert_equals_reference, randomised
+from tests.support.dense_models import PerNode, assert_equals_reference, randomised
+from tests.support.graphs import AWKWARD, PlainGraph
+from tests.support.model_cases import CHANGING
 
 
 def dense_gat(layer: GAT, plain: PlainGraph, t: int, x: Tensor) -> Tensor:

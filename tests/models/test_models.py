@@ -22,8 +22,8 @@ from strobe.models import MODELS, Model, describe_model, make_model
 from strobe.ops.dense.readout import readout_reference
 from strobe.tasks import NodeRegression
 from strobe.view import View, WindowData
-from tests.graphs import PlainGraph, PlainSnapshot
-from tests.models.cases import AWKWARD_GRAPHS, CHANGING, INPUTS, assert_same_with_gradients, run, with_inputs
+from tests.support.graphs import PlainGraph, PlainSnapshot
+from tests.support.model_cases import AWKWARD_GRAPHS, CHANGING, INPUTS, assert_same_with_gradients, run, with_inputs
 
 HIDDEN = 8
 

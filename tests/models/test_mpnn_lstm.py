@@ -11,8 +11,7 @@ from torch.utils.checkpoint import checkpoint
 from strobe.errors import OptionError, UnknownNameError
 from strobe.models.mpnn_lstm import MPNNLSTM, BatchNorm, CellNorm
 from strobe.view import View, WindowData
-from tests.graphs import AWKWARD, PlainGraph
-from tests.models.dense import (
+from tests.support.dense_models import (
     PerNode,
     Reference,
     adjacency,
@@ -21,6 +20,7 @@ from tests.models.dense import (
     randomised,
     with_features,
 )
+from tests.support.graphs import AWKWARD, PlainGraph
 
 NORMS = pytest.mark.parametrize("norm", ["batch", "layer", "none"])
 Norm = Callable[[Tensor], Tensor]

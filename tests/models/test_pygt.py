@@ -17,8 +17,8 @@ from strobe.graph import DynamicGraph, from_edges
 from strobe.models import TGCN, Model
 from strobe.models.evolvegcn import EvolveGCNH, EvolveGCNO
 from strobe.models.mpnn_lstm import MPNNLSTM
-from tests.models.dense import gradients, outputs
 from tests.models.pygt.make import HERE, HIDDEN, LARGE_NODES, NODES, Graph, large_graph, large_rows, small_graph
+from tests.support.dense_models import gradients, outputs
 
 Found = Mapping[str, Tensor]
 Names = dict[str, str]

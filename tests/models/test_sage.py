@@ -12,9 +12,9 @@ from strobe.errors import OptionError, UnknownNameError
 from strobe.models.sage import GraphSAGE
 from strobe.models.structure import SAGE
 from strobe.models.time import Attention, TemporalLinear
-from tests.graphs import AWKWARD, PlainGraph
-from tests.models.cases import CHANGING
-from tests.models.dense import assert_equals_reference, randomised
+from tests.support.dense_models import assert_equals_reference, randomised
+from tests.support.graphs import AWKWARD, PlainGraph
+from tests.support.model_cases import CHANGING
 
 History = list[tuple[int, Tensor]]
 

@@ -13,7 +13,7 @@ from strobe.errors import OptionError
 from strobe.graph import DynamicGraph
 from strobe.models import Block, Stack
 from strobe.models.structure import GAT, GCN, SAGE, Structure, as_structure, columns_per_head
-from tests.models.cases import AWKWARD_GRAPHS, CHANGING, INPUTS, run, with_inputs
+from tests.support.model_cases import AWKWARD_GRAPHS, CHANGING, INPUTS, run, with_inputs
 
 PLAIN = with_inputs(replace(CHANGING, weighted=False).build())
 UNDIRECTED = with_inputs(replace(CHANGING, weighted=False, directed=False).build())

@@ -6,8 +6,8 @@ from torch import Tensor
 
 from strobe.errors import OptionError
 from strobe.models.tgcn import TGCN, GraphGate
-from tests.graphs import AWKWARD, PlainGraph
-from tests.models.dense import PerNode, Reference, adjacency, assert_equals_reference, randomised
+from tests.support.dense_models import PerNode, Reference, adjacency, assert_equals_reference, randomised
+from tests.support.graphs import AWKWARD, PlainGraph
 
 
 def dense(model: TGCN) -> Reference:

@@ -10,9 +10,9 @@ from strobe.errors import OptionError
 from strobe.graph import DynamicGraph
 from strobe.models.structure import GCN
 from strobe.models.wd_gcn import WDGCN
-from tests.dense import snapshot_matrix
-from tests.graphs import PlainGraph
-from tests.models.cases import CHANGING, INPUTS, assert_same_with_gradients, run, with_inputs
+from tests.support.dense import snapshot_matrix
+from tests.support.graphs import PlainGraph
+from tests.support.model_cases import CHANGING, INPUTS, assert_same_with_gradients, run, with_inputs
 
 
 def reference(model: WDGCN, plain: PlainGraph, graph: DynamicGraph) -> Tensor:

@@ -27,7 +27,7 @@ without_gpu = [
     "options",
     [
         pytest.param(
-            ["-p", "tests.ops.one_case", "-k", "not bits and not bfloat16 and not models"],
+            ["-p", "tests.support.one_case", "-k", "not bits and not bfloat16 and not models"],
             marks=without_gpu,
             id="one case",
         ),

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from strobe.errors import InputError
 from strobe.placement import Partition
 from strobe.placement.base import snapshot_loads, split_at_windows, split_evenly
-from tests.graphs import AWKWARD, PlainGraph, dynamic_graphs
-from tests.placement.cases import loads
+from tests.support.graphs import AWKWARD, PlainGraph, dynamic_graphs
+from tests.support.placement_cases import loads
 
 
 @given(st.integers(0, 30), st.integers(1, 12))

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from strobe.placement import BySequence
-from tests.placement.cases import chain
+from tests.support.placement_cases import chain
 
 
 def test_nodes_go_to_ranks_in_order_as_many_each() -> None:

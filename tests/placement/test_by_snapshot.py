@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from strobe.placement import BySnapshot
-from tests.placement.cases import chain
+from tests.support.placement_cases import chain
 
 
 def test_snapshots_are_dealt_in_turn() -> None:

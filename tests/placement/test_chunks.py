@@ -25,8 +25,8 @@ from strobe.placement.algorithms.chunk_graph import (
 from strobe.placement.algorithms.chunking import CUT_COSTS, FINEST_GRANULARITY, GRANULARITIES, REFINE_SLACK, Chunking
 from strobe.placement.loads import loads_of_ranks
 from strobe.placement.model_costs import CellSetSizes
-from tests.graphs import AWKWARD
-from tests.placement.cases import owners_of_cells
+from tests.support.graphs import AWKWARD
+from tests.support.placement_cases import owners_of_cells
 
 pytest.importorskip("pymetis")
 

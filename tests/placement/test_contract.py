@@ -26,8 +26,8 @@ from strobe.placement import (
     TimeBlocks,
 )
 from strobe.registry import AXES, make_strategy
-from tests.graphs import AWKWARD, PlainGraph
-from tests.placement.cases import owned
+from tests.support.graphs import AWKWARD, PlainGraph
+from tests.support.placement_cases import owned
 
 PLACEMENTS: list[Placement] = [
     Hash(),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from strobe.graph import from_edges
 from strobe.placement import Greedy
 from strobe.placement.greedy import assign_to_smallest
-from tests.placement.cases import communities, owned
+from tests.support.placement_cases import communities, owned
 
 pytest.importorskip("pymetis")
 

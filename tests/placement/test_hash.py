@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 
 from strobe.placement import Hash
-from tests.placement.cases import chain
+from tests.support.placement_cases import chain
 
 
 def test_nodes_are_spread_evenly() -> None:

@@ -18,9 +18,9 @@ from strobe.ops.sparse.csr import FloatArray
 from strobe.placement import Hash, LoadAware, ModelCosts
 from strobe.placement.load_aware import assign_in_snake_order, count_walks, stratify_by_load
 from strobe.plan import Plan
-from tests.engine.runs import small_graph
-from tests.graphs import AWKWARD, PlainGraph, dynamic_graphs
-from tests.placement.cases import owned
+from tests.support.graphs import AWKWARD, PlainGraph, dynamic_graphs
+from tests.support.placement_cases import owned
+from tests.support.runs import small_graph
 
 FIRST = [(0, 1), (2, 1), (2, 0), (0, 3), (2, 3)]
 SECOND = [(0, 1), (2, 1), (0, 2), (0, 3), (2, 3)]

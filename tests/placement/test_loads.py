@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from strobe.placement import Hash
 from strobe.placement.loads import loads_of_cells, loads_of_nodes, loads_of_ranks, split_sequences_evenly
-from tests.graphs import PlainGraph, dynamic_graphs
-from tests.placement.cases import chain, loads, owned
+from tests.support.graphs import PlainGraph, dynamic_graphs
+from tests.support.placement_cases import chain, loads, owned
 
 
 @given(dynamic_graphs(carried=False))

@@ -9,8 +9,8 @@ from strobe.errors import MissingPackageError
 from strobe.graph import from_edges
 from strobe.placement import Metis
 from strobe.placement.loads import loads_of_ranks
-from tests.graphs import AWKWARD
-from tests.placement.cases import communities
+from tests.support.graphs import AWKWARD
+from tests.support.placement_cases import communities
 
 pytest.importorskip("pymetis")
 

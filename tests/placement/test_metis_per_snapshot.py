@@ -8,7 +8,7 @@ import pytest
 from strobe.graph import from_edges
 from strobe.placement import MetisPerSnapshot
 from strobe.placement.loads import loads_of_ranks
-from tests.placement.cases import communities, owned
+from tests.support.placement_cases import communities, owned
 
 pytest.importorskip("pymetis")
 

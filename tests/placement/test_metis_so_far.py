@@ -5,7 +5,7 @@ import pytest
 
 from strobe.graph import from_edges
 from strobe.placement import Metis, MetisSoFar
-from tests.placement.cases import communities, owned
+from tests.support.placement_cases import communities, owned
 
 pytest.importorskip("pymetis")
 

@@ -17,10 +17,10 @@ from strobe.graph import DynamicGraph, from_edges
 from strobe.placement import Online, Partition
 from strobe.placement.algorithms import pricing_kernels as loops
 from strobe.placement.algorithms.pricing import PriceRule, weigh_links
-from tests.graphs import AWKWARD, PlainGraph, PlainSnapshot, dynamic_graphs
-from tests.placement import plain_online
-from tests.placement.cases import communities, owned
-from tests.placement.plain_online import NoRoomError, Owners, PlainOnline, utility, weights
+from tests.support import plain_online
+from tests.support.graphs import AWKWARD, PlainGraph, PlainSnapshot, dynamic_graphs
+from tests.support.placement_cases import communities, owned
+from tests.support.plain_online import NoRoomError, Owners, PlainOnline, utility, weights
 
 onlines = st.builds(
     Online,

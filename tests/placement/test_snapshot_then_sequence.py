@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from strobe.placement import SnapshotThenSequence
-from tests.placement.cases import chain
+from tests.support.placement_cases import chain
 
 
 def test_snapshots_and_sequences_have_owners_of_their_own() -> None:

@@ -7,8 +7,8 @@ import pytest
 
 from strobe.graph import DynamicGraph, from_edges
 from strobe.placement import StreamingPartitioner, StreamingPlacement
-from tests.graphs import AWKWARD
 from tests.placement.test_contract import PLACEMENTS
+from tests.support.graphs import AWKWARD
 
 ARRIVING = [placement for placement in PLACEMENTS if isinstance(placement, StreamingPlacement)]
 every_arriving = pytest.mark.parametrize("placement", ARRIVING, ids=str)

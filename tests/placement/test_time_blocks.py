@@ -14,8 +14,8 @@ from strobe.placement import TimeBlocks
 from strobe.placement.algorithms.blocks import MAX_IMBALANCE, rows_sent
 from strobe.placement.base import snapshot_loads
 from strobe.placement.loads import loads_of_ranks
-from tests.graphs import PlainGraph, dynamic_graphs
-from tests.placement.cases import chain, communities, owned, smallest_largest
+from tests.support.graphs import PlainGraph, dynamic_graphs
+from tests.support.placement_cases import chain, communities, owned, smallest_largest
 
 
 def few_large_snapshots(num_snapshots: int = 3) -> DynamicGraph:

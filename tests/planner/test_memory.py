@@ -21,7 +21,7 @@ from strobe.planner import memory
 from strobe.planner.memory import check_memory, downsample, predict_batch_bytes, predict_peak_memory, upper_bound_bytes
 from strobe.planner.services import PlannerServices
 from strobe.planner.time.passes import measure_pass_bytes, part_sizes
-from tests.engine.runs import small_graph
+from tests.support.runs import small_graph
 
 WHOLE = Social(nodes=3_000, snapshots=6, edges=9_000, away=0.3, communities=4, labels=True, seed=1).write()
 

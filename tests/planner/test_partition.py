@@ -27,8 +27,8 @@ from strobe.plan import Plan, PlanError
 from strobe.planner.comm.volume import FakeComm
 from strobe.planner.partition import PartitionEstimate, estimate_partition
 from strobe.planner.rank_costs import PartitionedJob, log2_histogram, repeat_calls
-from tests.engine.runs import small_graph
-from tests.ranks import as_threads
+from tests.support.ranks import as_threads
+from tests.support.runs import small_graph
 
 KINDS = ("halo", "relay", "shuffle", "carry", "state")
 

@@ -19,7 +19,7 @@ from strobe.planner.simulate import Simulation, simulate
 from strobe.planner.time.calibration import Calibration
 from strobe.planner.time.linear import LinearCost
 from strobe.presets import preset
-from tests.engine.runs import small_graph
+from tests.support.runs import small_graph
 
 COSTS = Calibration(
     pass_cost=LinearCost(per_cell=4e-6, per_arc=1e-6, fixed=1e-4),

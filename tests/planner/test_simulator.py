@@ -32,7 +32,7 @@ from strobe.presets import PRESETS, preset
 from strobe.schedule import Balanced, Costs, Greedy, InOrder, Optimal, Schedule
 from strobe.sync import Average
 from strobe.view import Owners, View
-from tests.engine.runs import small_graph
+from tests.support.runs import small_graph
 
 TIMED = [name for name in PRESETS if preset(name).batching.not_simulated is None]
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from strobe.schedule import Costs, Greedy, InOrder
 from strobe.schedule.greedy import pair_batches
 from strobe.schedule.packing.step_filling import MAX_TARGETS, fill_steps
-from tests.schedule.batches import KINDS, check_steps, draw
+from tests.support.schedule_batches import KINDS, check_steps, draw
 
 SYNC_S = st.sampled_from([0.0, 0.5, 30.0])
 

@@ -11,7 +11,7 @@ from strobe.schedule.packing.bins import cost_of_bins, lower_bound
 from strobe.schedule.packing.branch_and_bound import FOUND, NONE, UNKNOWN, search
 from strobe.schedule.packing.local_search import improve_bins
 from strobe.schedule.packing.milp import is_small_enough, solve_milp
-from tests.schedule.batches import KINDS, check_steps, draw, shortest
+from tests.support.schedule_batches import KINDS, check_steps, draw, shortest
 
 SECONDS = st.lists(st.floats(0, 10).map(lambda value: round(value, 1)), min_size=1, max_size=6)
 SYNC_S = st.sampled_from([0.0, 0.7, 20.0])

@@ -10,7 +10,7 @@ from strobe.graph.disk.directory import save
 from strobe.graph.storage import ArrayStorage
 from strobe.registry import make_strategy
 from strobe.store import Full
-from tests.graphs import AWKWARD, assert_same
+from tests.support.graphs import AWKWARD, assert_same
 
 
 @pytest.mark.parametrize("name", AWKWARD)

@@ -13,7 +13,7 @@ from strobe.graph import DynamicGraph
 from strobe.graph.synthetic import Changing
 from strobe.plan import Plan
 from strobe.store import Delta, Full, Store
-from tests.engine.runs import same_tensors, small_graph
+from tests.support.runs import same_tensors, small_graph
 
 
 def trained(graph: DynamicGraph, store: Store, model: str, ranks: int = 1) -> Run:

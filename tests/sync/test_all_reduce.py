@@ -16,8 +16,8 @@ from strobe.comm.base import CompletedWork
 from strobe.errors import OptionError
 from strobe.sync import AllReduce
 from strobe.sync.all_reduce import _AllReduceSync, _make_buckets
-from tests.placed import among_threads
-from tests.ranks import as_threads
+from tests.support.partitions import among_threads
+from tests.support.ranks import as_threads
 
 KINDS = (torch.float32, torch.float64)
 Weights = list[nn.Parameter]

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from strobe.comm import Comm, SingleRankComm
 from strobe.errors import OptionError
 from strobe.sync import AllReduce, Average, Sync
-from tests.ranks import as_threads
+from tests.support.ranks import as_threads
 
 RANKS = 3
 

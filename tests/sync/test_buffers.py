@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from strobe.comm import Comm, SingleRankComm
 from strobe.sync import average_buffers
-from tests.ranks import as_threads
+from tests.support.ranks import as_threads
 
 
 class Kept(nn.Module):

@@ -9,8 +9,8 @@ from torch import nn, ones
 
 from strobe.comm import Comm, SingleRankComm, run_ranks
 from strobe.sync import Average
-from tests.ranks import as_threads
-from tests.sync.free import Pace, Race, Ran, check, random_pace, run_free
+from tests.support.free_ranks import Pace, Race, Ran, check, random_pace, run_free
+from tests.support.ranks import as_threads
 
 
 def raced(race: Race, num_ranks: int) -> list[Ran]:

@@ -13,8 +13,8 @@ from torch.optim import SGD, Adam, Optimizer
 
 from strobe.comm import Comm, SingleRankComm
 from strobe.sync.state_averager import StateAverager, average_tensors
-from tests.placed import among_threads
-from tests.ranks import as_threads
+from tests.support.partitions import among_threads
+from tests.support.ranks import as_threads
 
 KINDS = (torch.float32, torch.float64)
 

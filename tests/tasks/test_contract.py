@@ -25,7 +25,7 @@ from strobe.tasks import (
     task_for,
 )
 from strobe.tasks.split import PARTS
-from tests.graphs import AWKWARD
+from tests.support.graphs import AWKWARD
 
 VARIANTS: dict[str, tuple[Task, str]] = {
     "degrees": (NodeRegression(), "none"),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from strobe.graph import DynamicGraph, from_edges
 from strobe.tasks.edge_history import EdgeHistory, append_run, fit_logistic_regression, predict_log_odds
-from tests.graphs import AWKWARD
+from tests.support.graphs import AWKWARD
 
 # 0 -> 1 in snapshots 0 and 1, 1 -> 2 in 1, twice; 2 -> 0 in 3. Node 3 is present at first only.
 EDGES = [[[0], [1]], [[0, 1, 1], [1, 2, 2]], [[], []], [[2], [0]]]

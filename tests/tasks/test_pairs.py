@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from strobe.graph import from_edges
 from strobe.tasks.pairs import MAX_NODES, TargetEdges, contains, edge_keys, merge_keys, pair_keys
 from strobe.tasks.positions import find_positions
-from tests.graphs import PlainGraph, dynamic_graphs
+from tests.support.graphs import PlainGraph, dynamic_graphs
 
 ids = st.sets(st.integers(0, 30)).map(lambda chosen: np.array(sorted(chosen), np.int64))
 

@@ -9,7 +9,7 @@ import torch
 
 from strobe.view import WindowData
 from strobe.view.offload import OffloadedWindows
-from tests.engine.runs import small_graph
+from tests.support.runs import small_graph
 
 CPU = torch.device("cpu")
 GRAPH = small_graph()

@@ -13,9 +13,9 @@ from strobe.models.structure import GCN, Convolution
 from strobe.ops.sparse.normalize import Norm
 from strobe.ops.time.sequences import Sequences
 from strobe.view import Carry, View, WindowData
-from tests.dense import window_matrix
-from tests.graphs import PlainGraph, PlainSnapshot
-from tests.models.cases import AWKWARD_GRAPHS, CHANGING, INPUTS, with_inputs
+from tests.support.dense import window_matrix
+from tests.support.graphs import PlainGraph, PlainSnapshot
+from tests.support.model_cases import AWKWARD_GRAPHS, CHANGING, INPUTS, with_inputs
 
 SIMPLE = replace(CHANGING, snapshots=[CHANGING.snapshots[0], *CHANGING.snapshots[2:]])
 

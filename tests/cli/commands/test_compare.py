@@ -14,7 +14,7 @@ from strobe.compare import PlanResult
 from strobe.errors import FormatError, OptionError, StrobeError, UnknownNameError
 from strobe.plan import Plan
 from strobe.presets import preset
-from tests.cli.runner import run_command
+from tests.support.cli_runner import run_command
 
 pytestmark = pytest.mark.usefixtures("friends")
 

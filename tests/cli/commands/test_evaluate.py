@@ -8,7 +8,7 @@ import pytest
 import strobe
 from strobe.errors import FormatError, UnknownNameError
 from strobe.graph.synthetic import Social
-from tests.cli.runner import run_command
+from tests.support.cli_runner import run_command
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 from strobe.cli.commands.inspect import sparkline
 from strobe.errors import FormatError, OptionError
 from strobe.graph import from_edges
-from tests.cli.runner import run_command
+from tests.support.cli_runner import run_command
 
 
 @pytest.fixture

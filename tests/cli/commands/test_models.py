@@ -4,7 +4,7 @@ import json
 
 from strobe.models import MODELS
 from strobe.tasks import TASKS
-from tests.cli.runner import run_command
+from tests.support.cli_runner import run_command
 
 
 def run(*arguments: object) -> str:

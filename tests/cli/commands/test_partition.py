@@ -9,7 +9,7 @@ from typer.testing import Result
 
 from strobe.errors import FormatError, OptionError, StrobeError, UnknownNameError
 from strobe.plan import PlanError
-from tests.cli.runner import run_command
+from tests.support.cli_runner import run_command
 
 pytestmark = pytest.mark.usefixtures("friends")
 

@@ -9,7 +9,7 @@ from strobe.cli.options.plan import read_plan
 from strobe.plan import Plan
 from strobe.presets import PRESETS, preset
 from strobe.registry import AXES
-from tests.cli.runner import run_command
+from tests.support.cli_runner import run_command
 
 
 def run(*arguments: object) -> str:

@@ -9,7 +9,7 @@ from pyarrow import csv, parquet
 import strobe
 from strobe.errors import OptionError
 from strobe.graph.synthetic import Social
-from tests.cli.runner import run_command
+from tests.support.cli_runner import run_command
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from strobe.planner.simulate import Simulation
 from strobe.planner.simulator import SimulatedEpoch
 from strobe.planner.time.calibration import Calibration
 from strobe.planner.time.linear import LinearCost
-from tests.cli.runner import run_command
+from tests.support.cli_runner import run_command
 
 LINE = LinearCost(per_cell=0.41e-6, per_arc=11e-9, fixed=1.2e-3)
 COSTS = Calibration(pass_cost=LINE, time_stage_cost=LINE, step_s=0.5e-3, error=0.031, weight_bytes=100)

@@ -19,7 +19,7 @@ from strobe.errors import FormatError, OptionError, StrobeError, UnknownNameErro
 from strobe.graph import open_graph
 from strobe.graph.datasets import catalog
 from strobe.options import describe_type
-from tests.cli.runner import run_command
+from tests.support.cli_runner import run_command
 
 QUICK = ("--epochs", 2, "--hidden", 4, "--task", "regression")
 

@@ -17,7 +17,7 @@ import torch
 from strobe.comm.launch.launcher import RankError, _open_store, run_ranks
 from strobe.errors import OptionError
 from tests.comm.conftest import Job
-from tests.comm.jobs import NUM_RANKS, compute, cut_links, last_rank_does, rank_0_alone_does, sleep
+from tests.support.comm_jobs import NUM_RANKS, compute, cut_links, last_rank_does, rank_0_alone_does, sleep
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -170,7 +170,7 @@ def test_an_interrupt_ends_the_ranks_silently(nothing_left: list[int], capfd: py
 def test_ranks_end_with_a_parent_that_is_killed() -> None:
     program = (
         "from strobe.comm.launch.launcher import run_ranks\n"
-        "from tests.comm.jobs import sleep\n"
+        "from tests.support.comm_jobs import sleep\n"
         "run_ranks(sleep, 1, on_event=lambda rank, pid: print(pid, flush=True))"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

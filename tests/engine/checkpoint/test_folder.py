@@ -23,7 +23,7 @@ from strobe.engine.checkpoint.folder import (
     write_folder,
 )
 from strobe.errors import FormatError, OptionError
-from tests.engine.runs import same_tensors
+from tests.support.runs import same_tensors
 
 NEST: dict[str, Any] = {
     "model": {"weight": torch.arange(6.0).view(2, 3), "empty": torch.zeros(0, 4), "half": torch.ones(2).bfloat16()},

@@ -32,8 +32,8 @@ from strobe.exchange import Cached, Exchange, NoTimeExchange
 from strobe.placement import Metis, Replicated
 from strobe.plan import Plan
 from strobe.schedule import Greedy
-from tests.engine.runs import CtrlC, Noisy, same_tensors, small_graph
-from tests.ranks import as_threads
+from tests.support.ranks import as_threads
+from tests.support.runs import CtrlC, Noisy, same_tensors, small_graph
 
 HYBRID = Plan(
     batching=Hybrid(snapshots=0.5, vertices=(0.2, 0.5), size_policy="random", steps_per_epoch=2),
@@ -101,7 +101,7 @@ import os, signal, sys
 import strobe
 from strobe.engine import Progress
 from strobe.engine.checkpoint import store
-from tests.engine.runs import Noisy, small_graph
+from tests.support.runs import Noisy, small_graph
 store.SAVE_EVERY_S = 0.0
 class Kill(Progress):
     def step(self, epoch, step):

@@ -11,7 +11,7 @@ import torch
 
 from strobe.engine.checkpoint.weights_file import read_weights, write_weights
 from strobe.errors import FormatError
-from tests.engine.runs import same_tensors
+from tests.support.runs import same_tensors
 
 WEIGHTS: dict[str, Any] = {"model": {"a": torch.arange(6.0)}, "head": {}, "epoch": 3, "metric": 0.5}
 

@@ -9,7 +9,7 @@ from strobe.api import open_run
 from strobe.engine import Run, evaluate
 from strobe.errors import FormatError, OptionError, UnknownNameError
 from strobe.tasks import TASKS
-from tests.engine.runs import Noisy, small_graph
+from tests.support.runs import Noisy, small_graph
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from strobe.engine.evaluation.predict import write_predictions
 from strobe.errors import OptionError, UnknownNameError
 from strobe.graph import Degrees, GraphBuilder, NodeNames
 from strobe.graph.build import Edges
-from tests.engine.runs import small_graph
+from tests.support.runs import small_graph
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from strobe.api import open_run
 from strobe.engine.inputs.graph_source import fingerprint, open_graph_source
 from strobe.errors import FormatError, OptionError
 from strobe.graph import DynamicGraph, Static, from_edges
-from tests.engine.runs import small_graph
+from tests.support.runs import small_graph
 
 
 def _graph(seed: int, x: float = 1.0) -> DynamicGraph:

@@ -26,7 +26,7 @@ from strobe.plan import Plan
 from strobe.planner import memory
 from strobe.planner.memory import MemoryEstimate, predict_peak_memory
 from strobe.view.offload import OffloadedWindows
-from tests.engine.runs import same_tensors, small_graph
+from tests.support.runs import same_tensors, small_graph
 
 GRAPH = small_graph()
 TASKS = ("regression", "link-prediction", "classification")

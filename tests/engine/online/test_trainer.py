@@ -37,8 +37,8 @@ from strobe.graph.convert import from_edges
 from strobe.graph.follow import follow
 from strobe.plan import Plan
 from strobe.presets import preset
-from tests.engine.runs import same_tensors, small_graph
-from tests.ranks import as_threads
+from tests.support.ranks import as_threads
+from tests.support.runs import same_tensors, small_graph
 
 TASKS = ("regression", "link-prediction", "classification")
 CHANGES: dict[str, Any] = {"fit_snapshots": 4, "threads": 1, "precision": "float64"}

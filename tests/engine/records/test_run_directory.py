@@ -24,8 +24,8 @@ from strobe.engine.settings import Settings
 from strobe.errors import FormatError, OptionError, StrobeError
 from strobe.io.checksum import write_checksummed_json
 from strobe.plan import Plan
-from tests.engine.runs import CtrlC, small_graph
-from tests.killed import killed_before_step
+from tests.support.kills import killed_before_step
+from tests.support.runs import CtrlC, small_graph
 
 CONFIG: dict[str, Any] = {
     "graph": None,

@@ -23,8 +23,8 @@ from strobe.plan import Plan
 from strobe.presets import preset
 from strobe.schedule import Costs, Greedy, InOrder, Optimal
 from strobe.schedule.base import CostSource
-from tests.engine.runs import CtrlC, same_tensors, small_graph
-from tests.ranks import as_threads
+from tests.support.ranks import as_threads
+from tests.support.runs import CtrlC, same_tensors, small_graph
 
 
 def scheduled(times: CostSource = "measured", limit: int = 2) -> Plan:

@@ -35,9 +35,9 @@ from strobe.placement import Metis
 from strobe.plan import Plan
 from strobe.presets import preset
 from strobe.schedule import RandomSplit
-from tests.engine.runs import Noisy, same_tensors, small_graph
 from tests.engine.sources.test_sliding import Dealt
-from tests.engine.trainer import Trainer, assert_same
+from tests.support.runs import Noisy, same_tensors, small_graph
+from tests.support.trainer import Trainer, assert_same
 
 Setting = tuple[int, float]
 

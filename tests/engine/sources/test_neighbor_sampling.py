@@ -26,8 +26,8 @@ from strobe.schedule.base import Lockstep
 from strobe.store import Delta, Full
 from strobe.view import View, WindowData
 from strobe.view.data.sampled import SampledData
-from tests.engine.runs import small_graph, source_of
-from tests.engine.trainer import Trainer, assert_same
+from tests.support.runs import small_graph, source_of
+from tests.support.trainer import Trainer, assert_same
 
 CONVOLVING = ("tgcn", "dysat", "sage", "evolvegcn-o")
 """Models that convolve before they go along sequences, and norm nothing over a whole snapshot."""

@@ -29,8 +29,8 @@ from strobe.presets import preset
 from strobe.schedule import FreeRunning, InOrder, Schedule
 from strobe.schedule.base import Pacer
 from strobe.sync import AllReduce, Average, Sync
-from tests.engine.runs import CtrlC, same_tensors, small_graph
-from tests.engine.trainer import Trainer, assert_same
+from tests.support.runs import CtrlC, same_tensors, small_graph
+from tests.support.trainer import Trainer, assert_same
 
 _OBSERVE = ReservoirSource.observe
 MakeTrainer = Callable[..., Trainer]

@@ -26,8 +26,8 @@ from strobe.presets import preset
 from strobe.schedule import InOrder, RandomSplit, Schedule
 from strobe.schedule.base import Lockstep
 from strobe.strategy import Fact
-from tests.engine.runs import CtrlC, same_tensors, small_graph, source_of
-from tests.engine.trainer import Trainer, assert_same
+from tests.support.runs import CtrlC, same_tensors, small_graph, source_of
+from tests.support.trainer import Trainer, assert_same
 
 
 @pytest.fixture(scope="module")

@@ -29,8 +29,8 @@ from strobe.plan import Plan
 from strobe.registry import make_strategy
 from strobe.view import LocalPartition, Owners, View, WindowData
 from tests.exchange.test_exact import random_cells, random_nodes, run_on_one_rank, run_on_ranks
-from tests.models.cases import CHANGING, INPUTS, with_inputs
-from tests.ranks import Hub, ThreadComm, as_threads
+from tests.support.model_cases import CHANGING, INPUTS, with_inputs
+from tests.support.ranks import Hub, ThreadComm, as_threads
 
 MODELS: dict[str, dict[str, Any]] = {
     "mpnn-lstm": {},

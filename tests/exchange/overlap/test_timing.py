@@ -7,7 +7,7 @@ from strobe.comm import Comm, SingleRankComm
 from strobe.exchange.overlap.order import SnapshotSize
 from strobe.exchange.overlap.timing import TimingModel, fit_line
 from strobe.ops.sparse.csr import FloatArray
-from tests.ranks import as_threads
+from tests.support.ranks import as_threads
 
 
 def sums(inputs: list[list[float]], seconds: list[float]) -> FloatArray:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from strobe.exchange.relay import legs as legs_module
 from strobe.exchange.relay.legs import NO_RANK, Legs, StateMoves, _order_groups, _rank_levels, find_legs, group_cuts
-from tests.exchange.cases import Table, tables, windows
+from tests.support.exchange_cases import Table, tables, windows
 
 quick = settings(deadline=None, max_examples=60)
 

@@ -25,9 +25,9 @@ from strobe.exchange.relay.strategy import RelayTimeStage, StatePacking
 from strobe.models.time import Recurrent
 from strobe.ops import native
 from strobe.ops.time.sequences import Sequences
-from tests.exchange.cases import KINDS, Stage, Table, detached, run_on_one_rank, tables, windows
-from tests.placed import among_threads
-from tests.ranks import as_threads
+from tests.support.exchange_cases import KINDS, Stage, Table, detached, run_on_one_rank, tables, windows
+from tests.support.partitions import among_threads
+from tests.support.ranks import as_threads
 
 CPU = torch.device("cpu")
 quick = settings(deadline=None, max_examples=60)

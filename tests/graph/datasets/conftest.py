@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.graph.datasets.web import Site, serve
+from tests.support.web import Site, serve
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from strobe.errors import DownloadError, InputError, OptionError
 from strobe.graph.datasets import download as module
 from strobe.graph.datasets.download import RetryPolicy, checksum, download, verify
 from strobe.io.lock import WriteLock
-from tests.graph.datasets.web import Site
+from tests.support.web import Site
 
 BODY = bytes(range(256)) * 4000
 SHA = hashlib.sha256(BODY).hexdigest()

@@ -13,7 +13,7 @@ import pytest
 from strobe.errors import DownloadError, InputError
 from strobe.graph.datasets import DATASETS, Dataset, DatasetFile, data_dir, dataset_dir, status
 from strobe.graph.datasets.folder import fetch, open_text
-from tests.graph.datasets.web import Site
+from tests.support.web import Site
 
 ROWS = b"1 2 10\n2 3 20\n"
 

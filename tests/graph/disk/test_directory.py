@@ -28,7 +28,7 @@ from strobe.graph import (
     open_graph,
 )
 from strobe.graph.disk import directory as disk_module
-from tests.graphs import AWKWARD, PlainGraph, assert_same, dynamic_graphs, full_graph
+from tests.support.graphs import AWKWARD, PlainGraph, assert_same, dynamic_graphs, full_graph
 
 FILES = [
     *("arc_ptr", "cell_ptr", "col", "edge_count", "name_ptr", "name_text", "node", "row_ptr", "weight", "x", "y")

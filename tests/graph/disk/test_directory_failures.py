@@ -19,8 +19,8 @@ from strobe.errors import FormatError, OptionError, StrobeError
 from strobe.graph import DiskSink, DynamicGraph, Edges, GraphBuilder, from_edges, open_graph
 from strobe.graph import build as build_module
 from strobe.graph.edge_sort import EdgeSorter
-from tests.graphs import full_graph
-from tests.killed import forked, killed_before_step
+from tests.support.graphs import full_graph
+from tests.support.kills import forked, killed_before_step
 
 
 @pytest.fixture

@@ -33,8 +33,8 @@ from strobe.graph import (
 )
 from strobe.store import Delta
 from strobe.store.delta.spill import is_mapped
-from tests.graphs import AWKWARD, PlainGraph, PlainSnapshot, dynamic_graphs
-from tests.killed import killed_before_step
+from tests.support.graphs import AWKWARD, PlainGraph, PlainSnapshot, dynamic_graphs
+from tests.support.kills import killed_before_step
 
 
 @pytest.fixture(autouse=True, scope="module")

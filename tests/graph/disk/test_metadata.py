@@ -27,8 +27,8 @@ from strobe.graph import (
     open_graph,
 )
 from strobe.graph.disk.metadata import check_id_space
-from tests.graph.forged import forge_array, forge_description
-from tests.graphs import full_graph
+from tests.support.forged import forge_array, forge_description
+from tests.support.graphs import full_graph
 
 Change = Callable[[dict[str, Any]], object]
 

@@ -14,8 +14,8 @@ from strobe.graph.build import Edges
 from strobe.graph.disk.directory import open_arrays
 from strobe.graph.disk.metadata import read_metadata
 from strobe.graph.disk.verification import check_contents
-from tests.graph.forged import forge_array, forge_value
-from tests.graphs import AWKWARD, full_graph
+from tests.support.forged import forge_array, forge_value
+from tests.support.graphs import AWKWARD, full_graph
 
 FAR = 1 << 30
 

@@ -19,7 +19,7 @@ from strobe.graph.disk.verification import (
     mtimes_are_stable,
     verification_cache,
 )
-from tests.graphs import full_graph
+from tests.support.graphs import full_graph
 
 
 @pytest.fixture(autouse=True)

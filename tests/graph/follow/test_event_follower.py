@@ -19,7 +19,7 @@ from strobe.graph.follow import followers as events_module
 from strobe.graph.ingest import ByColumn, ByFile, Calendar, Clock, EventsEach, Every, Into, NodeTable, TextOptions
 from strobe.graph.ingest.columns import YEAR_1, YEAR_10000
 from strobe.graph.ingest.options import IngestOptions
-from tests.graph.follow.sources import Database, Event, Folder, Place, Text, named, offline, options
+from tests.support.follow_sources import Database, Event, Folder, Place, Text, named, offline, options
 
 DAY = 86400
 

@@ -11,8 +11,8 @@ from strobe.errors import OptionError
 from strobe.graph import DynamicGraph, Edges, GrowingGraph, open_graph
 from strobe.graph.follow import Follower, follow
 from strobe.graph.ingest import Every
-from tests.graph.follow.sources import options
-from tests.graphs import AWKWARD, full_graph
+from tests.support.follow_sources import options
+from tests.support.graphs import AWKWARD, full_graph
 
 
 def _until_it_ends(following: Follower) -> list[int]:

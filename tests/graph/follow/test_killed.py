@@ -15,8 +15,8 @@ from strobe.graph import GrowingGraph, open_graph
 from strobe.graph.follow import RowCounts, follow
 from strobe.graph.ingest import Every
 from strobe.graph.ingest.options import IngestOptions
-from tests.graph.follow.sources import Event, Folder, Text, named, offline, options
-from tests.killed import forked, killed_before_step
+from tests.support.follow_sources import Event, Folder, Text, named, offline, options
+from tests.support.kills import forked, killed_before_step
 
 EVENTS: list[Event] = [(n % 5, n * n % 7, 3 * n, 1.0) for n in range(20)]
 

@@ -24,7 +24,7 @@ from strobe.graph.ingest import ByColumn, ByFile, Calendar, EventsEach, Every, I
 from strobe.graph.ingest.options import Presence
 from strobe.graph.ingest.text_table import TextOptions
 from strobe.ops.sparse.csr import Parallel
-from tests.graphs import PlainGraph, dynamic_graphs
+from tests.support.graphs import PlainGraph, dynamic_graphs
 
 Event = tuple[int, int, int, float]  # source, destination, time, weight
 SnapshotEdges = dict[tuple[int, int], list[float]]

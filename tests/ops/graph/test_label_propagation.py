@@ -11,7 +11,17 @@ from hypothesis import strategies as st
 
 from strobe.ops.graph import label_propagation
 from strobe.ops.graph.label_propagation import Labels, Links, coarsen, compact_labels, count_remote_reads, propagate
-from tests.ops.linked import PlainLinks, bipartite, complete, cycle, held_by, one_round, plain_links, random_links, star
+from tests.support.linked import (
+    PlainLinks,
+    bipartite,
+    complete,
+    cycle,
+    held_by,
+    one_round,
+    plain_links,
+    random_links,
+    star,
+)
 
 WORD = 1 << 63
 SHAPES = {"bipartite": bipartite(8, 8), "star": star(30), "cycle": cycle(30), "complete": complete(12)}

@@ -20,7 +20,7 @@ from strobe.ops.sparse import khop
 from strobe.ops.sparse.csr import Csr
 from strobe.ops.sparse.khop import ArcRows, KHopSubgraph, SnapshotCsr, khop_subgraph
 from strobe.ops.sparse.normalize import Norm, normalize
-from tests.graphs import AWKWARD, PlainGraph, dynamic_graphs
+from tests.support.graphs import AWKWARD, PlainGraph, dynamic_graphs
 
 slow_at_first = settings(deadline=None)  # the first call compiles
 hops_of = st.integers(0, 3)

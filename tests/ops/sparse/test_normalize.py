@@ -12,7 +12,7 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from strobe.errors import UnknownNameError
 from strobe.ops.sparse.csr import Csr, expand_rows, row_pointers
 from strobe.ops.sparse.normalize import Norm, gcn_norm_cuda, normalize
-from tests.dense import Arc, Dense, normalised
+from tests.support.dense import Arc, Dense, normalised
 
 NORMS: tuple[Norm, ...] = get_args(Norm)
 

@@ -14,7 +14,7 @@ from strobe.ops.time import attention as attention_module
 from strobe.ops.time import windowed
 from strobe.ops.time.attention import time_attention
 from strobe.ops.time.sequences import Sequences
-from tests.ops.sequences import presences
+from tests.support.sequences import presences
 
 EVERYONE = [[0, 1, 2]] * 5
 CHANGING = [[0, 1, 4], [1, 4], [], [0, 1, 2, 4], [2], [0, 1, 2, 3, 4], [3, 4], [0]]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from strobe.ops.time.lstm import lstm_stack, lstm_stack_reference
-from tests.ops.sequences import awkward
+from tests.support.sequences import awkward
 
 SIZES = [(1, (2,), 5), (2, (3, 4), 8), (2, (33, 1, 16), 17), (3, (4, 4), 40)]  # layers, widths of the parts, hidden
 

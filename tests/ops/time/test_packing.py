@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from strobe.ops.time.packing import PackedSequences, pack
 from strobe.ops.time.sequences import Sequences
-from tests.ops.sequences import awkward, presences
+from tests.support.sequences import awkward, presences
 
 Lengths = npt.NDArray[np.int64]
 

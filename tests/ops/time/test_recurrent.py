@@ -21,7 +21,7 @@ from strobe.ops.time.lstm import lstm, lstm_stack, lstm_step
 from strobe.ops.time.packing import PackedSequences
 from strobe.ops.time.recurrent import run_packed, run_reference
 from strobe.ops.time.sequences import Sequences
-from tests.ops.sequences import awkward, presences
+from tests.support.sequences import awkward, presences
 
 Run = Callable[..., tuple[Tensor, ...]]
 KINDS = ["gru", "gru that resets the state", "lstm", "lstm that computes gates again"]

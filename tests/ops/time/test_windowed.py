@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from strobe.ops.time import windowed
 from strobe.ops.time.sequences import Sequences
 from strobe.ops.time.windowed import Piece, WindowedOp
-from tests.ops.sequences import presences
+from tests.support.sequences import presences
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

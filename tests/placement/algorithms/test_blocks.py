@@ -23,8 +23,8 @@ from strobe.placement.algorithms.blocks import (
     split_snapshot,
 )
 from strobe.placement.loads import loads_of_cells
-from tests.graphs import AWKWARD, PlainGraph, dynamic_graphs
-from tests.placement.cases import chain, communities, smallest_largest
+from tests.support.graphs import AWKWARD, PlainGraph, dynamic_graphs
+from tests.support.placement_cases import chain, communities, smallest_largest
 
 pytest.importorskip("pymetis")
 

@@ -20,8 +20,8 @@ from strobe.placement.algorithms.chunk_graph import (
     sizes_of_chunks,
 )
 from strobe.placement.model_costs import CellSetSizes, count_load
-from tests.graphs import AWKWARD, PlainGraph, dynamic_graphs
-from tests.placement.cases import communities, loads
+from tests.support.graphs import AWKWARD, PlainGraph, dynamic_graphs
+from tests.support.placement_cases import communities, loads
 
 
 def neighbours(plain: PlainGraph) -> list[list[int]]:

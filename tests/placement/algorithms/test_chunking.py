@@ -17,8 +17,8 @@ from strobe.placement.algorithms.chunking import (
     split_by_owner,
     to_integer_loads,
 )
-from tests.ops.linked import PlainLinks, cycle, held_by, plain_links, random_links
-from tests.placement.cases import communities
+from tests.support.linked import PlainLinks, cycle, held_by, plain_links, random_links
+from tests.support.placement_cases import communities
 
 pytest.importorskip("pymetis")
 

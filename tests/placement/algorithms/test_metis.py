@@ -24,8 +24,8 @@ from strobe.placement.algorithms.metis import (
 )
 from strobe.placement.loads import loads_of_nodes
 from strobe.plan import Plan
-from tests.graphs import AWKWARD, PlainGraph, dynamic_graphs
-from tests.placement.cases import communities
+from tests.support.graphs import AWKWARD, PlainGraph, dynamic_graphs
+from tests.support.placement_cases import communities
 
 pytest.importorskip("pymetis")
 

@@ -20,8 +20,8 @@ from strobe.placement.algorithms.pricing import (
     weigh_links,
 )
 from strobe.placement.streaming import NO_RANK
-from tests.graphs import PlainGraph, dynamic_graphs
-from tests.placement.plain_online import Owners, PlainOnline, utility, weights
+from tests.support.graphs import PlainGraph, dynamic_graphs
+from tests.support.plain_online import Owners, PlainOnline, utility, weights
 
 NODES = range(4)
 histories = st.lists(st.dictionaries(st.sampled_from(NODES), st.integers(0, 2)), max_size=6)

@@ -17,8 +17,8 @@ from strobe.planner.comm.flows import (
     window_flow,
 )
 from strobe.view import Owners
-from tests.engine.runs import small_graph
-from tests.placed import Owned, owned_graphs
+from tests.support.partitions import Owned, owned_graphs
+from tests.support.runs import small_graph
 
 ranks = st.integers(0, 3)
 

@@ -43,10 +43,10 @@ from strobe.presets import preset
 from strobe.registry import AXES
 from strobe.view import LocalPartition
 from strobe.view.partition.local import Reads
-from tests.engine.runs import small_graph
-from tests.graphs import AWKWARD
-from tests.placed import Owned, owned_graphs
-from tests.ranks import as_threads
+from tests.support.graphs import AWKWARD
+from tests.support.partitions import Owned, owned_graphs
+from tests.support.ranks import as_threads
+from tests.support.runs import small_graph
 
 KINDS = ("halo", "relay", "shuffle", "carry", "state")
 NAMES: dict[str, dict[str, Any]] = {

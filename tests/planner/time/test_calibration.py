@@ -20,8 +20,8 @@ from strobe.planner.time import calibration
 from strobe.planner.time.calibration import Calibration, calibrate, calibrate_concurrently
 from strobe.planner.time.linear import LinearCost
 from strobe.planner.time.passes import PassTimes
-from tests.engine.runs import Noisy, same_tensors, small_graph
-from tests.ranks import as_threads
+from tests.support.ranks import as_threads
+from tests.support.runs import Noisy, same_tensors, small_graph
 
 
 def given_of(model: Any = "tgcn", **changes: Any) -> TrainRequest:

@@ -40,7 +40,7 @@ from strobe.planner.time.passes import (
     sample_parts,
 )
 from strobe.view import View
-from tests.engine.runs import Noisy, same_tensors, small_graph
+from tests.support.runs import Noisy, same_tensors, small_graph
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ import torch
 from strobe.errors import FormatError, OptionError
 from strobe.placement.model_costs import CellSetSizes, ModelCosts, count_load
 from strobe.planner.time.predictor import WorkloadPredictor, fit_predictor, percentage_error
-from tests.planner.time.times import ARC_S, CELL_S, STATE_S, invented
+from tests.support.pass_times import ARC_S, CELL_S, STATE_S, invented
 
 KEY = {"model": "invented", "threads": 1}
 

@@ -16,7 +16,7 @@ from strobe.planner import get_predictor
 from strobe.planner.time import predictor_cache
 from strobe.planner.time.chunk_benchmark import ChunkTimes, measure
 from strobe.planner.time.random_chunks import ChunkRanges
-from tests.planner.time.times import invented
+from tests.support.pass_times import invented
 
 SOME = CellSetSizes(*(np.array(each) for each in ([1_000], [5_000], [100])))
 

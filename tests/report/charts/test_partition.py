@@ -9,7 +9,7 @@ from strobe.placement import Chunks, Hash, Placement
 from strobe.planner.partition import PartitionEstimate, estimate_partition
 from strobe.report.charts.partition import partition_svg
 from strobe.report.charts.svg import CATEGORICAL_COLORS
-from tests.engine.runs import small_graph
+from tests.support.runs import small_graph
 
 
 def estimate(placement: Placement, ranks: int) -> PartitionEstimate:

@@ -30,9 +30,9 @@ from strobe.report.charts.window_cost import window_cost_svg
 from strobe.report.summary import run_summary
 from strobe.schedule import RandomSplit
 from strobe.view.data.permuted import NodeOrder
-from tests.engine.runs import small_graph
 from tests.engine.sources.test_sliding import Dealt, sliding
-from tests.engine.trainer import Trainer
+from tests.support.runs import small_graph
+from tests.support.trainer import Trainer
 
 
 def _decay(run: Run) -> Decay:

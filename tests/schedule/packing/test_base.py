@@ -8,7 +8,7 @@ import pytest
 
 from strobe.errors import OptionError
 from strobe.schedule import Balanced, BinPacking, Costs, Greedy, InOrder, Optimal
-from tests.schedule.batches import check_steps, draw
+from tests.support.schedule_batches import check_steps, draw
 
 CHOICES = [Greedy, Optimal, Balanced]
 each = pytest.mark.parametrize("choice", CHOICES, ids=lambda choice: choice.name)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from strobe.schedule import Costs
 from strobe.schedule.packing.bins import cost_of_bins, group_by_bin, lower_bound, make_solution, steps_from_bins
-from tests.schedule.batches import KINDS, check_steps, draw, shortest
+from tests.support.schedule_batches import KINDS, check_steps, draw, shortest
 
 SECONDS = st.lists(st.floats(0, 10).map(lambda value: round(value, 2)), min_size=1, max_size=5)
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from strobe.store.delta.codecs import CompactMask
 from strobe.store.delta.diff import diff_keys, merge_keys
-from tests.store.sequences import slow_at_first
+from tests.support.stored_sequences import slow_at_first
 
 keys = st.lists(st.integers(0, 8), max_size=12).map(sorted)
 

@@ -10,8 +10,8 @@ from strobe.graph import DynamicGraph
 from strobe.graph.storage import Csr
 from strobe.store.delta.codecs import PackedKeys
 from strobe.store.delta.edges import ArcWindow, KeyedArcs, key_arcs, to_csr
-from tests.graphs import AWKWARD, PlainGraph, dynamic_graphs
-from tests.store.sequences import same_bits, slow_at_first
+from tests.support.graphs import AWKWARD, PlainGraph, dynamic_graphs
+from tests.support.stored_sequences import same_bits, slow_at_first
 
 
 def added(graph: DynamicGraph, window: int = 100) -> ArcWindow:

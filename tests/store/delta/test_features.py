@@ -12,7 +12,7 @@ from strobe.errors import StrobeError
 from strobe.store.delta.features import FeatureWindow
 from strobe.store.delta.row_segments import segment_bounds
 from strobe.store.full import FullRows
-from tests.store.sequences import Array, Snapshot, feature_sequences, same_bits, slow_at_first
+from tests.support.stored_sequences import Array, Snapshot, feature_sequences, same_bits, slow_at_first
 
 ROWS = np.arange(40, dtype=np.float32).reshape(5, 8)
 

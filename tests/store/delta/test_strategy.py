@@ -19,8 +19,8 @@ from strobe.store import Delta
 from strobe.store.delta.spill import MappedSpill
 from strobe.store.delta.strategy import DeltaStorage
 from strobe.store.delta.window import NUM_REBUILT, SnapshotWindow
-from tests.graphs import AWKWARD, PlainGraph, assert_same, dynamic_graphs, full_graph
-from tests.store.sequences import slow_at_first
+from tests.support.graphs import AWKWARD, PlainGraph, assert_same, dynamic_graphs, full_graph
+from tests.support.stored_sequences import slow_at_first
 
 stores = st.builds(Delta, segments=st.integers(1, 3), window=st.integers(1, 6))
 

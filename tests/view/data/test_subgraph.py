@@ -17,7 +17,7 @@ from strobe.graph.synthetic import Social
 from strobe.models import MODELS
 from strobe.ops.sparse.csr import IntArray
 from strobe.view import KHopCache, ModelReads, SubgraphData, View, WindowData
-from tests.models.cases import AWKWARD_GRAPHS, with_inputs
+from tests.support.model_cases import AWKWARD_GRAPHS, with_inputs
 
 EXACT: list[tuple[str, dict[str, Any]]] = [
     *(("tgcn", {"layers": layers}) for layers in (1, 2, 3)),

@@ -25,8 +25,8 @@ from strobe.view import Carry, Owners, View
 from strobe.view.data.permuted import NodeOrder, PermutedSnapshot
 from strobe.view.data.truncated import CachedInputs, TruncatedData
 from strobe.view.partition.truncated import TruncatedPartition, WindowSlice
-from tests.engine.runs import small_graph
-from tests.engine.trainer import OPTIONS
+from tests.support.runs import small_graph
+from tests.support.trainer import OPTIONS
 
 CHUNKS = 8
 LOOKING_BACK = ("dysat", "sage")

@@ -11,9 +11,9 @@ from strobe.errors import InputError
 from strobe.ops.sparse.normalize import Norm
 from strobe.ops.sparse.spmm import Sparse
 from strobe.view import WindowData
-from tests.dense import Dense, window_matrix
-from tests.graphs import AWKWARD
-from tests.models.cases import AWKWARD_GRAPHS, CHANGING, INPUTS, with_inputs
+from tests.support.dense import Dense, window_matrix
+from tests.support.graphs import AWKWARD
+from tests.support.model_cases import AWKWARD_GRAPHS, CHANGING, INPUTS, with_inputs
 
 NORMS: tuple[Norm, ...] = get_args(Norm)
 

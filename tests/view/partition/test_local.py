@@ -22,10 +22,10 @@ from strobe.ops.sparse.normalize import Norm
 from strobe.placement import Partition
 from strobe.view import LocalPartition, Owners, View, WindowData
 from strobe.view.partition.local import Reads
-from tests.dense import window_matrix
-from tests.models.cases import CHANGING, with_inputs
-from tests.placed import CPU, EXCHANGE, Owned, among_threads, one_of, owned_graphs
-from tests.ranks import as_threads
+from tests.support.dense import window_matrix
+from tests.support.model_cases import CHANGING, with_inputs
+from tests.support.partitions import CPU, EXCHANGE, Owned, among_threads, one_of, owned_graphs
+from tests.support.ranks import as_threads
 
 NORMS: tuple[Norm, ...] = get_args(Norm)
 GRAPH = with_inputs(CHANGING.build())  # 4, 3, 0, 6, 4 and 6 cells

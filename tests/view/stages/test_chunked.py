@@ -21,7 +21,7 @@ from strobe.models.structure import Structure
 from strobe.ops.runtime.memory_trace import measure_peak_bytes
 from strobe.view import View, WindowData
 from strobe.view.stages.chunked import ChunkedStage, FusedChunk, run_sample
-from tests.models.cases import AWKWARD_GRAPHS, CHANGING, INPUTS, with_inputs
+from tests.support.model_cases import AWKWARD_GRAPHS, CHANGING, INPUTS, with_inputs
 
 MODELS: dict[str, dict[str, Any]] = {
     "wd-gcn": {"layers": 2},

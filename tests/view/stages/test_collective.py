@@ -14,10 +14,10 @@ from strobe.ops.dense.segments import densify_gradient
 from strobe.placement import Partition
 from strobe.view import View, WindowData
 from strobe.view.stages.collective import _merge_proposals
-from tests.graphs import PlainGraph, PlainSnapshot
-from tests.models.cases import CHANGING, with_inputs
-from tests.placed import Owned, among_threads, owned_graphs
-from tests.ranks import as_threads
+from tests.support.graphs import PlainGraph, PlainSnapshot
+from tests.support.model_cases import CHANGING, with_inputs
+from tests.support.partitions import Owned, among_threads, owned_graphs
+from tests.support.ranks import as_threads
 
 EPS = 1e-5
 sparing = among_threads(25)

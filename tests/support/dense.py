@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from strobe.ops.sparse.normalize import Norm
-from tests.graphs import PlainGraph
+from tests.support.graphs import PlainGraph
 
 Dense = npt.NDArray[np.float64]
 Arc = tuple[int, int, float]

@@ -11,7 +11,7 @@ import numpy as np
 from strobe.ops.sparse.csr import FloatArray
 from strobe.placement import Online
 from strobe.placement.algorithms.pricing import ROW_WEIGHT, compute_prices, compute_rewards
-from tests.graphs import PlainGraph
+from tests.support.graphs import PlainGraph
 
 Owners = dict[int, int]
 """The rank of every node of a snapshot."""

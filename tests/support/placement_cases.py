@@ -10,7 +10,7 @@ from strobe.graph import DynamicGraph, from_edges
 from strobe.ops.graph.label_propagation import Labels
 from strobe.placement import Partition
 from strobe.placement.model_costs import CELL_LOAD
-from tests.graphs import PlainGraph
+from tests.support.graphs import PlainGraph
 
 
 def communities(sizes: list[int], num_snapshots: int) -> DynamicGraph:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from strobe.graph import DynamicGraph
 from strobe.graph.features import PerCell
 from strobe.view import Carry, View, WindowData
-from tests.graphs import AWKWARD, PlainGraph, PlainSnapshot
+from tests.support.graphs import AWKWARD, PlainGraph, PlainSnapshot
 
 INPUTS = 3
 

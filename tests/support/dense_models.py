@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from strobe.graph import DynamicGraph, PerCell
 from strobe.models import Model
 from strobe.view import Carry, View, WindowData
-from tests.graphs import PlainGraph
+from tests.support.graphs import PlainGraph
 
 M = TypeVar("M", bound=Model)
 Reference = Callable[[PlainGraph, list[Tensor]], list[Tensor]]

@@ -22,7 +22,7 @@ from strobe.graph import DynamicGraph
 from strobe.models import make_model
 from strobe.plan import Plan
 from strobe.tasks import Task
-from tests.ranks import as_threads
+from tests.support.ranks import as_threads
 
 OPTIONS: dict[str, dict[str, Any]] = {"gat-lstm": {"heads": 2}, "dysat": {"heads": 2, "span": 3}}
 _MAKE = Job.make_model

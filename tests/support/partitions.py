@@ -16,8 +16,8 @@ from strobe.exchange.relay.legs import NO_RANK
 from strobe.graph import DynamicGraph
 from strobe.placement import Partition
 from strobe.view import LocalPartition, Owners, WindowData
-from tests.graphs import PlainGraph, dynamic_graphs
-from tests.models.cases import with_inputs
+from tests.support.graphs import PlainGraph, dynamic_graphs
+from tests.support.model_cases import with_inputs
 
 CPU = torch.device("cpu")
 EXCHANGE = Exchange(structure=Halo(), time=Relay(pipeline_groups=2))

@@ -1,0 +1,1 @@
+"""What tests share: small graphs, ranks, hosts, slow references, cases."""
