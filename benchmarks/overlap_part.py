@@ -1,7 +1,7 @@
 """How long do ranks wait for each other's rows, with and without other snapshots computing meanwhile?
 
-Two hosts are network namespaces of this machine (tests/support/hosts.py), with one rank of one thread each and a
-link of 1 Gb/s. MPNN-LSTM with two convolutions of 32 columns over windows of 8 snapshots, nodes placed by METIS. Exposed
+Two hosts are network namespaces of this machine (tests/support/hosts.py), with one rank of one thread each and a link
+of 1 Gb/s. MPNN-LSTM with two convolutions of 32 columns over windows of 8 snapshots, nodes placed by METIS. Exposed
 seconds are those in which ranks wait for rows, states and gradients of each other, per epoch, the mean of both ranks.
 Compared are ``halo``, which sends the rows of a window in one message and multiplies its own meanwhile; ``overlapped``
 without overlap, which waits for every snapshot's rows as soon as they have left; and ``overlapped``. All three compute
