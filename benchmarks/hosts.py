@@ -3,8 +3,8 @@
 Two hosts, which are network namespaces of this machine, with one rank of one thread each and a link that the kernel
 limits to 1 Gb/s or 100 Mb/s: tests/support/hosts.py. An epoch's seconds are those of training; the exposed share is
 the part of the ranks' time in which they wait for rows, states and gradients of each other. Bytes are those that leave
-the first host from the end of the first epoch to the end of the last: by its rank's ledger, and by the kernel's counter of
-the network interface, which counts frames with their headers.
+the first host from the end of the first epoch to the end of the last: by its rank's ledger, and by the kernel's counter
+of the network interface, which counts frames with their headers.
 """
 
 from __future__ import annotations

@@ -190,12 +190,21 @@ class _Case:
             for k in range(src.size):
                 pair = graph.names[int(src[k])], graph.names[int(dst[k])]
                 edges[(t, *pair, None if weight is None else float(weight[k]))] += 1
+        if self.kind == "damaged parquet" and graph.info["bad_rows"] > bad:
+            self._compare_fewer(edges, expected, graph.info["bad_rows"] - bad)
+            return
         if graph.info["bad_rows"] != bad:
             raise SilentDifferenceError(f"{graph.info['bad_rows']} bad rows instead of {bad}\n{self}")
         if edges != expected:
             raise SilentDifferenceError(f"{edges - expected} instead of {expected - edges}\n{self}")
         if self.names is not None and list(graph.times) != self.names:
             raise SilentDifferenceError(f"snapshots {graph.times[:20]} instead of {self.names[:20]}\n{self}")
+
+    def _compare_fewer(self, edges: Counter[tuple[Any, ...]], expected: Counter[tuple[Any, ...]], more: int) -> None:
+        """A reader may find damage that Arrow does not: such rows are reported as bad, and nothing else differs."""
+        read, known = (Counter[tuple[Any, ...]](edge[1:] for edge in each.elements()) for each in (edges, expected))
+        if read - known or (known - read).total() != more:
+            raise SilentDifferenceError(f"{more} more bad rows, but {read - known} instead of {known - read}\n{self}")
 
     def _clock(self, rng: random.Random, dated: bool) -> tuple[Clock, Any]:
         match rng.randrange(6):

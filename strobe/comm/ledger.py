@@ -39,6 +39,8 @@ class Ledger:
         self.epoch_now = 0
         self.alone_now = False
         self.on_change: Callable[[int, int, str, bool], None] | None = None
+        self.synchronize: Callable[[], None] | None = None
+        """Waits for a device that runs behind, where batches are timed."""
         self.clear()
 
     def clear(self) -> None:
@@ -124,6 +126,8 @@ class Ledger:
 
     def record_batch_span(self, batch: int, start: float) -> None:
         """Record the forward and backward pass of a batch, or the synchronization of a step, that ends now."""
+        if self.synchronize is not None:
+            self.synchronize()
         self.batch_spans.append((self.step_now, batch, start, perf_counter()))
 
     def next_stage(self) -> int:

@@ -1,8 +1,11 @@
-"""What the training loop works on: one run on one rank."""
+"""What the training loop works on: one run on one rank, and the exchanges that last as long as it."""
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -10,9 +13,9 @@ import torch
 from strobe.batching.base import EpochPolicy, EpochResult, StepSource
 from strobe.comm import Comm
 from strobe.comm.ledger import Ledger
-from strobe.engine.checkpoint.store import TrainState
+from strobe.engine.checkpoint.folder import copy_tree
+from strobe.engine.checkpoint.store import TrainState, loading
 from strobe.engine.evaluation.evaluator import Evaluator, make_evaluator
-from strobe.engine.exchange_session import ExchangeSession
 from strobe.engine.job import Job
 from strobe.engine.machine import peak_bytes, random_state
 from strobe.engine.progress import Progress
@@ -23,6 +26,43 @@ from strobe.engine.sources.context import load_source_state, source_state
 from strobe.schedule.base import Pacer
 from strobe.sync import GradientSync
 from strobe.tasks import Problem
+from strobe.view import LocalPartition
+
+
+class ExchangeSession:
+    """All row exchanges of this rank's training windows, which ``partitions`` gives, each once."""
+
+    def __init__(self, comm: Comm, partitions: Callable[[], Sequence[LocalPartition]]) -> None:
+        self._comm, self._partitions = comm, partitions
+
+    def begin_epoch(self, losses: Sequence[float]) -> None:
+        """Tell all exchanges the first and the last epoch's loss: thresholds may follow it."""
+        first, last = (losses[0], losses[-1]) if losses else (None, None)
+        for partition in self._partitions():
+            for exchange in partition.row_exchanges.values():
+                exchange.begin_epoch(first, last)
+
+    def state_dict(self) -> dict[str, Any] | None:
+        """The state of the exchanges of all ranks, on rank 0; None where they have none."""
+        partitions = self._partitions()
+        states = [{stage: each.state_dict() for stage, each in part.row_exchanges.items()} for part in partitions]
+        if not any(any(stages.values()) for stages in states):
+            return None  # on all ranks: they went through the same exchanges
+        ranks = self._comm.gather_object(copy_tree(states, "cpu"), kind="setup")
+        return {"where": _digest(partitions), "ranks": ranks}
+
+    def load_state_dict(self, state: dict[str, Any] | None) -> None:
+        """Continue from a saved state. With another number of ranks, other owners or other segments it no longer
+        holds, and the first pass sends every row."""
+        partitions = self._partitions()
+        if state is None or not partitions:
+            return
+        with loading("the checkpoint's exchange"):
+            if len(state["ranks"]) != self._comm.num_ranks or state["where"] != _digest(partitions):
+                return
+            for partition, stages in zip(partitions, state["ranks"][self._comm.rank], strict=True):
+                for stage, exchange in partition.row_exchanges.items():
+                    exchange.load_state_dict(stages[stage])
 
 
 @dataclass
@@ -54,6 +94,8 @@ class RunContext:
         exchange.load_state_dict(parts.get("exchange"))
         evaluator = make_evaluator(job, state, source)
         pacer = job.plan.schedule.pacer(job.comm, sync)
+        if job.device.type == "cuda" and job.plan.schedule.cost_source is not None:
+            job.comm.ledger.synchronize = partial(torch.cuda.synchronize, job.device)
         run = cls(job, state, source, sync, pacer, exchange, evaluator, record, progress)
         run.policy = source.policy(run)
         if parts.get("policy") is not None:
@@ -61,19 +103,19 @@ class RunContext:
         load_source_state(source, parts.get("source"), job.comm)
         return run
 
-    @property
+    @cached_property
     def settings(self) -> Settings:
         return self.job.settings
 
-    @property
+    @cached_property
     def problem(self) -> Problem:
         return self.job.problem
 
-    @property
+    @cached_property
     def comm(self) -> Comm:
         return self.job.comm
 
-    @property
+    @cached_property
     def ledger(self) -> Ledger:
         return self.job.comm.ledger
 
@@ -82,12 +124,6 @@ class RunContext:
         steps, metric = self.source.steps_per_epoch, self.problem.metric
         begin = {"epochs": self.settings.epochs, "epoch": self.state.epoch, "steps": steps, "metric": metric}
         self.progress.begin(begin)
-
-    def end_batch(self, batch: int, began: float) -> None:
-        """A batch of this step has been computed. A GPU runs behind: it is waited for where batches are timed."""
-        if self.job.device.type == "cuda" and self.job.plan.schedule.cost_source is not None:
-            torch.cuda.synchronize(self.job.device)
-        self.ledger.record_batch_span(batch, began)
 
     def new_line(self, result: EpochResult) -> dict[str, Any]:
         """The first fields of an epoch's line of the record."""
@@ -129,3 +165,12 @@ class RunContext:
             with comm.rank_0_alone("checkpoint"):
                 self.record.save(state)
             state.parts = {}  # the record has its copy
+
+
+def _digest(partitions: Sequence[LocalPartition]) -> str:
+    """A checksum of owners and of the snapshots that are computed together; the same on all ranks."""
+    digest = hashlib.sha256(repr([each.owners.times for each in partitions]).encode())
+    placed = partitions[0].partition
+    for part in (placed.snapshot_owner, placed.node_owner, placed.cell_owner, placed.sequence_owner):
+        digest.update(b"-" if part is None else part.tobytes())
+    return digest.hexdigest()

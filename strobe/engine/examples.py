@@ -1,20 +1,32 @@
-"""Training and evaluation examples of a segment: of all its cells, or of those on this rank."""
+"""Training and evaluation examples of a segment, of all its cells or of those on this rank, and their cache."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from strobe.engine.partitioned_graph import Mask
-from strobe.engine.windows import Segment
+from strobe.engine.machine import free_bytes
 from strobe.exchange.halo import HaloCells
 from strobe.ops.runtime.parallel import map_in_order
 from strobe.ops.sparse.csr import IntArray
 from strobe.tasks.base import Examples, Problem
 from strobe.view import LocalPartition
+
+if TYPE_CHECKING:
+    from strobe.engine.partitioned_graph import Mask
+    from strobe.engine.windows import Segment
+
+MIN_BYTES = 1 << 30
+"""Bytes that are cached however little memory there is; examples beyond are rebuilt for each use."""
+
+_FRACTION = 8
+"""The part of the machine's free memory that may be taken for examples: one over this."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +50,40 @@ class LocalExamples:
         return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
     def __len__(self) -> int:
-        return len(self.examples)
+        return len(self.examples.labels)
+
+
+@dataclass
+class ByteBudget:
+    """Bytes that are left for examples, of one set of windows or of several together."""
+
+    left: int = MIN_BYTES
+
+    @classmethod
+    def of_device(cls, device: torch.device, *, fits: bool = False) -> ByteBudget:
+        """A part of a device's free memory; unlimited where everything is known to fit."""
+        return cls(sys.maxsize if fits else max(MIN_BYTES, free_bytes(device) // _FRACTION))
+
+
+class ExampleCache:
+    """Examples by owner and key, as long as the budget lasts."""
+
+    def __init__(self, room: ByteBudget | None = None) -> None:
+        self._budget = ByteBudget() if room is None else room
+        self._cached: dict[Hashable, tuple[Any, Any]] = {}
+
+    def get(self, owner: object, key: Hashable, make: Callable[[], LocalExamples | None]) -> LocalExamples | None:
+        """The cached examples, built if they are absent. The owner is held, so that its id stays unique."""
+        place = (id(owner), key)
+        if place in self._cached:
+            known: LocalExamples | None = self._cached[place][1]
+            return known
+        examples = make()
+        size = 0 if examples is None else examples.nbytes
+        if size <= self._budget.left:
+            self._budget.left -= size
+            self._cached[place] = (owner, examples)
+        return examples
 
 
 def all_examples(examples: Examples | None) -> LocalExamples | None:

@@ -92,7 +92,7 @@ def train_step(
         if count:
             with ledger.phase("backward"):
                 run.sync.backward(loss, divisor=count, last=number == len(step))
-        run.end_batch(batch, batch_began)
+        ledger.record_batch_span(batch, batch_began)
     syncing = perf_counter()
     with ledger.phase("sync"):
         if count:

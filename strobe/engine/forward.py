@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from strobe.engine.examples import LocalExamples, evaluation_examples, training_examples
 from strobe.engine.windows import Segment, Window
 from strobe.models.base import Model
-from strobe.ops.dense.bf16 import BF16, is_bf16
+from strobe.ops.dense.bf16 import BF16
 from strobe.tasks.base import Examples, Problem
 from strobe.tasks.heads import NodeReadout
 from strobe.view import Carry, View, WindowData
@@ -23,7 +23,7 @@ Prediction = tuple[int, Tensor, LocalExamples]
 
 def apply_head(head: nn.Module, z: Tensor, examples: Examples) -> Tensor:
     """Apply the head to the examples, from the embeddings of all cells."""
-    narrow = is_bf16(z)
+    narrow = z.dtype == BF16
     with torch.autocast(z.device.type, BF16, enabled=narrow):
         said: Tensor = head(z, *(examples.cell_index or ()))
     return said.float() if narrow else said
@@ -76,7 +76,7 @@ def _loss(model: nn.Module, view: View, head: nn.Module, problem: Problem, quest
         if isinstance(model, Model) and view.data.local_partition is None and _predicts_every_cell(head, question):
             assert question is not None
             said = model.forward_readout(view, head.weight, head.bias)
-            loss: Tensor = problem.loss(said.float() if is_bf16(said) else said, question.examples)
+            loss: Tensor = problem.loss(said.float() if said.dtype == BF16 else said, question.examples)
             return loss
         z: Tensor = model(view)
     if question is not None and question.halo is not None:

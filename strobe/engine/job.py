@@ -18,10 +18,10 @@ import strobe
 from strobe.batching import BatchSpec
 from strobe.batching.base import build_sliding_windows, split_times
 from strobe.comm import Comm, SingleRankComm
+from strobe.engine.examples import ByteBudget
 from strobe.engine.inputs.graph_source import GraphSource, fingerprint
 from strobe.engine.inputs.model_choice import ModelChoice, task_json
 from strobe.engine.machine import free_bytes, seed_all
-from strobe.engine.memory.cache import ByteBudget
 from strobe.engine.model_costs import measure_model_costs
 from strobe.engine.partitioned_graph import PartitionedGraph, partition_graph
 from strobe.engine.progress import Progress

@@ -8,9 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from strobe.comm import Comm, SingleRankComm
-from strobe.engine.memory.cache import ByteBudget
-from strobe.exchange.relay.legs import NO_RANK
+from strobe.comm import NO_RANK, Comm, SingleRankComm
+from strobe.engine.examples import ByteBudget
 from strobe.graph import DynamicGraph
 from strobe.placement import ModelCosts, Partition
 from strobe.plan import Plan

@@ -19,11 +19,11 @@ from strobe.engine.inputs.resolve import TrainRequest, resolve
 from strobe.engine.job import Job
 from strobe.engine.launch.processes import LaunchConfig, OutputConfig, train_in_processes, train_under_torchrun
 from strobe.engine.machine import kill_on_second_interrupt, peak_bytes, seed_all
-from strobe.engine.memory.residency import choose_residency
 from strobe.engine.optimizer import make_optimizer
 from strobe.engine.progress import Progress
 from strobe.engine.records.run_directory import RunRecord, open_record, refuse_other_kind
 from strobe.engine.records.timing import gather_ledgers
+from strobe.engine.residency import choose_residency
 from strobe.engine.run import Run
 from strobe.engine.sources.context import EngineSources
 

@@ -42,7 +42,7 @@ class AllReduce(Sync):
     ) -> GradientSync:
         del optimizer  # gets the same gradients everywhere, and so keeps the same
         assert comm.num_ranks == 1 or not free_running, "ranks that add up gradients take every step together"
-        return _AllReduceSync(parameters, comm, self.bucket_kb * 1024)
+        return GradientSync() if comm.num_ranks == 1 else _AllReduceSync(parameters, comm, self.bucket_kb * 1024)
 
 
 @dataclass(eq=False)
@@ -55,9 +55,7 @@ class _Bucket:
 class _AllReduceSync(GradientSync):
     def __init__(self, parameters: Sequence[nn.Parameter], comm: Comm, bucket_bytes: int) -> None:
         self._comm = comm
-        self._buckets = (
-            _make_buckets([p for p in parameters if p.requires_grad], bucket_bytes) if comm.num_ranks > 1 else []
-        )
+        self._buckets = _make_buckets([p for p in parameters if p.requires_grad], bucket_bytes)
         self._next, self._active = 0, False
         self._hooks = [
             parameter.register_post_accumulate_grad_hook(self._make_hook(bucket, parameter))
@@ -83,9 +81,6 @@ class _AllReduceSync(GradientSync):
             for parameter, part in zip(bucket.parameters, total.split(sizes), strict=True):
                 parameter.grad = part.view_as(parameter)
             bucket.work = None
-
-    def after_step(self) -> None:
-        pass
 
     def close(self) -> None:
         for hook in self._hooks:

@@ -99,9 +99,6 @@ class _AveragingSync(GradientSync):
         self._pending_command: int | None = None
         self._value: int | None = None
 
-    def begin_backward(self, last: bool = True) -> None:
-        pass
-
     def end_backward(self) -> None:
         if self._free_running or self._comm.num_ranks == 1:
             return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,25 +14,21 @@ from strobe.comm import Comm
 from strobe.strategy import Strategy
 
 
-class GradientSync(ABC):
-    """What changes while ranks agree: one for each run."""
+class GradientSync:
+    """The session of a run. As it is, it serves one rank, which has nothing to agree on."""
 
     loss_scale: float = 1.0
     """What a rank's loss is multiplied with before backward, so that agreeing gives the gradient of the whole."""
 
-    @abstractmethod
     def begin_backward(self, last: bool = True) -> None:
-        """Gradients are about to appear; ``last`` where no other backward of the same step follows."""
+        """Gradients are about to appear; ``last`` if no other backward pass of the same step follows."""
 
-    @abstractmethod
     def end_backward(self) -> None:
-        """Gradients are there; afterwards they are what the optimiser should use."""
+        """Make the gradients those that the optimizer should use."""
 
-    @abstractmethod
     def after_step(self) -> None:
-        """The optimiser has changed the weights."""
+        """The optimizer has changed the weights."""
 
-    @abstractmethod
     def close(self) -> None:
         """Release the model."""
 
@@ -54,13 +50,13 @@ class GradientSync(ABC):
         optimizer.zero_grad()
         self.after_step()
 
-    def skip_step(self) -> None:  # noqa: B027
+    def skip_step(self) -> None:
         """A step without examples: ranks that run free count on it."""
 
-    def begin_epoch(self) -> None:  # noqa: B027
+    def begin_epoch(self) -> None:
         """Steps of an epoch follow."""
 
-    def end_epoch(self) -> None:  # noqa: B027
+    def end_epoch(self) -> None:
         """All ranks come, after the last step of theirs; afterwards they have the same weights."""
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -140,12 +141,12 @@ class RegressionProblem(Problem):
             self.mean, self.std = (read_numbers(state, name, self.width) for name in ("mean", "std"))
             self.from_last = bool(state["from_last"])
 
-    @property
+    @cached_property
     def width(self) -> int:
         """Numbers per example, over all snapshots of the horizon."""
         return self.task.horizon * len(self._columns)
 
-    @property
+    @cached_property
     def _columns(self) -> tuple[int, ...]:
         """The predicted columns of the provider."""
         return tuple(range(math.prod(self._provider.shape))) if self.task.column is None else as_tuple(self.task.column)

@@ -230,8 +230,13 @@ class View:
         Returns:
             Outputs of all cells, [C, F'].
         """
-        out, state, tokens = self.data.time_stage(encoder).run(encoder, x, self.load_state())
-        self._tokens += tokens
+        stage = self.data.time_stage(encoder)
+        if stage is None:
+            inputs = x[0] if len(x) == 1 else x
+            out, state = encoder.encode(inputs, self.load_state(), self.data.sequences)
+        else:
+            out, state, tokens = stage.run(encoder, x, self.load_state())
+            self._tokens += tokens
         self.save_state(state)
         return out
 

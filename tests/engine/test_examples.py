@@ -11,8 +11,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from strobe.comm import Comm
-from strobe.engine.examples import LocalExamples, evaluation_examples, join_examples, training_examples
-from strobe.engine.memory.cache import ByteBudget, ExampleCache
+from strobe.engine.examples import (
+    ByteBudget,
+    ExampleCache,
+    LocalExamples,
+    evaluation_examples,
+    join_examples,
+    training_examples,
+)
 from strobe.engine.partitioned_graph import PartitionedGraph
 from strobe.engine.windows import Segment
 from strobe.placement import Partition

@@ -14,7 +14,7 @@ from torch import Tensor
 from strobe.comm import Comm
 from strobe.comm.rows import Route
 from strobe.engine.checkpoint.store import LAST, read_checkpoint
-from strobe.engine.exchange_session import ExchangeSession
+from strobe.engine.context import ExchangeSession
 from strobe.engine.inputs.resolve import TrainRequest, resolve
 from strobe.engine.job import Job
 from strobe.engine.launch.processes import OutputConfig
@@ -24,12 +24,13 @@ from strobe.engine.run import Run
 from strobe.engine.trace import trace_view_calls
 from strobe.engine.train import train_on_rank
 from strobe.exchange import Exchange, Halo, Overlapped, Relay, Shuffle, Stale, StaleTime
+from strobe.exchange.dry_run import FakeComm
 from strobe.exchange.shuffle import ShuffleTimeStage
 from strobe.exchange.stale import StaleExchange
 from strobe.models import make_model
 from strobe.placement import Hash, MetisPerSnapshot, Partition, Placement
 from strobe.plan import Plan
-from strobe.planner.comm.volume import FakeComm, comm_volume_of_rank
+from strobe.planner.comm.volume import comm_volume_of_rank
 from strobe.view import LocalPartition
 from tests.support.ranks import as_threads
 from tests.support.runs import same_tensors, small_graph
@@ -148,10 +149,9 @@ def expected(job: Job, model: torch.nn.Module, rank: int, num_ranks: int) -> tup
         share = sharing.window_data(batch.times).local_partition
         assert share is not None
         calls = trace_view_calls(model, graph[batch.times.start : batch.times.stop])
-        for kind, sent in comm_volume_of_rank(share, calls).items():
+        for (phase, kind), num_bytes in comm_volume_of_rank(share, calls).sent.items():
             if kind in ("halo", "shuffle"):
-                for phase, more in (("forward", sent.num_bytes), ("backward", sent.grad_bytes)):
-                    found[f"{phase}/{kind}"] = found.get(f"{phase}/{kind}", 0) + more
+                found[f"{phase}/{kind}"] = found.get(f"{phase}/{kind}", 0) + num_bytes
         marks += sum(-(-len(rows) // 8) for call in calls for route in routes(share, call) for rows in _sent(route))
     return found, marks
 

@@ -17,10 +17,9 @@ from strobe.batching.base import EpochPolicy, EpochResult, Event, StepResult, St
 from strobe.comm import SingleRankComm
 from strobe.engine import fit as fit_module
 from strobe.engine.checkpoint.store import TrainState
-from strobe.engine.context import RunContext
+from strobe.engine.context import ExchangeSession, RunContext
 from strobe.engine.evaluation.evaluator import Evaluator
 from strobe.engine.examples import LocalExamples
-from strobe.engine.exchange_session import ExchangeSession
 from strobe.engine.fit import fit, train_epoch
 from strobe.engine.progress import Progress
 from strobe.engine.records.run_directory import RunRecord

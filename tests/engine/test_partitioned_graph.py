@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strobe.batching import Batching, Hybrid, Trapezoid, Vertices
-from strobe.comm import Comm, SingleRankComm
+from strobe.comm import NO_RANK, Comm, SingleRankComm
 from strobe.engine.partitioned_graph import PartitionedGraph, khop_masks, partition_graph
-from strobe.exchange.relay.legs import NO_RANK
 from strobe.graph import DynamicGraph
 from strobe.placement import Hash, ModelCosts, Partition, Placement, Replicated, TimeBlocks
 from strobe.plan import Plan

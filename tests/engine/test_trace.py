@@ -61,7 +61,7 @@ def test_every_use_of_a_view_is_noted_in_order_with_its_width() -> None:
     steps = [
         call
         for t in range(len(GRAPH))
-        for call in (ViewCall("pull", 3, norm="mean_out", snapshot=t), ViewCall("recall", 2, snapshot=t))
+        for call in (ViewCall("pull", 3, norm="mean_out", snapshot=t), ViewCall("gather_state", 2, snapshot=t))
     ]
     assert calls[8:] == steps
 

@@ -52,6 +52,9 @@ def test_kernels_match_plain_torch_in_the_interpreter(options: list[str]) -> Non
 
 def test_kernels_run_on_the_cpu_only_if_interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
-    assert not triton.usable(torch.zeros(2, 3))
+    cpu = torch.device("cpu")
+    usable = triton.usable.__wrapped__
+    assert not usable(cpu, torch.float32)
     monkeypatch.setenv("TRITON_INTERPRET", "1")
-    assert triton.usable(torch.zeros(2, 3)) == triton.available()
+    assert usable(cpu, torch.float32) == triton.available()
+    assert not usable(cpu, torch.float32, torch.bfloat16)

@@ -20,7 +20,7 @@ from strobe.errors import OptionError, UnknownNameError
 from strobe.graph import DynamicGraph
 from strobe.graph.progress import OnProgress
 from strobe.io.atomic import write_atomic
-from strobe.ops.dense.bf16 import is_bf16
+from strobe.ops.dense.bf16 import BF16
 from strobe.tasks import Examples
 from strobe.tasks.base import Problem
 from strobe.tasks.split import PARTS
@@ -121,7 +121,7 @@ def _table(graph: DynamicGraph, t: int, asked: Examples, columns: dict[str, Any]
     if z is not None:
         for end, at in zip(_ENDS[len(rows)], rows, strict=True):
             name = "embedding" if end == "node" else f"{end}_embedding"
-            values = (z.float() if is_bf16(z) else z).cpu().numpy()[at]
+            values = (z.float() if z.dtype == BF16 else z).cpu().numpy()[at]
             found[name] = pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), values.shape[1])
     return pa.table(found)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zlib
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -96,7 +97,7 @@ def reopen(origin: dict[str, str] | None, on_stage: OnStage | None = None) -> Gr
         )
     if "data_set" in origin:
         return open_graph_source(origin["data_set"], origin.get("data_dir"), on_stage)
-    if not Path(origin["path"]).exists():
+    if not os.path.exists(origin["path"]):  # noqa: PTH110 (Path.exists raises if a name is too long)
         raise FormatError(f"the run's graph is no longer at {origin['path']}: say where it is")
     return open_graph_source(origin["path"], on_stage=on_stage)
 

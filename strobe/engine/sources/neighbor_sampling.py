@@ -16,9 +16,8 @@ from strobe.batching.sampled import NeighborSampling
 from strobe.comm import Comm
 from strobe.comm.base import Work
 from strobe.comm.rows import Route
-from strobe.engine.examples import LocalExamples, all_examples
+from strobe.engine.examples import ExampleCache, LocalExamples, all_examples
 from strobe.engine.job import Job
-from strobe.engine.memory.cache import ExampleCache
 from strobe.engine.sources.prepared import StreamedValidation
 from strobe.engine.trace import traced_call_order
 from strobe.engine.windows import Segment, Window
@@ -177,7 +176,7 @@ class NeighborSamplingSource(StepSource):
         self._job, self._sampling = job, sampling
         graph = job.problem.graph
         order = traced_call_order(job.choice, graph)
-        if "recall" in order or ("over_time" in order and "pull" in order[order.index("over_time") :]):
+        if "gather_state" in order or ("over_time" in order and "pull" in order[order.index("over_time") :]):
             raise OptionError(
                 f"{job.choice.name} convolves what it has made of sequences, and cells that are drawn have no past: "
                 "take a model that convolves first, or batching windows"

@@ -12,11 +12,10 @@ from torch import Tensor
 
 from strobe.batching.base import EpochPolicy, StepSource
 from strobe.batching.trapezoid import Decay, DecaySearchOptions, sample_retention_order
-from strobe.engine.examples import LocalExamples, all_examples, partition_examples
+from strobe.engine.examples import ExampleCache, LocalExamples, all_examples, partition_examples
 from strobe.engine.forward import map_tree
 from strobe.engine.job import Job
 from strobe.engine.machine import free_bytes
-from strobe.engine.memory.cache import ExampleCache
 from strobe.engine.sources.decay_search import DecaySearch
 from strobe.engine.sources.prepared import StreamedValidation
 from strobe.engine.sources.window_cost import window_cost

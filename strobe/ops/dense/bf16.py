@@ -15,11 +15,6 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def is_bf16(*rows: Tensor) -> bool:
-    """Whether any tensor is bfloat16."""
-    return any(each.dtype == BF16 for each in rows)
-
-
 def run_in_float32(operation: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Run an operation with bfloat16 inputs converted to float32, and its outputs back to bfloat16."""
     args, kwargs = pytree.tree_map(_to_float32, (args, kwargs))

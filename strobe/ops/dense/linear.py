@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from strobe.ops import triton
-from strobe.ops.dense.bf16 import is_bf16
+from strobe.ops.dense.bf16 import BF16
 from strobe.ops.runtime.buffers import empty
 from strobe.ops.runtime.parallel import run_parts
 
@@ -25,13 +25,13 @@ GROUPS = 8
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, relu: bool = False) -> Tensor:
     """Compute x Wᵀ + b, [C, B] from [C, A], with an optional ReLU."""
     x = _autocast_rows(x)
-    if triton.usable(x):
+    if triton.usable(x.device, x.dtype):
         from strobe.ops.triton import linear as kernels
 
         if kernels.fits(x.shape[1], len(weight)):
             return kernels.linear(x, weight, bias, relu=relu)
     bias = weight.new_zeros(len(weight)) if bias is None else bias
-    if x.device.type != "cpu" or is_bf16(x):
+    if x.device.type != "cpu" or x.dtype == BF16:
         return linear_reference(x, weight, bias, relu=relu)
     out: Tensor = _Linear.apply(x, weight, bias, relu)  # type: ignore[no-untyped-call]
     return out
@@ -89,7 +89,7 @@ def feed_forward(y: Tensor, x: Tensor, weight: Tensor, bias: Tensor, shift: Tens
 
     On a GPU, up to a limit of columns, one kernel that saves y only; otherwise plain torch.
     """
-    if triton.usable(y) and triton.usable(x):
+    if triton.usable(y.device, y.dtype) and triton.usable(x.device, x.dtype):
         from strobe.ops.triton import feed_forward as kernels
 
         if kernels.fits(y.shape[1]):

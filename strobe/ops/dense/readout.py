@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 
 from strobe.errors import InputError
 from strobe.ops import native, triton
-from strobe.ops.dense.bf16 import is_bf16, run_in_float32
+from strobe.ops.dense.bf16 import BF16, run_in_float32
 from strobe.ops.runtime.buffers import empty
 from strobe.ops.runtime.parallel import run_parts
 
@@ -34,12 +34,13 @@ def readout(z: Tensor, weight: Tensor, bias: Tensor, rows: Tensor | None = None)
     """
     if z.shape[1:] != weight.shape[1:]:
         raise InputError(f"embeddings are {list(z.shape)}, the weights are for {weight.shape[1]} columns")
-    if is_bf16(z) and not triton.usable(z):
+    on_gpu = triton.usable(z.device, z.dtype)
+    if z.dtype == BF16 and not on_gpu:
         return run_in_float32(readout, z, weight, bias, rows)
-    has_kernel = triton.usable(z) or native.usable(z, weight, bias)
+    has_kernel = on_gpu or native.usable(z, weight, bias)
     if not has_kernel or (rows is not None and not bool((rows.diff() > 0).all())):
         return readout_reference(z, weight, bias, rows)
-    if triton.usable(z):
+    if on_gpu:
         from strobe.ops.triton import readout as kernels
 
         if not kernels.fits(z.shape[1], len(weight)):

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from strobe.ops import triton
-from strobe.ops.dense.bf16 import is_bf16, run_in_float32
+from strobe.ops.dense.bf16 import BF16, run_in_float32
 from strobe.ops.dense.readout import readout
 from strobe.ops.runtime.buffers import empty
 from strobe.ops.runtime.parallel import PartFunction, run_parts
@@ -28,7 +28,7 @@ _batch_norm_backward = torch.ops.aten.native_batch_norm_backward
 
 def segment_matmul(x: Tensor, matrices: Tensor, ptr: Sequence[int]) -> Tensor:
     """Multiply the rows of snapshot t in x [C, A] by matrix t of [T, A, B]: [C, B]."""
-    if is_bf16(x):
+    if x.dtype == BF16:
         return run_in_float32(segment_matmul, x, matrices, ptr)
     product: Tensor = _Matmul.apply(x, matrices, tuple(ptr))  # type: ignore[no-untyped-call]
     return product
@@ -39,7 +39,7 @@ def segment_readout(x: Tensor, matrices: Tensor, ptr: Sequence[int], weight: Ten
 
     On a GPU the product is not stored if the readout has few outputs.
     """
-    if triton.usable(x):
+    if triton.usable(x.device, x.dtype):
         from strobe.ops.triton import segments as kernels
 
         if kernels.fits(len(matrices), matrices.shape[1], matrices.shape[2], len(weight)):

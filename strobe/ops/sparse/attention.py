@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from strobe.ops import native, triton
-from strobe.ops.dense.bf16 import is_bf16, run_in_float32
+from strobe.ops.dense.bf16 import BF16, run_in_float32
 from strobe.ops.runtime.buffers import empty
 from strobe.ops.runtime.parallel import run_parts
 from strobe.ops.sparse.spmm import Sparse
@@ -30,11 +30,11 @@ def attend(matrix: Sparse, a_in: Tensor, a_out: Tensor, v: Tensor, slope: float 
         v: values of the read rows, [S, heads * depth].
         slope: negative slope of the leaky ReLU.
     """
-    if triton.usable(a_in, a_out, v):
+    if triton.usable(v.device, a_in.dtype, a_out.dtype, v.dtype):
         from strobe.ops.triton import attention
 
         return attention.attend(matrix, a_in, a_out, v, slope)
-    if is_bf16(a_in, a_out, v):
+    if BF16 in (a_in.dtype, a_out.dtype, v.dtype):
         return run_in_float32(attend, matrix, a_in, a_out, v, slope)
     if not native.usable(a_in, a_out, v):
         return attend_reference(matrix, a_in, a_out, v, slope)

@@ -115,7 +115,7 @@ class LeadingBlocks:
 
     def times(self, x: Tensor) -> Tensor:
         weights = [block.matrix.weight for block in self.blocks if block.matrix.weight is not None]
-        if triton.usable(x, *weights):
+        if triton.usable(x.device, x.dtype, *(weight.dtype for weight in weights)):
             from strobe.ops.triton import spmm as kernels
 
             return kernels.diagonal_product(self.blocks, x)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from strobe.errors import InputError
 from strobe.ops import native, triton
-from strobe.ops.dense.bf16 import is_bf16, run_in_float32
+from strobe.ops.dense.bf16 import BF16, run_in_float32
 from strobe.ops.runtime.buffers import empty
 from strobe.ops.runtime.parallel import run_parts
 from strobe.ops.sparse.csr import Csr, transpose
@@ -148,11 +148,11 @@ class Sparse:
     def times(self, x: Tensor) -> Tensor:
         if x.shape[:-1] != (self.num_cols,):
             raise InputError(f"a product of {self.num_cols:,} columns reads as many rows, not {list(x.shape)}")
-        if triton.usable(x) and (self.weight is None or self.weight.dtype in triton.DTYPES):
+        if triton.usable(x.device, x.dtype) and (self.weight is None or self.weight.dtype in triton.DTYPES):
             from strobe.ops.triton import spmm as kernels
 
             return kernels.product(self, x)
-        if is_bf16(x):
+        if x.dtype == BF16:
             return run_in_float32(self.times, x)
         if not native.usable(x, *([] if self.weight is None else [self.weight])):
             if self.num_entries > self.num_rows * self.num_cols:  # parallel edges, which cuSPARSE refuses

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from strobe.ops import triton
-from strobe.ops.dense.bf16 import is_bf16, run_in_float32
+from strobe.ops.dense.bf16 import BF16, run_in_float32
 from strobe.ops.dense.linear import linear
 from strobe.ops.time.sequences import Sequences
 from strobe.ops.time.windowed import Piece, Tensors, WindowedOp
@@ -53,7 +53,7 @@ def time_attention(
         from strobe.ops.triton import time_attention as kernels
 
         return kernels.time_attention((q, k, v), sequences, heads, span, past, positions)
-    if is_bf16(q, k, v):
+    if BF16 in (q.dtype, k.dtype, v.dtype):
         options = {"span": span, "past": past, "positions": positions, "dropout": dropout}
         return run_in_float32(time_attention, q, k, v, sequences, heads, **options)  # type: ignore[arg-type]
     scores = PIECE_SCORES.get(sequences.device.type, PIECE_SCORES["cpu"])
@@ -116,7 +116,7 @@ def time_self_attention(
 
 
 def _use_triton(rows: Tensors, sequences: Sequences, heads: int, width: int, span: int | None) -> bool:
-    if not triton.usable(*rows):
+    if not triton.usable(rows[0].device, *(each.dtype for each in rows)):
         return False
     from strobe.ops.triton import time_attention as kernels
 

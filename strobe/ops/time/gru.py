@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from strobe.ops import native, triton
-from strobe.ops.dense.bf16 import is_bf16, run_in_float32
+from strobe.ops.dense.bf16 import BF16, run_in_float32
 from strobe.ops.dense.readout import readout
 from strobe.ops.runtime.buffers import empty
 from strobe.ops.time.recurrent import (
@@ -63,7 +63,7 @@ def gru(
 
         return kernels.gru(x, h, sequences, weights, reset_state=reset_state)
     h = x.new_zeros(sequences.num_slots, w_hh.shape[1]) if h is None else h
-    if is_bf16(x, h):
+    if BF16 in (x.dtype, h.dtype):
         return run_in_float32(gru, x, h, sequences, *weights, reset_state=reset_state, tile_rows=tile_rows)
     if not native.usable(x, h, *weights):
         out, (last,) = run_in_torch(partial(gru_step, weights, reset_state), x, (h,), sequences)
@@ -97,7 +97,7 @@ def gru_readout(
 
 def _use_triton(x: Tensor, h: Tensor | None, sequences: Sequences, w_hh: Tensor) -> bool:
     """Whether Triton kernels run the stage."""
-    if not triton.usable(x, *([] if h is None else [h])) or sequences.transport is not None:
+    if not triton.usable(x.device, x.dtype, x.dtype if h is None else h.dtype) or sequences.transport is not None:
         return False
     from strobe.ops.triton import gru as kernels
 
@@ -123,7 +123,7 @@ class _Gru(torch.autograd.Function):
     def forward(
         ctx: Any, sequences: Sequences, tile_rows: int, reset_state: bool, x: Tensor, h: Tensor, *weights: Tensor
     ) -> Any:
-        grid, slot = sequences.grid(tile_rows), None if sequences.slot is None else sequences.slots
+        grid, slot = sequences.grids[tile_rows], None if sequences.slot is None else sequences.slots
         x, h = x.contiguous(), h.contiguous()
         ctx.transfer = None if sequences.transport is None else sequences.transport.start([h])
         h = h if ctx.transfer is None else h.clone()  # received states are written into it

@@ -7,7 +7,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from strobe.ops.dense.bf16 import is_bf16, run_in_float32
+from strobe.ops.dense.bf16 import BF16, run_in_float32
 from strobe.ops.time.sequences import Sequences
 from strobe.ops.time.windowed import Piece, Tensors, WindowedOp
 
@@ -30,7 +30,7 @@ def time_linear(
 
     Memory: one piece of cells with ``span`` inputs each per core.
     """
-    if is_bf16(x):
+    if x.dtype == BF16:
         return run_in_float32(time_linear, x, sequences, weight, bias, span=span, past=past)
     pairs = PIECE_PAIRS.get(sequences.device.type, PIECE_PAIRS["cpu"])
     step = partial(_step, span)

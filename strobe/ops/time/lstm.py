@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from strobe.ops import native, triton
-from strobe.ops.dense.bf16 import is_bf16, run_in_float32
+from strobe.ops.dense.bf16 import BF16, run_in_float32
 from strobe.ops.dense.readout import readout
 from strobe.ops.runtime.buffers import empty
 from strobe.ops.time.recurrent import (
@@ -96,7 +96,7 @@ def lstm_stack(
 
         outs, lasts = _run_layers(kernels.lstm, parts, states, sequences, layers)
         return torch.cat([*outs, *extra], 1), lasts
-    if is_bf16(*parts, *extra):
+    if any(each.dtype == BF16 for each in (*parts, *extra)):
         options = {"extra_columns": extra_columns, "keep_gates": keep_gates, "tile_rows": tile_rows}
         return run_in_float32(lstm_stack, parts, states, sequences, layers, **options)  # type: ignore[arg-type]
     if not native.usable(*parts, *extra, *(each for group in (*states, *layers) for each in group)):
@@ -143,7 +143,8 @@ def _use_triton(
     layers: Sequence[Weights],
 ) -> bool:
     """Whether Triton kernels run the stack."""
-    if not triton.usable(*inputs, *(each for state in states for each in state)) or sequences.transport is not None:
+    dtypes = [each.dtype for each in (*inputs, *(part for state in states for part in state))]
+    if not triton.usable(inputs[0].device, *dtypes) or sequences.transport is not None:
         return False
     from strobe.ops.triton import lstm as kernels
 
@@ -210,7 +211,7 @@ class _Lstm(torch.autograd.Function):
         bias: Tensor,
         *inputs: Tensor,
     ) -> Any:
-        grid, parts = sequences.grid(tile_rows), [part.contiguous() for part in inputs]
+        grid, parts = sequences.grids[tile_rows], [part.contiguous() for part in inputs]
         ctx.transfer = None if sequences.transport is None else sequences.transport.start([*h, *c])
         if ctx.transfer is not None:
             h, c = h.clone(), c.clone()  # received states are written into them

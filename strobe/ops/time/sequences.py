@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -95,7 +95,7 @@ class Grid:
     stages: tuple[tuple[int, int], ...]
     order: tuple[int, ...]
 
-    @property
+    @cached_property
     def num_tiles(self) -> int:
         return len(self.edges) - 1
 
@@ -165,11 +165,11 @@ class Sequences:
         slot = None if everyone else np.concatenate([*slots, np.empty(0, np.int64)]).astype(np.int64)
         return cls(tuple(ptr.tolist()), slot, num_slots, torch.device(device))
 
-    @property
+    @cached_property
     def num_snapshots(self) -> int:
         return len(self.cell_ptr) - 1
 
-    @property
+    @cached_property
     def num_cells(self) -> int:
         return self.cell_ptr[-1]
 
@@ -193,23 +193,10 @@ class Sequences:
             cut = self._tiles[rows] = tuple(self._make_tiles(rows))
         return cut
 
-    def grid(self, rows: int) -> Grid:
-        """The tiles of ``tiles(rows)`` as arrays, for kernels."""
-        grid = self._grids.get(rows)
-        if grid is None:
-            filled = sum(stop > start for start, stop in pairwise(self.cell_ptr))
-            mean = max(self.num_cells / max(filled, 1), 1.0)
-            width = max(1, min(MAX_TILE_SLOTS, round(rows * self.num_slots / mean)))
-            cuts = (0, self.num_slots) if self.transport is None else self.transport.cuts
-            starts = [np.arange(first, end, width) for first, end in pairwise(cuts)]
-            edges = np.concatenate([*starts, [self.num_slots]])
-            tiles = np.cumsum([0, *map(len, starts)]).tolist()
-            bounds = np.array([self._tile_bounds(t, edges) for t in range(self.num_snapshots)], np.int64)
-            bounds = bounds.reshape(self.num_snapshots, len(edges))
-            order = (0,) if self.transport is None else self.transport.order
-            cells = torch.from_numpy(edges), torch.from_numpy(bounds)
-            grid = self._grids[rows] = Grid(*cells, tuple(pairwise(tiles)), order)
-        return grid
+    @cached_property
+    def grids(self) -> Mapping[int, Grid]:
+        """The tiles of ``tiles(rows)`` as arrays, for kernels, by ``rows``. Each is made when it is first read."""
+        return _Grids(self)
 
     @cached_property
     def plans(self) -> dict[type, Any]:
@@ -220,12 +207,8 @@ class Sequences:
     def _tiles(self) -> dict[int, tuple[SlotTile, ...]]:
         return {}
 
-    @cached_property
-    def _grids(self) -> dict[int, Grid]:
-        return {}
-
     def _make_tiles(self, rows: int) -> Iterator[SlotTile]:
-        grid = self.grid(rows)
+        grid = self.grids[rows]
         for i, (first, last) in enumerate(pairwise(grid.edges.tolist())):
             slices = []
             for t, (start, stop) in enumerate(grid.bounds[:, i : i + 2].tolist()):
@@ -234,8 +217,28 @@ class Sequences:
                     slices.append(SnapshotSlice(t, start, stop, at))
             yield SlotTile(first, last, tuple(slices))
 
+
+class _Grids(dict[int, Grid]):
+    def __init__(self, sequences: Sequences) -> None:
+        super().__init__()
+        self._sequences = sequences
+
+    def __missing__(self, rows: int) -> Grid:
+        sequences = self._sequences
+        filled = sum(stop > start for start, stop in pairwise(sequences.cell_ptr))
+        mean = max(sequences.num_cells / max(filled, 1), 1.0)
+        width = max(1, min(MAX_TILE_SLOTS, round(rows * sequences.num_slots / mean)))
+        transport = sequences.transport
+        cuts, order = ((0, sequences.num_slots), (0,)) if transport is None else (transport.cuts, transport.order)
+        starts = [np.arange(first, end, width) for first, end in pairwise(cuts)]
+        edges = np.concatenate([*starts, [sequences.num_slots]])
+        tiles = np.cumsum([0, *map(len, starts)]).tolist()
+        bounds = np.array([self._tile_bounds(t, edges) for t in range(sequences.num_snapshots)], np.int64)
+        bounds = bounds.reshape(sequences.num_snapshots, len(edges))
+        grid = self[rows] = Grid(torch.from_numpy(edges), torch.from_numpy(bounds), tuple(pairwise(tiles)), order)
+        return grid
+
     def _tile_bounds(self, t: int, edges: IntArray) -> IntArray:
-        start, stop = self.cell_ptr[t], self.cell_ptr[t + 1]
-        if self.slot is None:
-            return edges + start
-        return np.searchsorted(self.slot[start:stop], edges) + start
+        start, stop = self._sequences.cell_ptr[t : t + 2]
+        slot = self._sequences.slot
+        return edges + start if slot is None else np.searchsorted(slot[start:stop], edges) + start

@@ -12,7 +12,6 @@ from importlib.util import find_spec
 from typing import Literal
 
 import torch
-from torch import Tensor
 
 Precision = Literal["tf32", "tf32x3"]
 """Precision of float32 products: one TF32 product (11-bit factors), or three, as exact as float32."""
@@ -27,11 +26,11 @@ def available() -> bool:
     return find_spec("triton") is not None
 
 
-def usable(*tensors: Tensor) -> bool:
-    """Whether kernels exist for these tensors: on one GPU, all float32 or all bfloat16."""
-    dtypes, devices = {x.dtype for x in tensors}, {x.device for x in tensors}
-    uniform = len(dtypes) == 1 and dtypes <= set(DTYPES) and len(devices) == 1
-    return uniform and next(iter(devices)).type == _device_type() and available()
+@cache
+def usable(device: torch.device, *dtypes: torch.dtype) -> bool:
+    """Whether kernels exist for tensors of these dtypes: on a GPU, all float32 or all bfloat16."""
+    uniform = len(set(dtypes)) == 1 and dtypes[0] in DTYPES
+    return uniform and device.type == _device_type() and available()
 
 
 def _device_type() -> str:

@@ -16,7 +16,6 @@ from strobe.comm.rows import Route
 from strobe.errors import InputError
 from strobe.exchange import TimeEncoder, TimeStage
 from strobe.exchange.halo import HaloCells, HaloMatrix, split_columns
-from strobe.exchange.none import LocalTimeStage
 from strobe.graph import DynamicGraph
 from strobe.graph.features import FeatureProvider
 from strobe.ops.dense.bf16 import BF16
@@ -142,9 +141,9 @@ class WindowData:
             return self.local_partition.state_sequences
         return Sequences.of([snapshot.nodes for snapshot in self.graph], self.graph.num_nodes, self.device)
 
-    def time_stage(self, encoder: TimeEncoder) -> TimeStage:
-        """The time stage over local cells."""
-        return self._local_stage if self.local_partition is None else self.local_partition.time_stage(encoder)
+    def time_stage(self, encoder: TimeEncoder) -> TimeStage | None:
+        """The time stage over local cells; None if these are all cells, so that ``sequences`` are whole."""
+        return None if self.local_partition is None else self.local_partition.time_stage(encoder)
 
     def next_state(self, initial_state: Any | None, values: Sequence[Any], *, per_node: bool) -> Any | None:
         """The next window's initial state, from this window's and the states after each of its snapshots."""
@@ -282,10 +281,6 @@ class WindowData:
     def cached_norms(self) -> tuple[Norm, ...]:
         """Norms of the cached matrices."""
         return tuple(self._matrices)
-
-    @cached_property
-    def _local_stage(self) -> LocalTimeStage:
-        return LocalTimeStage(self.sequences)
 
     def _aggregate_snapshot(self, t: int, key: tuple[Norm, ...], x: Tensor, last: Csr) -> Tensor:
         """The aggregate of snapshot t; ``last`` is its matrix of the last norm."""

@@ -12,12 +12,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from strobe.comm import Comm
+from strobe.comm import NO_RANK, Comm
 from strobe.comm.rows import Route
 from strobe.exchange import Exchange, TimeEncoder, TimeExchange, TimeStage
 from strobe.exchange.halo import Arcs, HaloCells, find_halo
 from strobe.exchange.none import LocalTimeStage
-from strobe.exchange.relay.legs import NO_RANK
 from strobe.exchange.transfer import RowExchange
 from strobe.graph import DynamicGraph
 from strobe.ops.sparse.csr import IntArray

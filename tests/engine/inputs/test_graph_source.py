@@ -8,7 +8,7 @@ import pytest
 
 import strobe
 from strobe.api import open_run
-from strobe.engine.inputs.graph_source import fingerprint, open_graph_source
+from strobe.engine.inputs.graph_source import fingerprint, open_graph_source, reopen
 from strobe.errors import FormatError, OptionError
 from strobe.graph import DynamicGraph, Static, from_edges
 from tests.support.runs import small_graph
@@ -80,3 +80,8 @@ def test_a_run_on_an_opened_graph_resumes_and_predicts_without_it(tmp_path: Path
     small_graph(1).save(tmp_path / "kept", overwrite=True)
     with pytest.raises(OptionError, match="graph checksum was"):
         strobe.train(None, None, out=out, resume=True, epochs=3)
+
+
+def test_a_path_too_long_for_a_file_is_no_graph() -> None:
+    with pytest.raises(FormatError, match="no longer"):
+        reopen({"path": "9" * 300})

@@ -136,7 +136,7 @@ def test_tiles_are_cut_once_and_always_alike() -> None:
 @given(presences(), st.integers(1, 8))
 def test_the_grid_has_the_same_tiles_as_arrays(presence: Presence, rows: int) -> None:
     sequences = make(presence)
-    grid, tiles = sequences.grid(rows), sequences.tiles(rows)
+    grid, tiles = sequences.grids[rows], sequences.tiles(rows)
     assert list(pairwise(grid.edges.tolist())) == [(tile.start, tile.stop) for tile in tiles]
     assert grid.num_tiles == len(tiles)
     for i, tile in enumerate(tiles):

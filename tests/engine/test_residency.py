@@ -12,12 +12,11 @@ import pytest
 import strobe
 from strobe.api import SERVICES
 from strobe.batching import Sampled
-from strobe.engine import Progress
+from strobe.engine import Progress, residency
 from strobe.engine.inputs.resolve import TrainRequest, resolve
 from strobe.engine.job import Job
-from strobe.engine.memory import residency
-from strobe.engine.memory.residency import Residency, choose_residency
 from strobe.engine.records.run_directory import read_lines
+from strobe.engine.residency import Residency, choose_residency
 from strobe.errors import OptionError
 from strobe.exchange import Exchange, Fetch, NoTimeExchange
 from strobe.graph import Static

@@ -1,1 +1,0 @@
-"""Where windows are while others are computed, and caches with a byte budget."""
