@@ -1,6 +1,6 @@
 """How fast is a batch of some nodes cut out of a window of snapshots, beside PyTorch Geometric's ``k_hop_subgraph``?
 
-Both find, in every snapshot, what the targets read within one or two hops and number it anew, in turns, in one process
+Both find, in every snapshot, what the targets read within one or two hops and renumber it, in turns, in one process
 and on one thread, as a generator of batches beside training would. The peer gets its edges ready, with the positions
 of the targets in each snapshot, and is asked for the same arcs (``directed``), without those between the outermost.
 Edges are arcs, of which an undirected edge is two. The speed-up is the smallest of all sizes.

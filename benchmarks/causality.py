@@ -12,7 +12,7 @@ lies at or before c must stay as it is.
 - watch: snapshots that arrive one by one, from both graphs. Everything recorded until snapshot c has arrived must be
   equal.
 
-And a random walk, of which nobody can forecast more than its last value, is forecast: figures ``walk_…``.
+And a random walk, of which no model can forecast more than its last value, is forecast: figures ``walk_…``.
 
 Equal is bit for bit where the changed graph has as many cells; with other nodes present, within 1e-12 in float64. All
 on one rank. A combination that Strobe refuses is counted as refused.

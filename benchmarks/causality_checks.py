@@ -321,8 +321,8 @@ def _changed(case: Case, up_to: int) -> DynamicGraph:
 
 
 def random_walk(steps: int = 700, nodes: int = 20, horizon: int = 12) -> DynamicGraph:
-    """A signal that nobody can forecast better than by its last value: x is a random walk, and the labels of snapshot t
-    are x_{t+1}, …, x_{t+horizon}."""
+    """A signal that no model can forecast better than by its last value: x is a random walk, and the labels of snapshot
+    t are x_{t+1}, …, x_{t+horizon}."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(steps, nodes)).cumsum(0)
     ahead = np.concatenate([x, np.full((horizon, nodes), np.nan)])

@@ -259,7 +259,7 @@ def fusion(record: Record, quick: bool) -> None:
         record.samples.setdefault("fusion", {})[name] = loaded
         lines.append([name, *(f"{rows:,}" for rows in loaded.values()), f"{saved[-1]:.0%}"])
     if not saved:
-        record.missing["rows_saved"] = "no real graph is at hand: set STROBE_DATA"
+        record.missing["rows_saved"] = "no real graph was found: set STROBE_DATA"
         return
     table(["graph", *(f"{memory:.0f} MiB" for memory in loaded), "saved"], lines)
     record.figures["rows_saved"] = statistics.mean(saved)
@@ -304,7 +304,7 @@ def staleness(record: Record, quick: bool) -> None:
                 lines.append([name, model, form, f"{less:.1%}", f"{lost[form][-1]:+.2%}"])
                 record.samples.setdefault("staleness", {})[f"{name}/{model}/{form}"] = [less, lost[form][-1]]
     if not lines:
-        record.missing["stale_bytes_saved"] = "no real graph is at hand: set STROBE_DATA"
+        record.missing["stale_bytes_saved"] = "no real graph was found: set STROBE_DATA"
         return
     table(["graph", "model", "form", "bytes saved", "test metric worse by"], lines)
     for form in forms:

@@ -3,12 +3,13 @@
 ``online``: rust_git, month by month, GraphSAGE on sampled neighbours; the mean over all months that were judged.
 ``kills``: events are appended to a text file while two ranks watch it. Any of the three processes is killed (SIGKILL)
 at a random moment, and the run resumed, again and again. It is identical if its last checkpoint, which holds weights,
-optimiser and random numbers of all ranks, has the bytes of the run that nobody disturbed, its record has every snapshot
+optimiser and random numbers of all ranks, has the bytes of the undisturbed run, its record has every snapshot
 once, and its graph is the same.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import random
 import signal
@@ -191,10 +192,10 @@ def _arriving(path: Path, pace_s: float) -> Iterator[Path]:
 
 
 def _bits(out: Path) -> tuple[str, list[int], dict[str, Any]]:
-    """What a run came to: the sums of its last checkpoint, the snapshots of its record, its graph."""
+    """What a run came to: the sum of its last checkpoint, the snapshots of its record, its graph."""
     last = sorted((out / LAST).glob("epoch-*"))[-1]
     told = [line["epoch"] for line in read_lines(out) if line["event"] == "epoch"]
-    return (last / "SHA256SUMS").read_text(), told, fingerprint(open_graph(out / GRAPH)[: DAYS - 1])
+    return hashlib.sha256(last.read_bytes()).hexdigest(), told, fingerprint(open_graph(out / GRAPH)[: DAYS - 1])
 
 
 def _name(kill: Kill) -> str:

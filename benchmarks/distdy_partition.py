@@ -23,13 +23,14 @@ import numpy as np
 
 from benchmarks.record import Record, child, memory, table
 from strobe.graph import DiskSink, DynamicGraph, Snapshot, open_graph
+from strobe.graph.diff import KeyedArcs, key_arcs
 from strobe.graph.synthetic import Changing
 from strobe.ops.sparse.csr import IntArray
 from strobe.placement import Greedy, Hash, Metis, MetisPerSnapshot, MetisSoFar, Online, Placement
-from strobe.placement.algorithms.pricing import weigh_links
 from strobe.placement.loads import loads_of_cells
+from strobe.placement.online import weigh_links
 from strobe.placement.streaming import StreamingPlacement
-from strobe.store.delta.edges import ArcWindow, KeyedArcs, key_arcs
+from strobe.store.delta.edges import ArcWindow
 from strobe.store.delta.features import FeatureWindow
 
 MODULE = "benchmarks.distdy"
@@ -101,7 +102,7 @@ class Tally:
         if last is not None:
             self.moved.append(float(np.mean(owner != last)))
 
-    def told(self) -> dict[str, Any]:
+    def to_record(self) -> dict[str, Any]:
         fullest = [max(each) for each in self.store_bytes]
         even = [sum(each) / len(each) for each in self.store_bytes]
         return {
@@ -126,7 +127,7 @@ def placed_and_stored(path: str, name: str) -> dict[str, Any]:
     before = memory("RssAnon")
     with Watched() as watched:
         tally = _go(graph, PLACEMENTS[name]())
-    return tally.told() | {"anonymous_before": before, "anonymous_peak": watched.peak}
+    return tally.to_record() | {"anonymous_before": before, "anonymous_peak": watched.peak}
 
 
 def _go(graph: DynamicGraph, placement: Placement) -> Tally:

@@ -21,7 +21,7 @@ from benchmarks.distdy_storage import scaled
 from benchmarks.record import Record, table
 from strobe.graph import DynamicGraph
 from strobe.store.delta.spill import DiskSpill, to_arrays
-from strobe.store.delta.window import SnapshotWindow
+from strobe.store.delta.strategy import SnapshotWindow
 
 SIZE, WINDOWS, ROUNDS = "100k-m", (4, 16), 7
 KINDS = ("rebuilt", "warm", "cold")
@@ -53,7 +53,7 @@ def rebuild(record: Record, quick: bool, scale: float) -> None:
 
 
 def _rebuilt(graph: DynamicGraph, size: int, order: Sequence[int]) -> float:
-    """Seconds to rebuild snapshots, each once, from a window that nobody has asked yet."""
+    """Seconds to rebuild snapshots, each once, from a window that has not been read yet."""
     start = len(graph) - size
     window = SnapshotWindow(
         num_nodes=graph.num_nodes, directed=graph.directed, size=size, spill=DiskSpill(), start=start

@@ -105,7 +105,7 @@ class Peak:
             alone=int(np.convolve(single, np.ones(window, np.int64), "valid").max()),
         )
 
-    def told(self) -> dict[str, Any]:
+    def to_record(self) -> dict[str, Any]:
         """For the record: bytes, and shares that are spared."""
         return asdict(self) | {
             "saved": 1 - self.delta / self.full,
@@ -141,7 +141,10 @@ def _real(record: Record, quick: bool) -> dict[str, Any]:
         for kind, with_features in FEATURES.items():
             for window in (WINDOW, len(graph)) if len(graph) < 20 else (WINDOW,):
                 peak = Peak.of(with_features(graph), window)
-                found[f"{name}/{kind}/{window}"] = peak.told() | {"nodes": graph.num_nodes, "snapshots": len(graph)}
+                found[f"{name}/{kind}/{window}"] = peak.to_record() | {
+                    "nodes": graph.num_nodes,
+                    "snapshots": len(graph),
+                }
     return found
 
 
@@ -154,21 +157,21 @@ def scaled(size: str, scale: float, **changes: Any) -> DynamicGraph:
 
 def _synthetic(scale: float) -> Iterator[tuple[str, Any]]:
     for size in SIZES:
-        yield size, Peak.of(scaled(size, scale)).told()
+        yield size, Peak.of(scaled(size, scale)).to_record()
 
 
 def _changes(scale: float) -> Iterator[tuple[str, Any]]:
     """More or fewer features change, or edges."""
     for kind in ("feature_change", "edge_change"):
         for share in CHANGES:
-            yield f"{kind}/{share}", Peak.of(scaled(SWEPT, scale, **{kind: share})).told()
+            yield f"{kind}/{share}", Peak.of(scaled(SWEPT, scale, **{kind: share})).to_record()
 
 
 def _settings(scale: float) -> Iterator[tuple[str, Any]]:
     """Other windows and segments, 30% changed."""
     graph = scaled("10k-s", scale, snapshots=12)
     for window, segments in ((2, 4), (4, 1), (4, 2), (4, 4), (4, 8), (8, 4)):
-        yield f"{window}/{segments}", Peak.of(graph, window, segments).told()
+        yield f"{window}/{segments}", Peak.of(graph, window, segments).to_record()
 
 
 def _figures(record: Record, samples: dict[str, dict[str, Any]]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.distdy_partition import PAPER as TABLE_3
 from benchmarks.distdy_storage import SAVED
-from strobe.report.charts.online import online_svg
+from strobe.report.run import online_svg
 
 FIGURES = {
     "storage_saved_uci": "bytes spared, UCI messages, one-hot rows (paper: the least of four sets)",
@@ -57,7 +57,7 @@ def real(record: dict[str, Any]) -> list[str]:
 def synthetic(record: dict[str, Any]) -> list[str]:
     """Generated graphs by size and density, 30% changed."""
     rows = [
-        f"| {size} | {_shares(each)} | {_said(_PAPER_SYNTHETIC.get(size[-1]))} |"
+        f"| {size} | {_shares(each)} | {_percent(_PAPER_SYNTHETIC.get(size[-1]))} |"
         for size, each in record["samples"].get("storage", {}).get("synthetic", {}).items()
     ]
     return [f"| size {_SAVED_HEAD} paper |", "|---" * 7 + "|", *rows] if rows else NOT_YET
@@ -69,7 +69,7 @@ def changes(record: dict[str, Any]) -> list[str]:
     shares = [key.partition("/")[2] for key in found if key.startswith("feature_change")]
     rows = [
         f"| {float(share):.0%} | {found[f'feature_change/{share}']['saved']:.1%} "
-        f"| {_said(_PAPER_CHANGES.get(f'feature_change/{share}'))} | {found[f'edge_change/{share}']['saved']:.1%} |"
+        f"| {_percent(_PAPER_CHANGES.get(f'feature_change/{share}'))} | {found[f'edge_change/{share}']['saved']:.1%} |"
         for share in shares
     ]
     head = "| changed | of the features: spared | paper | of the edges: spared |"
@@ -138,7 +138,7 @@ def _shares(each: dict[str, Any]) -> str:
     return " | ".join(f"{each[column]:.1%}" for column in SAVED)
 
 
-def _said(share: float | None) -> str:
+def _percent(share: float | None) -> str:
     return "–" if share is None else f"{share:.1%}"
 
 

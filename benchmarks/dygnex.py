@@ -230,7 +230,8 @@ def timed_twice(job: Job) -> list[PassTimes]:
         windows = [make_window(job, batch) for batch in job.batches]
         took = [[run_pass(job, model, head, window) for window in windows] for _ in range(11)][1:]
     cells, arcs, snapshots = np.array([part_sizes(graph, batch) for batch in job.batches]).T
-    sizes = {"cells": cells, "arcs": arcs, "snapshots": snapshots, "time_stage_s": np.zeros(len(windows))}
+    sizes = {"part": np.arange(len(windows)), "cells": cells, "arcs": arcs, "snapshots": snapshots}
+    sizes |= {"time_stage_s": np.zeros(len(windows))}
     return [PassTimes(**sizes, seconds=np.array(took[side::2]).min(axis=0)) for side in range(2)]
 
 

@@ -5,7 +5,7 @@
   ones are luck. Two systems are compared by when they are within 2% of what both come to in the seconds they have,
   the higher of their lowest losses. How low they come is told for 1 of full batch. Beside it, as samples: seconds to
   within 2% of full batch's lowest, where a system comes to it.
-- Sizes: fixed shares of vertices with 20% of the snapshots, sizes by lot, sizes that the learner chooses.
+- Sizes: fixed shares of vertices with 20% of the snapshots, random sizes, sizes that the learner chooses.
 - Memory: the most bytes of tensors in steps of an epoch on rank 0, for 1 of full batch.
 - One rank and two: seconds to the same loss.
 - Classes: accuracies beside the paper's Table 5.
@@ -42,7 +42,7 @@ from strobe.presets import preset
 MODELS: dict[str, dict[str, Any]] = {"tgcn": {}, "dcrnn": {"hops": 1}, "evolvegcn-o": {}}
 LR = {"tgcn": 0.01, "dcrnn": 0.01, "evolvegcn-o": 0.01}
 WITHIN = 1.02
-"""The same loss: so many times it at most."""
+"""The same loss: at most this multiple of it."""
 
 SNAPSHOTS, VERTICES = 0.2, 0.05
 """Shares of a batch, as in the paper."""
@@ -52,7 +52,7 @@ GRID: dict[str, dict[str, Any]] = {"dcrnn": {"snapshots": (0.1, 0.2), "vertices"
 of them, however few vertices it has."""
 
 STEPS = {"tgcn": 20, "dcrnn": 10, "evolvegcn-o": 20}
-"""Steps of an epoch of batches that are drawn: after so many they are scored."""
+"""Steps of an epoch of sampled batches, by model; the model is scored after each epoch."""
 
 HOPS = {"dcrnn": 1}
 """What a rank keeps around its vertices, and a batch around its targets, where a convolution reads states: all that it
@@ -94,8 +94,8 @@ class On(NamedTuple):
 
 
 def hybrid(on: On, **chosen: Any) -> Plan:
-    """Hybrid batches with short epochs, and with scores for which training stops, as everyone's does: they cost nobody
-    anything."""
+    """Hybrid batches with short epochs, and with scores for which training stops, as in every system: seconds of
+    scoring are not counted."""
     plan = preset(
         "dynahb", **({"hops": HOPS.get(on.model), "async_evaluation": False} | GRID.get(on.model, {}) | chosen)
     )
@@ -159,8 +159,8 @@ def races(record: Record, quick: bool) -> None:
                 found[key] = raced(key, case, given, model, names, seconds, ranks=2, weigh=first)
                 if first:
                     alone[key] = raced(key, case, given, model, [OURS], seconds, ranks=1, weigh=False)[OURS]
-    record.samples["races"] = {key: told(courses) for key, courses in found.items()}
-    record.samples["one rank"] = {key: course_told(course) for key, course in alone.items()}
+    record.samples["races"] = {key: race_record(courses) for key, courses in found.items()}
+    record.samples["one rank"] = {key: course_record(course) for key, course in alone.items()}
     record.samples["settings"] = {"lr": LR, "models": MODELS, "seconds": vars(seconds), "steps": STEPS, "hops": HOPS}
     show(found)
     figures(record, found, alone)
@@ -179,7 +179,7 @@ class Given:
 
 @contextmanager
 def opened(case: Case, record: Record) -> Iterator[Given | None]:
-    """A case's graph, saved for the while; nothing where it is not at hand."""
+    """A case's graph, saved for the while; ``None`` where it was not found."""
     try:
         graph = case.load()
     except StrobeError as error:
@@ -288,7 +288,7 @@ def exposed(course: Course) -> tuple[float, float]:
     return waited, beside
 
 
-def course_told(course: Course) -> dict[str, Any]:
+def course_record(course: Course) -> dict[str, Any]:
     """A course for the record."""
     if course.failed:
         return {"failed": course.failed}
@@ -308,9 +308,9 @@ def course_told(course: Course) -> dict[str, Any]:
     }
 
 
-def told(courses: Mapping[str, Course]) -> dict[str, Any]:
+def race_record(courses: Mapping[str, Course]) -> dict[str, Any]:
     """A race for the record; ``faster``: how many times as soon as each system ours was at the same loss."""
-    whole: dict[str, Any] = {name: course_told(course) for name, course in courses.items()}
+    whole: dict[str, Any] = {name: course_record(course) for name, course in courses.items()}
     for name, course in courses.items() if is_whole(courses) else ():
         if course.points:
             whole[name]["faster"] = compared(courses, name)
@@ -386,7 +386,7 @@ def classes(record: Record, quick: bool) -> None:
                 continue
             best = min(course.settled, key=lambda point: point.loss)
             sample = {"accuracy": 1 - best.loss, "seconds": best.seconds, "paper": (case.paper or {}).get(name)}
-            record.samples.setdefault("classes", {}).setdefault(case.name, {})[name] = course_told(course) | sample
+            record.samples.setdefault("classes", {}).setdefault(case.name, {})[name] = course_record(course) | sample
             said = "" if sample["paper"] is None else f"{sample['paper']:.2%}"
             rows.append([case.name, name, f"{1 - best.loss:.2%}", f"{best.seconds:.1f}", said])
         if OURS in found and found[OURS].points and found[FULL].points:

@@ -17,7 +17,7 @@ FIGURES = {
     "speedup_vs_5%": "5% of the vertices",
     "speedup_vs_10%": "10%",
     "speedup_vs_20%": "20%",
-    "learner_vs_random": "as soon as sizes by lot, T-GCN",
+    "learner_vs_random": "as soon as random sizes, T-GCN",
     "loss_vs_full_worst": "lowest loss for 1 of full batch's, highest",
     "generation_exposed_share": "steps waiting for batches, as a part of training",
     "step_memory_ratio": "tensors of a step for 1 of full batch's, T-GCN",

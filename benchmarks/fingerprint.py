@@ -80,10 +80,10 @@ def task_of(name: str, model: str) -> str:
     return TASKS[turn % 2] if single else TASKS[turn]
 
 
-def fingerprint(graph: DynamicGraph, name: str, model: str, comm: Comm) -> dict[str, Any]:
+def fingerprint(graph: DynamicGraph, name: str, model: str, comm: Comm, epochs: int = EPOCHS) -> dict[str, Any]:
     """Train one case on this rank; its losses and a digest of its weights, or why it was refused."""
     options = {"hidden": 8} | ({"heads": 2} if model in ("gat-lstm", "dysat") else {})
-    settings = {"epochs": EPOCHS, "threads": 1, "precision": "float64", "seed": 3}
+    settings = {"epochs": epochs, "threads": 1, "precision": "float64", "seed": 3}
     given = TrainRequest(graph, model, task_of(name, model), options, None, settings, None, plan_of(name))
     try:
         run = train_on_rank(given, OutputConfig(), Progress(), comm)
@@ -97,13 +97,17 @@ def fingerprint(graph: DynamicGraph, name: str, model: str, comm: Comm) -> dict[
     return {"losses": [repr(line["loss"]) for line in run.history], "weights": weights.hexdigest()[:16]}
 
 
-def fingerprints(cases: Iterable[Case], ranks: Iterable[int] = RANKS) -> dict[str, dict[str, Any]]:
+def fingerprints(
+    cases: Iterable[Case], ranks: Iterable[int] = RANKS, epochs: int = EPOCHS
+) -> dict[str, dict[str, Any]]:
     """All cases on each number of ranks; several ranks are processes that go through all cases one after the other."""
     cases = list(cases)
     graph = Social(nodes=40, snapshots=12, edges=90, communities=4, labels=True, seed=1).write()
 
     def work(comm: Comm, _: Any) -> dict[str, dict[str, Any]]:
-        return {f"{name} {model} {comm.num_ranks}": fingerprint(graph, name, model, comm) for name, model in cases}
+        return {
+            f"{name} {model} {comm.num_ranks}": fingerprint(graph, name, model, comm, epochs) for name, model in cases
+        }
 
     found: dict[str, dict[str, Any]] = {}
     for num_ranks in ranks:

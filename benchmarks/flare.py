@@ -128,7 +128,7 @@ def memories(record: Record, quick: bool) -> None:
             for (model, system), measured in zip(keys, side_by_side(_MODULE, calls), strict=True):
                 found.setdefault(f"{case.name}/{model}", {})[system] = measured
     if not found:
-        record.missing["memory_vs_full"] = "no graph is at hand"
+        record.missing["memory_vs_full"] = "no graph was found"
         return
     ratios = {
         kind: {key: each[OURS][kind] / each[FULL][kind] for key, each in found.items()}
@@ -155,7 +155,7 @@ def shrinking(record: Record, quick: bool) -> None:
                 how = (1, 2) if quick else (2, 3)
                 found[f"{case.name}/{model}"] = child(_MODULE, "shrinking", given.path, case.name, model, *how)
     if not found:
-        record.missing["shrink_gain"] = "no graph is at hand"
+        record.missing["shrink_gain"] = "no graph was found"
         return
     record.samples["shrinking"] = found
     record.figures["shrink_gain"] = statistics.mean(each["gain"] for each in found.values())

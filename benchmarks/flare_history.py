@@ -37,7 +37,7 @@ class Given:
 
 @contextmanager
 def opened(case: Case, record: Record) -> Iterator[Given | None]:
-    """A case's graph, saved for the while; nothing where it is not at hand."""
+    """A case's graph, saved for the while; ``None`` where it was not found."""
     try:
         graph = case.load()
     except StrobeError as error:
@@ -65,8 +65,8 @@ def opened(case: Case, record: Record) -> Iterator[Given | None]:
 
 
 def history(record: Record, cases: Sequence[Case], at_a_time: int = 1) -> None:
-    """Every model on every graph, so many runs at a time; those that take longest first. What the record has of other
-    graphs stays."""
+    """Every model on every graph, ``at_a_time`` runs in parallel; those that take longest first. What the record has of
+    other graphs stays."""
     runs: list[tuple[Given, str, str, int]] = []
     quick = QUICK in cases
     with ExitStack() as stack, ThreadPoolExecutor(at_a_time) as pool:
@@ -85,7 +85,9 @@ def history(record: Record, cases: Sequence[Case], at_a_time: int = 1) -> None:
             for name in dict.fromkeys(runs[k][2] for k in mine):
                 each = [outcomes[k] for k in mine if runs[k][2] == name]
                 found.setdefault(f"{case.name}/{model}", {})[name] = together(each)
-    record.samples["history"] = record.samples.get("history", {}) | {key: told(each) for key, each in found.items()}
+    record.samples["history"] = record.samples.get("history", {}) | {
+        key: contest_record(each) for key, each in found.items()
+    }
     record.samples["settings"] = {
         "lr": LR,
         "hidden": HIDDEN,
@@ -129,9 +131,9 @@ def sooner(ours: Outcome, other: Outcome) -> float | None:
     return None if not mine or not others else others / mine
 
 
-def told(outcomes: dict[str, Outcome]) -> dict[str, Any]:
+def contest_record(outcomes: dict[str, Outcome]) -> dict[str, Any]:
     """A contest for the record, each system beside ours."""
-    whole: dict[str, Any] = {name: outcome.told() for name, outcome in outcomes.items()}
+    whole: dict[str, Any] = {name: outcome.to_record() for name, outcome in outcomes.items()}
     ours = outcomes[OURS]
     for name, outcome in outcomes.items():
         if not outcome.failed and not ours.failed and name != OURS:

@@ -98,7 +98,7 @@ def weighed(
 
 
 def read_all(graph: DynamicGraph) -> None:
-    """Brings all of a graph on disk into memory, so that nobody's peak is the first to have it."""
+    """Brings all of a graph on disk into memory, so that no measured peak includes the first read."""
     for array in _arrays(graph):
         np.add.reduce(array, axis=None)
 

@@ -26,7 +26,7 @@ from strobe.graph import open_graph
 from strobe.tasks import Task
 
 MOST, ENOUGH_S = 5, 90.0
-"""Passes after the first one: so many, or as many as end within these seconds, but one at least."""
+"""Passes after the first one: at most ``MOST``, as many as end within ``ENOUGH_S`` seconds, at least one."""
 
 
 class Passes(Progress):
@@ -55,8 +55,8 @@ def timed(graph: str, task: Task, model: str, system: str) -> list[float]:
 
 
 def passes(record: Record, cases: Sequence[Case], at_a_time: int = 1) -> None:
-    """Every model on every graph, so many processes at a time; full history, which takes longest, first. What the
-    record has of other graphs stays."""
+    """Every model on every graph, ``at_a_time`` processes in parallel; full history, which takes longest, first. What
+    the record has of other graphs stays."""
     with ExitStack() as stack, ThreadPoolExecutor(at_a_time) as pool:
         found = list(filter(None, [stack.enter_context(opened(case, record)) for case in cases]))
         models = MODELS[: 1 if QUICK in cases else None]
@@ -71,7 +71,7 @@ def passes(record: Record, cases: Sequence[Case], at_a_time: int = 1) -> None:
             for (given, model, system), call in zip(runs, calls, strict=True)
         }
     if not seconds:
-        record.missing["time_vs_full"] = "no graph is at hand"
+        record.missing["time_vs_full"] = "no graph was found"
         return
     names = [f"{given.case.name}/{model}" for given in found for model in models]
     kept = record.samples.get("passes", {}).get("seconds", {})

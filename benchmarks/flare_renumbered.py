@@ -1,9 +1,9 @@
-"""What shrinking saves: the same windows, but every step cuts its blocks out of the snapshots and numbers them anew.
+"""What shrinking saves: the same windows, but every step cuts its blocks out of the snapshots and renumbers them.
 
-A step selects rows, drops and renumbers columns, normalises what is left by its own degrees, turns the matrix round
-for the way back and gathers the inputs: as little as it can while its nodes have no order. Of a snapshot that is whole
-it has the normalised matrix from when a window first reached it, as we do. Both compute the same, but for rounding. One
-rank: what is told to others is left as it is.
+A step selects rows, drops and renumbers columns, normalises what is left by its own degrees, transposes the matrix
+for the backward pass and gathers the inputs: as little as it can while its nodes have no order. Of a snapshot that is
+whole it has the normalised matrix from when a window first reached it, as we do. Both compute the same, but for
+rounding. One rank: what is sent to other ranks is left as it is.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ of the step before."""
 
 
 def epochs_of(system: str, epochs: int, snapshots: int) -> int:
-    """As many epochs as have the steps of so many of windows that slide over so many training snapshots."""
+    """Epochs of ``system`` with as many steps as ``epochs`` epochs of sliding windows over ``snapshots`` snapshots."""
     steps = {DBOS: -(-snapshots // WINDOW), DYNAHB: _DRAWN}.get(system, snapshots)
     return max(1, round(epochs * snapshots / steps))
 
@@ -99,7 +99,7 @@ class Outcome:
         """Cells that the first rank computes in a step, the mean."""
         return self.cells / max(self.course.steps, 1)
 
-    def told(self) -> dict[str, Any]:
+    def to_record(self) -> dict[str, Any]:
         """For the record."""
         if self.failed:
             return {"failed": self.failed}
@@ -170,7 +170,7 @@ class Contest:
 
 
 class Counting:
-    """Adds up the cells that a rank computes: one rank alone tells nobody of its ledger."""
+    """Adds up the cells that a rank computes: one rank alone does not report its ledger."""
 
     def __init__(self, comm: Comm) -> None:
         self._ledger, self._count, self.cells = comm.ledger, comm.ledger.count, 0

@@ -1,6 +1,6 @@
 """How large a graph can be, how memory divides among ranks, and what the public code of the paper takes.
 
-Each is measured in processes of its own. Steps are those of our preset; a run ends after so many.
+Each is measured in processes of its own. Steps are those of our preset; a run ends after a fixed number of them.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def big(graph: str, ranks: int = 2, passes: int = BIG_PASSES) -> dict[str, Any]:
 
 
 def by_ranks(graph: str, counts: tuple[int, ...] = (1, 2, 4)) -> dict[int, dict[str, int]]:
-    """What training takes on each of so many ranks: the largest of them."""
+    """What training takes of memory by number of ranks: the largest of all ranks."""
     task = make_task("regression", train=TRAIN, validation=JUDGED_BY, from_last=False)
     found = {}
     for ranks in counts:

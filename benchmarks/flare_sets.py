@@ -23,8 +23,8 @@ SCALE = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A graph, and in words how it was cut. ``epochs``: of windows that slide, as many as there is time for, each with
-    so many ``seeds``."""
+    """A graph, and in words how it was cut. ``epochs``: of windows that slide, as many as there is time for;
+    ``seeds``: of each."""
 
     name: str
     load: Callable[[], DynamicGraph]

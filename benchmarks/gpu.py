@@ -189,7 +189,7 @@ def products(nodes: int, arcs: int) -> list[dict[str, Any]]:
 
 
 def _both(made: Sparse, theirs: Tensor, x: Tensor) -> tuple[Callable[[], None], Callable[[], None]]:
-    """Either side's product, so many times that the GPU never waits for the next one to be asked for."""
+    """Either side's product, ``TOGETHER`` times in a row, so that the GPU never waits for the next launch."""
 
     def ours() -> None:
         for _ in range(TOGETHER):
@@ -203,7 +203,7 @@ def _both(made: Sparse, theirs: Tensor, x: Tensor) -> tuple[Callable[[], None], 
 
 
 def aggregating(bench: Bench) -> float:
-    """Milliseconds of the aggregate of the inputs, by a matrix that nobody needs afterwards."""
+    """Milliseconds of the aggregate of the inputs, by a matrix that is not needed afterwards."""
     product = WindowData(bench.graph, device="cuda").product("gcn")
     return statistics.median(milliseconds(lambda: spmm(product, bench.cells.x)))
 

@@ -1,11 +1,11 @@
-"""How large a graph trains on one GPU, does it take as much of its memory as was foretold, and what does waiting cost?
+"""How large a graph trains on one GPU, does it take as much of its memory as was predicted, and what does waiting cost?
 
-*peaks*: models with all windows on the GPU and with two at a time, beside what was foretold. *bitcoin*: a graph of the
-shape of soc-bitcoin, 24.6M nodes in 90 snapshots, with a window of 8. *largest*: the largest graph that is foretold to
+*peaks*: models with all windows on the GPU and with two at a time, beside the prediction. *bitcoin*: a graph of the
+shape of soc-bitcoin, 24.6M nodes in 90 snapshots, with a window of 8. *largest*: the largest graph that is predicted to
 fit, all of it on the GPU.
 
 Every graph is made once, in the folder for temporary files (TMPDIR), up to 10 GB of it. Every case is a process of its
-own, so that peaks are its own; it is kept as soon as it is done, and one that fails is told of among what is missing.
+own, so that peaks are its own; it is kept as soon as it is done, and one that fails is listed under ``missing``.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Clock(Progress):
 
 
 def made(path: Path, nodes: int, arcs: int, snapshots: int) -> DynamicGraph:
-    """All nodes in all snapshots, arcs drawn anew, some sources much more often than others; straight to a folder."""
+    """All nodes in all snapshots, arcs drawn in each, some sources much more often than others; straight to disk."""
     with DiskSink(path) as sink:
         builder = GraphBuilder(sink, num_nodes=nodes)
         for t in range(snapshots):
@@ -95,15 +95,15 @@ _OFFLOAD = {"auto": "auto", "device": "never", "host": "always"}
 
 
 def trained(folder: Path, model: str, keep: str, device: str, epochs: int) -> dict[str, Any]:
-    """A run, what was foretold of it, what it came to, and where its seconds went."""
+    """A run, its predicted memory, what it came to, and where its seconds went."""
     given: dict[str, Any] = {"window": WINDOW, "device": device, "precision": "tf32", "epochs": epochs}
     given["offload"] = _OFFLOAD[keep]
     clock = Clock()
     graph = strobe.open(folder)
-    said = None
+    estimate = None
     if keep != "auto":  # else the run asks itself
-        clock.now("foretelling")
-        said = predict_peak_memory(
+        clock.now("predicting")
+        estimate = predict_peak_memory(
             resolve(TrainRequest(graph, model, "regression", None, None, given), None, Progress())
         )
         clock.now("choosing")
@@ -115,14 +115,14 @@ def trained(folder: Path, model: str, keep: str, device: str, epochs: int) -> di
         prepared = next(line for line in read_lines(Path(out)) if line.get("event") == "prepared")
     clock.now("the end")
     streamed = run.job.partitioned_graph.offloader
-    if said is not None:
-        prepared["predicted_device_bytes"] = said.resident if streamed is None else said.offloaded
+    if estimate is not None:
+        prepared["predicted_device_bytes"] = estimate.resident if streamed is None else estimate.offloaded
     assert run.memory is not None
     return {
         "nodes": graph.num_nodes,
         "arcs": graph.num_arcs,
         "snapshots": len(graph),
-        "foretold_bytes": prepared["predicted_device_bytes"],
+        "predicted_bytes": prepared["predicted_device_bytes"],
         "device_bytes": run.memory.get("device_bytes", run.memory["memory_bytes"]),
         "host_bytes": 0 if streamed is None else streamed.host_bytes,
         "streamed": streamed is not None,
@@ -140,8 +140,10 @@ def room(folder: Path, device: str) -> dict[str, Any]:
     """How many nodes a graph of these proportions may have to fit."""
     graph = strobe.open(folder)
     given: dict[str, Any] = {"window": WINDOW, "device": device, "precision": "tf32"}
-    said = predict_peak_memory(resolve(TrainRequest(graph, "tgcn", "regression", None, None, given), None, Progress()))
-    return {"nodes": int(graph.num_nodes * _FILLED * free_bytes(torch.device(device)) / said.resident)}
+    estimate = predict_peak_memory(
+        resolve(TrainRequest(graph, "tgcn", "regression", None, None, given), None, Progress())
+    )
+    return {"nodes": int(graph.num_nodes * _FILLED * free_bytes(torch.device(device)) / estimate.resident)}
 
 
 class Benchmark:
@@ -201,7 +203,7 @@ class Benchmark:
             self._lacks(case, found["failed"])
             return None
         self.record.samples[case] = found
-        print(f"{case}: {_told(found)}", flush=True)
+        print(f"{case}: {_describe(found)}", flush=True)
         self.keep()
         return found
 
@@ -216,11 +218,11 @@ class Benchmark:
         self.record.write(self.chosen.json)
 
 
-def _told(found: dict[str, Any]) -> str:
+def _describe(found: dict[str, Any]) -> str:
     if "device_bytes" not in found:
         return f"{found['nodes']:,} nodes"
     stages = ", ".join(f"{name} {seconds:.1f}" for name, seconds in found["seconds"].items())
-    off = found["foretold_bytes"] and f", foretold {found['foretold_bytes'] / found['device_bytes'] - 1:+.1%}"
+    off = found["predicted_bytes"] and f", predicted {found['predicted_bytes'] / found['device_bytes'] - 1:+.1%}"
     return f"{found['device_bytes'] / GIB:.2f} GiB{off or ''}, epoch {found['epoch_s']:.2f} s ({stages})"
 
 
@@ -237,7 +239,7 @@ def figures(record: Record) -> None:
     runs = {name: each for name, each in record.samples.items() if isinstance(each, dict) and "device_bytes" in each}
     record.figures.clear()
     errors = [
-        abs(each["foretold_bytes"] / each["device_bytes"] - 1) for each in runs.values() if each["foretold_bytes"]
+        abs(each["predicted_bytes"] / each["device_bytes"] - 1) for each in runs.values() if each["predicted_bytes"]
     ]
     if errors:
         record.figures["peak_prediction_error"] = max(errors)

@@ -54,15 +54,15 @@ def figures(record: dict[str, Any]) -> list[str]:
 
 
 def memory(record: dict[str, Any]) -> list[str]:
-    """Runs, what they took of the GPU, how far off that was foretold, and what an epoch took; then figures."""
-    lines = ["| graph, model | windows | GiB | foretold | seconds an epoch |", "|---|---|---|---|---|"]
+    """Runs, what they took of the GPU, how far off the prediction was, and what an epoch took; then figures."""
+    lines = ["| graph, model | windows | GiB | prediction error | seconds an epoch |", "|---|---|---|---|---|"]
     for case, found in record["samples"].items():
-        if not isinstance(found, dict) or "foretold_bytes" not in found:
+        if not isinstance(found, dict) or "predicted_bytes" not in found:
             continue
         part, *rest = case.split()
         model = _MODELS[rest[0] if rest else "tgcn"]
         graph = f"{found['nodes'] / 1e6:.3g}M nodes, {found['snapshots']} snapshots" if part != "peaks" else "as above"
-        error = found["foretold_bytes"] / found["device_bytes"] - 1
+        error = found["predicted_bytes"] / found["device_bytes"] - 1
         where = "wait on the host" if found["streamed"] else "stay"
         taken = f"{found['device_bytes'] / 2**30:.1f} | {error:+.1%} | {found['epoch_s']:.3g}"
         lines.append(f"| {graph}, {model} | {where} | {taken} |")

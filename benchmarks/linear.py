@@ -19,7 +19,7 @@ _SMALLEST = 1_000  # whose memory is what the program needs whatever the graph
 
 
 def epochs(model_name: str, nodes: int, count: int) -> None:
-    """Child: trains on a graph of so many nodes and tells seconds per epoch, cells and arcs."""
+    """Child: trains on a graph of ``nodes`` nodes and prints seconds per epoch, cells and arcs."""
     from strobe.graph.synthetic import Social  # before torch: Strobe tells OpenMP how to wait
     from strobe.models import make_model
     from strobe.ops.dense.readout import readout

@@ -1,4 +1,4 @@
-"""Real graphs as the placements are compared on them: where the data is at hand."""
+"""Real graphs on which placements are compared, where their data was found."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ Seconds: one thread per rank, ranks on this machine's cores, runs of one and of 
 epochs after the first. An efficiency of 1 means that W ranks take a W-th of the time of one.
 
 Rows: what all ranks send in a forward pass of WD-GCN with two convolutions (one exchange along edges, one along time),
-on real graphs where they are at hand, edges read from both sides; predicted, which tests hold to be what ledgers count,
+on real graphs where they were found, edges read from both sides; predicted, which tests hold to be what ledgers count,
 and checked with real ranks once. Relay's share is of the fewest rows of the papers' placements.
 """
 
@@ -30,9 +30,10 @@ from strobe.engine.launch.processes import OutputConfig
 from strobe.engine.partitioned_graph import PartitionedGraph
 from strobe.engine.trace import trace_view_calls
 from strobe.engine.train import train_on_rank
+from strobe.exchange.dry_run import FakeComm
 from strobe.graph import DynamicGraph
 from strobe.graph.synthetic import Social
-from strobe.planner.comm.volume import FakeComm, comm_volume_of_rank
+from strobe.planner.comm.volume import comm_volume_of_rank
 from tests.support.hosts import NoHostsError, two_hosts
 
 CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
@@ -152,7 +153,7 @@ def rows(record: Record, quick: bool) -> None:
                 counted = _rows(trained(graph, "wd-gcn", {"layers": 2}, 1, ranks, plan="relay"))
                 assert counted == sent["relay"], "the ledger must count what was predicted"
     if not shares:
-        record.missing["relay_rows_vs_best_paper_mean"] = "no real graph is at hand: set STROBE_DATA"
+        record.missing["relay_rows_vs_best_paper_mean"] = "no real graph was found: set STROBE_DATA"
         return
     record.samples["rows"] = found
     record.figures["relay_rows_vs_best_paper_mean"] = statistics.mean(shares)
@@ -175,7 +176,8 @@ def predicted_rows(graph: DynamicGraph, plan: str, ranks: int) -> int:
             PartitionedGraph(whole, job.plan, FakeComm(rank, ranks), placed).window_data(split.train).local_partition
         )
         assert share is not None
-        total += sum(sent.rows for sent in comm_volume_of_rank(share, calls).values())
+        rows = comm_volume_of_rank(share, calls).rows_sent
+        total += sum(number for (phase, _), number in rows.items() if phase == "forward")
     return total
 
 

@@ -150,7 +150,7 @@ class Watch(Progress):
 class _Weighing(Progress):
     """Counts the bytes of tensors from when training begins until its first epoch ends.
 
-    Large results come from memory that is kept, where nobody sees them made: for the while they do not.
+    Large results come from memory that is kept, where making them is not seen: during the measurement they do not.
     """
 
     def __init__(self) -> None:

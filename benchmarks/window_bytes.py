@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from strobe.graph import DynamicGraph
 from strobe.store.delta.spill import SnapshotArrays, Spill, to_arrays
-from strobe.store.delta.window import SnapshotWindow
+from strobe.store.delta.strategy import SnapshotWindow
 
 
 @dataclass(frozen=True)

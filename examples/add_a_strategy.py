@@ -6,7 +6,6 @@ with, and a plan takes it like a built-in one. Training processes receive it wit
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -14,9 +13,8 @@ import numpy as np
 
 import strobe
 from strobe.engine import Settings
-from strobe.graph import DynamicGraph
 from strobe.graph.synthetic import Social
-from strobe.placement import ModelCosts, Partition, Placement
+from strobe.placement import Partition, Placement, PlacementRequest
 from strobe.placement.loads import loads_of_nodes
 from strobe.presets import preset
 from strobe.strategy import Fact
@@ -32,20 +30,10 @@ class SnakeOrder(Placement):
     name: ClassVar[str] = "snake-order"
     back: bool = True
 
-    @property
-    def gives(self) -> tuple[Fact, ...]:
-        return ("whole sequences",)  # each node stays on one rank
+    gives: ClassVar[tuple[Fact, ...]] = ("whole sequences",)  # each node stays on one rank
 
-    def place(
-        self,
-        graph: DynamicGraph,
-        windows: Sequence[range],
-        num_ranks: int,
-        *,
-        seed: int = 0,
-        costs: ModelCosts | None = None,
-    ) -> Partition:
-        del costs
+    def partition(self, request: PlacementRequest) -> Partition:
+        graph, num_ranks = request.graph, request.num_ranks
         heaviest = np.argsort(-loads_of_nodes(graph), kind="stable")
         turn, rank = np.divmod(np.arange(graph.num_nodes), num_ranks)
         node_owner = np.empty(graph.num_nodes, np.int64)

@@ -22,8 +22,7 @@ from strobe.engine.train import run_training
 from strobe.plan import Plan
 from strobe.planner.services import PlannerServices
 from strobe.report.charts.learning_curve import learning_curve_svg
-from strobe.report.charts.run import run_charts
-from strobe.report.online import online_result_svg, online_summary
+from strobe.report.run import online_result_svg, online_summary, run_charts
 from strobe.report.summary import run_summary
 from strobe.tasks.base import Task
 

@@ -171,8 +171,7 @@ def add_loss_differences(results: Sequence[PlanResult]) -> list[PlanResult]:
 
 def sort_by_epoch_time(results: Sequence[PlanResult]) -> list[PlanResult]:
     """Return the plans that ran, fastest epoch first."""
-    ran = [(each.epoch_s, number, each) for number, each in enumerate(results) if each.epoch_s is not None]
-    return [each for _, _, each in sorted(ran, key=lambda one: one[:2])]
+    return sorted((each for each in results if each.epoch_s is not None), key=lambda each: each.epoch_s or 0.0)
 
 
 def _named_plans(plans: Sequence[str | Plan] | Mapping[str, Plan]) -> list[tuple[str, Plan]]:

@@ -98,13 +98,10 @@ def test_links_exist(document: str) -> None:
     assert [target for target in targets if not (folder / target).exists()] == []
 
 
-def test_axes_svg_is_up_to_date() -> None:
+def test_pictures_are_up_to_date() -> None:
     namespace: dict[str, Any] = {"__name__": "axes", "__file__": str(ROOT / "docs/axes.py")}
     exec(compile((ROOT / "docs/axes.py").read_text(), "axes.py", "exec"), namespace)
     assert (ROOT / "docs/axes.svg").read_text() == namespace["draw"]()
-
-
-def test_online_svg_is_up_to_date() -> None:
     record = json.loads((RESULTS / "distdy.json").read_text())
     assert PICTURE.read_text() == picture(record), "run python -m benchmarks.render"
 

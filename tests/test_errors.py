@@ -12,27 +12,18 @@ def test_every_error_is_a_strobe_error() -> None:
     assert all(issubclass(kind, StrobeError) for kind in kinds)
 
 
-def test_an_unknown_name_comes_with_the_nearest_one() -> None:
-    error = UnknownNameError("column", "tiem", ["time", "source", "weight"])
-    assert str(error) == "no column named 'tiem'; did you mean 'time'? Known: source, time, weight."
-
-
-def test_a_name_near_to_none_gets_no_guess() -> None:
-    assert str(UnknownNameError("column", "zzz", ["b", "a"])) == "no column named 'zzz'. Known: a, b."
-
-
-@pytest.mark.parametrize("given", [7, None, 1.5])
-def test_name_that_is_no_text_is_shown_as_repr(given: object) -> None:
-    assert str(UnknownNameError("node", given, [])) == f"no node named {given!r}. Known: none."
-
-
-def test_a_long_list_of_known_names_is_cut() -> None:
-    text = str(UnknownNameError("node", "?", [f"n{i:03}" for i in range(500)]))
-    assert text.endswith("n018, n019, ….")
-    assert "n020" not in text
+@pytest.mark.parametrize(
+    ("name", "known", "text"),
+    [
+        ("tiem", ["time", "source"], "no column named 'tiem'; did you mean 'time'? Known: source, time."),
+        ("zzz", ["b", "a"], "no column named 'zzz'. Known: a, b."),
+        (7, [], "no column named 7. Known: none."),
+        ("?", [f"n{i:03}" for i in range(500)], f"Known: {', '.join(f'n{i:03}' for i in range(20))}, …."),
+    ],
+)
+def test_an_unknown_name_comes_with_the_nearest_and_some_known_ones(name: object, known: list[str], text: str) -> None:
+    assert str(UnknownNameError("column", name, known)).endswith(text)
 
 
 def test_a_missing_package_says_how_to_get_it() -> None:
-    assert str(MissingPackageError("duckdb", "ingesting tables")) == (
-        "ingesting tables needs the package 'duckdb': pip install duckdb"
-    )
+    assert "pip install duckdb" in str(MissingPackageError("duckdb", "ingesting tables"))

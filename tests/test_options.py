@@ -14,31 +14,34 @@ from strobe.tasks import TASKS, LinkPrediction, make_task
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"epochs": "3"}, {"epochs": 2.5}, {"window": True}, {"lr": float("inf")}, {"lr": None}, {"device": 0}]
+    "wrong",
+    [
+        *({"epochs": value} for value in ("3", 2.5, 2**63, -(2**63), 10**400)),
+        *({"lr": value} for value in (None, float("inf"), 10**400, 10**5000)),
+        {"window": True},
+        {"device": 0},
+    ],
+    ids=lambda wrong: next(iter(wrong)),
 )
 def test_settings_of_another_type_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(OptionError, match=f"{next(iter(wrong))} of training must be"):
+    with pytest.raises(OptionError, match=f"{next(iter(wrong))} of training"):
         Settings(**wrong)
+    assert Settings(lr=1, window=None).lr == 1  # whole numbers are numbers
 
 
-def test_whole_numbers_are_numbers_and_none_is_allowed_where_it_means_something() -> None:
-    assert Settings(lr=1, window=None).lr == 1
-
-
-def test_task_options_are_checked() -> None:
-    with pytest.raises(OptionError, match="ahead of regression must be a whole number or none, not '2'"):
+def test_options_of_models_and_tasks_are_checked() -> None:
+    with pytest.raises(OptionError, match="whole number or none, not '2'"):
         make_task("regression", ahead="2")
-    with pytest.raises(UnknownNameError, match="did you mean 'negatives'"):
+    with pytest.raises(UnknownNameError, match="'negatives'"):
         make_task("link-prediction", negative=3)
     with pytest.raises(OptionError, match="negatives"):
         LinkPrediction(negatives=1.5)  # type: ignore[arg-type]
-
-
-def test_model_options_are_checked() -> None:
-    with pytest.raises(UnknownNameError, match="did you mean 'layers'"):
+    with pytest.raises(UnknownNameError, match="'layers'"):
         make_model("tgcn", 2, layer=2)
-    with pytest.raises(OptionError, match="norm of mpnn-lstm must be batch or layer or none, not 'bach'"):
+    with pytest.raises(OptionError, match="batch or layer or none, not 'bach'"):
         make_model("mpnn-lstm", 2, norm="bach")
+    with pytest.raises(UnknownNameError):
+        check_options("tgcn", {"inputs": 3}, option_types(MODELS["tgcn"], "inputs"))
 
 
 @pytest.mark.parametrize("maker", [*MODELS.values(), *TASKS.values(), Settings])
@@ -46,11 +49,6 @@ def test_every_option_type_has_a_description(maker: type) -> None:
     for name, hint in option_types(maker, "inputs").items():
         assert "typing" not in describe_type(hint), name
         assert "<" not in describe_type(hint), name
-
-
-def test_excluded_parameters_are_no_options() -> None:
-    with pytest.raises(UnknownNameError):
-        check_options("tgcn", {"inputs": 3}, option_types(MODELS["tgcn"], "inputs"))
 
 
 OWN_TASK = """
@@ -95,10 +93,9 @@ def test_options_of_a_class_in_a_users_file_have_the_types_of_the_modules_that_d
         assert maker(train=0.5).to_json()["train"] == 0.5
         with pytest.raises(OptionError, match="ahead of"):
             maker(ahead="2")
-    with pytest.raises(OptionError, match="scale of"):
-        makers[0](scale="x")
-    with pytest.raises(OptionError, match="scale of"):
-        makers[2](scale="x")
+    for maker in (makers[0], makers[2]):
+        with pytest.raises(OptionError, match="scale of"):
+            maker(scale="x")
 
 
 def test_options_without_a_type_may_be_anything() -> None:
@@ -107,16 +104,3 @@ def test_options_without_a_type_may_be_anything() -> None:
 
     assert option_types(maker, "inputs") == {"width": Any}
     check_options("maker", {"width": "x"}, option_types(maker))
-
-
-@pytest.mark.parametrize("huge", [2**63, -(2**63), 10**400])
-def test_numbers_that_no_array_can_hold_are_refused(huge: int) -> None:
-    with pytest.raises(OptionError, match="epochs of training"):
-        Settings(epochs=huge)
-
-
-def test_a_number_too_large_for_a_float_is_refused() -> None:
-    with pytest.raises(OptionError, match="lr of training"):
-        Settings(lr=10**400)
-    with pytest.raises(OptionError, match="lr of training"):
-        Settings(lr=10**5000)

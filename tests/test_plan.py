@@ -3,13 +3,14 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import pytest
 
-from strobe.batching import Full, Groups, Vertices, Windows
+from strobe.batching import Groups, Vertices, Windows
 from strobe.errors import StrobeError, UnknownNameError
 from strobe.exchange import Exchange, Halo, NoExchange, NoTimeExchange, Relay, Shuffle
-from strobe.placement import BySnapshot, Chunks, Hash, Replicated, TimeBlocks
+from strobe.placement import BySnapshot, Chunks, Hash, Replicated
 from strobe.plan import Plan, PlanError
 from strobe.registry import AXES
 from strobe.schedule import FreeRunning, InOrder
@@ -35,45 +36,25 @@ def test_a_plan_survives_json() -> None:
     for each in (plan, free):
         assert each != Plan()
         assert Plan.from_json(json.loads(json.dumps(each.to_json()))) == each
-
-
-def test_axes_absent_from_json_have_their_defaults() -> None:
-    assert Plan.from_json({"batching": "windows"}) == Plan(batching=Windows())
-
-
-def test_unknown_axis_error_suggests_the_nearest_name() -> None:
-    with pytest.raises(UnknownNameError, match="did you mean 'batching'"):
+    assert Plan.from_json({"batching": "windows"}) == Plan(batching=Windows()) != Plan(batching=Windows(size=3))
+    with pytest.raises(UnknownNameError, match="'batching'"):
         Plan.from_json({"batchin": "windows"})
 
 
-def test_default_plan_is_valid_on_any_number_of_ranks() -> None:
-    for num_ranks in (1, 2, 64):
-        Plan().check(num_ranks)
-    assert Plan().exact
-
-
 def test_check_reports_all_conflicts_at_once_with_fixes() -> None:
-    plan = Plan(
-        placement=TimeBlocks(),
-        batching=Groups(size=4),
-        exchange=Exchange(structure=NoExchange(), time=NoTimeExchange()),
-    )
-    with pytest.raises(PlanError) as error:
+    plan = Plan(batching=Groups(size=4), exchange=Exchange(structure=NoExchange(), time=NoTimeExchange()))
+    with pytest.raises(StrobeError) as error:
         plan.check(4)
-    lines = str(error.value).splitlines()
-    assert lines[0] == "the plan does not fit together on 4 ranks:"
-    assert len(lines) == 4
-    for line, axis, fact, fix in zip(
-        lines[1:],
+    assert isinstance(error.value, PlanError)
+    _, *lines = str(error.value).splitlines()
+    for line, *words in zip(
+        lines,
         ("batching groups", "exchange structure none", "exchange structure none"),
-        ("replicas", "whole snapshots", "whole sequences"),
+        ("needs replicas: ", "needs whole snapshots: ", "needs whole sequences: "),
         ("placement replicated", "exchange structure halo", "exchange time relay or shuffle"),
         strict=True,
     ):
-        assert line.startswith(f"- {axis}")
-        assert f"needs {fact}: " in line
-        assert f"Choose {fix}" in line
-    assert isinstance(error.value, StrobeError)
+        assert all(word in line for word in words), line
 
 
 def test_a_need_is_met_by_a_fact_of_another_axis() -> None:
@@ -86,14 +67,13 @@ def test_a_need_is_met_by_a_fact_of_another_axis() -> None:
 
 
 def test_on_one_rank_only_chunk_facts_can_be_missing() -> None:
-    for placement, batching, structure, time in product(
-        AXES["placement"].values(), AXES["batching"].values(), AXES["structure"].values(), AXES["time"].values()
-    ):
-        exchange = Exchange(structure=structure(), time=time())  # type: ignore[arg-type]
-        plan = Plan(placement=placement(), batching=batching(), exchange=exchange)  # type: ignore[arg-type]
+    made: list[list[Any]] = [
+        [strategy() for strategy in AXES[axis].values()] for axis in ("placement", "batching", "structure", "time")
+    ]
+    for placement, batching, structure, time in product(*made):
+        plan = Plan(placement=placement, batching=batching, exchange=Exchange(structure=structure, time=time))
         missing = {conflict.need.fact for conflict in plan.conflicts(1)}
-        in_chunks = {"chunks"} if placement is not Chunks else set()
-        assert not missing or missing in (in_chunks, {"node chunks"})
+        assert not missing or missing == {"node chunks"} or (missing == {"chunks"} and type(placement) is not Chunks)
 
 
 def test_free_running_needs_batches_per_rank_and_divergent_weights() -> None:
@@ -108,19 +88,15 @@ def test_free_running_needs_batches_per_rank_and_divergent_weights() -> None:
     free = replace(own, schedule=FreeRunning())
     assert conflicts(free, Average()) == conflicts(free, Average(every_s=2.0)) == conflicts(own, Average()) == []
     (apart,) = conflicts(free, AllReduce())
-    assert apart.startswith("schedule free-running (async_evaluation True) needs divergent weights: ")
+    assert "needs divergent weights" in apart
     assert "Choose sync average" in apart
     (clock,) = conflicts(own, Average(every_s=2.0))
-    assert clock.startswith("sync average (every 1, every_s 2.0) needs independent steps: ")
+    assert "needs independent steps" in clock
     assert "Choose schedule free-running" in clock
     (shared,) = conflicts(Plan(schedule=FreeRunning()), Average())
     assert "needs batches per rank: " in shared
     for schedule, sync in product((InOrder(), FreeRunning()), (AllReduce(), Average(), Average(every_s=1.0))):
         assert not Plan(schedule=schedule, sync=sync).conflicts(1)
-
-
-def test_replicated_placement_gives_local_inputs() -> None:
-    assert "local inputs" in Replicated().gives
 
 
 def test_a_plan_is_exact_only_if_all_strategies_are() -> None:
@@ -138,8 +114,3 @@ def test_a_plan_prints_as_a_table() -> None:
         sync=Average(every=3),
     )
     assert str(plan) == TABLE
-
-
-def test_plans_of_equal_strategies_are_equal() -> None:
-    assert Plan(batching=Full()) == Plan()
-    assert Plan(batching=Windows(size=2)) != Plan(batching=Windows(size=3))

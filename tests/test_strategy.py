@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 from dataclasses import FrozenInstanceError, dataclass
-from typing import ClassVar, get_args
+from typing import Any, ClassVar, get_args
 
 import pytest
 
-from strobe.errors import OptionError, StrobeError
+from strobe.errors import OptionError
 from strobe.strategy import FACTS, Fact, Strategy
 
 
@@ -27,9 +27,6 @@ def test_strategy_is_an_immutable_keyword_only_value() -> None:
         Sieve().size = 4  # type: ignore[misc]
     with pytest.raises(TypeError):
         Sieve(4)  # type: ignore[call-arg]
-
-
-def test_to_json_has_name_and_all_options() -> None:
     assert Sieve(share=0.25).to_json() == {"name": "sieve", "size": 3, "share": 0.25, "wet": False, "limit": None}
 
 
@@ -45,21 +42,11 @@ def test_str_shows_options_that_are_not_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"size": "3"}, "size of sieve must be a whole number, not '3'"),
-        ({"size": 2.5}, "size of sieve must be a whole number, not 2.5"),
-        ({"size": True}, "size of sieve must be a whole number, not True"),
-        ({"share": float("nan")}, "share of sieve must be a number, not nan"),
-        ({"wet": 1}, "wet of sieve must be true or false, not 1"),
-        ({"limit": "none"}, "limit of sieve must be a whole number or none, not 'none'"),
-    ],
+    "wrong", [{"size": "3"}, {"size": 2.5}, {"size": True}, {"share": float("nan")}, {"wet": 1}, {"limit": "none"}]
 )
-def test_options_of_another_type_are_refused(wrong: dict[str, object], message: str) -> None:
-    with pytest.raises(OptionError) as error:
-        Sieve(**wrong)  # type: ignore[arg-type]
-    assert str(error.value) == message
-    assert isinstance(error.value, StrobeError)
+def test_options_of_another_type_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(OptionError, match=f"{next(iter(wrong))} of sieve must be"):
+        Sieve(**wrong)
 
 
 def test_strategy_is_exact_without_needs_and_facts_by_default() -> None:

@@ -64,6 +64,7 @@ def damage(rng: random.Random, run: Path) -> Damage:
         LookupError,
         OSError,
         AttributeError,
+        TypeError,
     ):  # what earlier damage has left cannot be damaged so
         return Damage("nothing")
 
@@ -170,53 +171,57 @@ def _forge_json(rng: random.Random, run: Path) -> Damage:
 
 
 def _forge_checkpoint(rng: random.Random, run: Path) -> Damage:
-    kept = sorted((run / "checkpoints").glob("epoch-*"))
-    folder = rng.choice(kept[-1:] * 4 + kept)
-    path = folder / "values.json"
-    value = json.loads(path.read_bytes())
+    checkpoints = sorted((run / "checkpoints").glob("epoch-*"))
+    path = rng.choice(checkpoints[-1:] * 4 + checkpoints + [run / "best.safetensors"])
+    header, tensors = _split_safetensors(path.read_bytes())
+    metadata = header.pop("__metadata__")
+    content = json.loads(metadata["strobe"])
     if rng.random() < 0.2:
-        one, other = (rng.choice(list(value["tensors"])) for _ in range(2))  # tensors of other shapes and types
-        value["tensors"][one] = value["tensors"][other]
-        path.write_text(json.dumps(value))
+        one, other = (rng.choice(list(header)) for _ in range(2))  # tensors of other shapes and types
+        header[one] = header[other]
     elif rng.random() < 0.85:
         for _ in range(rng.choice([1, 1, 2, 4])):
-            part = rng.choice(["values", "values", "values", "tensors"])
-            inside = value.get(part, {})
-            there = [name for name in _STATES if part == "values" and isinstance(inside, dict) and inside.get(name)]
-            if there and rng.random() < 0.6:
-                name = rng.choice(there)
-                value = {**value, part: {**inside, name: mutate(rng, inside[name])}}
+            values = content.get("values")
+            states = [name for name in _STATES if isinstance(values, dict) and values.get(name)]
+            if rng.random() < 0.25:
+                header = mutate(rng, header)
+            elif states and rng.random() < 0.6:
+                name = rng.choice(states)
+                content["values"] = {**values, name: mutate(rng, values[name])}
             else:
-                value = {**value, part: mutate(rng, inside)}
-        path.write_text(json.dumps(value))
-    else:
-        path = rng.choice(sorted(folder.iterdir()))
-        data = bytearray(path.read_bytes())
-        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
-        path.write_bytes(data)
-    names = [line.split("  ")[-1] for line in (folder / "SHA256SUMS").read_text(errors="replace").splitlines()]
-    sums = [
-        f"{hashlib.sha256((folder / name).read_bytes()).hexdigest()}  {name}\n"
-        for name in names
-        if (folder / name).is_file()
-    ]
-    (folder / "SHA256SUMS").write_text("".join(sums))
+                content["values"] = mutate(rng, values)
+    elif tensors:
+        tensors[rng.randrange(len(tensors))] ^= 1 << rng.randrange(8)
+    path.write_bytes(_seal_safetensors(header, content, tensors))
     return Damage("forge checkpoint", path, forged=True)
 
 
+def _split_safetensors(data: bytes) -> tuple[dict[str, Any], bytearray]:
+    """The JSON header of a safetensors file, and the bytes of its tensors."""
+    end = 8 + int.from_bytes(data[:8], "little")
+    return json.loads(data[8:end]), bytearray(data[end:])
+
+
+def _seal_safetensors(header: Any, content: dict[str, Any], tensors: bytearray) -> bytes:
+    """A safetensors file with the SHA-256 that Strobe will look for: of the file with zeros in its place."""
+    zeros = "0" * 64
+    metadata = {"__metadata__": {"strobe": json.dumps({**content, "sha256": zeros})}}
+    text = json.dumps({**metadata, **header} if isinstance(header, dict) else header).encode()
+    data = len(text).to_bytes(8, "little") + text + tensors
+    return data.replace(zeros.encode(), hashlib.sha256(data).hexdigest().encode(), 1)
+
+
 def _remove(rng: random.Random, run: Path) -> Damage:
-    path = rng.choice([*files_of(run), *(run / "checkpoints").iterdir()])
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink()
+    path = rng.choice(files_of(run))
+    path.unlink()
     return Damage("remove", path)
 
 
 def _rename(rng: random.Random, run: Path) -> Damage:
-    path = rng.choice([*files_of(run), *(run / "checkpoints").iterdir()])
+    path = rng.choice(files_of(run))
     if path.name.startswith("epoch-") and rng.random() < 0.7:
-        other = path.with_name(rng.choice(["epoch-000009", "epoch-9", "epoch-x", "epoch-99999999999999999999"]))
+        name = rng.choice(["epoch-000009", "epoch-9", "epoch-x", "epoch-99999999999999999999"])
+        other = path.with_name(f"{name}.safetensors")
         if other.exists():
             return Damage("nothing")
         path.rename(other)
@@ -227,11 +232,11 @@ def _rename(rng: random.Random, run: Path) -> Damage:
 
 def _leave_over(rng: random.Random, run: Path) -> Damage:
     """Files that a process which was killed leaves behind."""
-    name = rng.choice(["config.json", "best.pt", "record.jsonl", "result.json", "learning_curve.svg"])
+    name = rng.choice(["config.json", "best.safetensors", "record.jsonl", "result.json", "learning_curve.svg"])
     (run / f".{name}.writing-{rng.choice([1, 99, 4_000_000])}").write_bytes(rng.randbytes(rng.choice([0, 10, 1000])))
     kept = sorted((run / "checkpoints").glob("epoch-*"))
     if rng.random() < 0.5 and kept:
-        shutil.copytree(kept[-1], run / "checkpoints" / f".{kept[-1].name}.writing-77")
+        shutil.copy(kept[-1], run / "checkpoints" / f".{kept[-1].name}.writing-77")
     if rng.random() < 0.5:
         with (run / LINES).open("ab") as file:
             file.write(b'{"event": "epoch", "at": 17')
@@ -244,5 +249,5 @@ def _harmless(rng: random.Random, run: Path) -> Damage:
         for picture in run.glob("*.svg"):
             picture.write_bytes(rng.randbytes(50))
     else:
-        (run / rng.choice(["notes.txt", "events.out.tfevents.1.1", "best.pt~"])).write_bytes(rng.randbytes(50))
+        (run / rng.choice(["notes.txt", "events.out.tfevents.1.1", "best.safetensors~"])).write_bytes(rng.randbytes(50))
     return Damage("harmless")

@@ -153,9 +153,9 @@ class RunFiles(FuzzTarget):
 def must_be_refused(use: str, before: Path, after: Path) -> str | None:
     """The name of a file that this use reads and whose content has changed in a way that its checksum shows."""
     newest = max((after / "checkpoints").glob("epoch-*"), default=None, key=lambda path: path.name)
-    read = [*JSON_FILES[:1], *([] if newest is None else [str(p.relative_to(after)) for p in newest.iterdir()])]
+    read = [*JSON_FILES[:1], *([] if newest is None else [str(newest.relative_to(after))])]
     if use != "resume":
-        read = [*JSON_FILES, LINES, "best.pt"]
+        read = [*JSON_FILES, LINES, "best.safetensors"]
     for name in read:
         if not (after / name).exists() or not (before / name).exists():
             continue  # a file that is gone may be one that never was

@@ -20,7 +20,7 @@ from strobe.errors import StrobeError
 HANG_S = 120.0
 """A run of a case that takes longer is ended: it hangs."""
 
-_BELONG = {".metadata", ".follow"}  # a part of every checkpoint; where a source has been read up to
+_BELONG = {".follow"}  # where a source has been read up to
 _OF_TORCH = "torchinductor_*"  # a cache that torch makes when it is imported
 
 _MEMORY = ("memory", "can't start new thread", "bad_alloc")

@@ -160,7 +160,7 @@ class Train(Work):
     def result(self, out: Path) -> str:
         last = sorted((out / LAST).glob("epoch-*"))[-1]
         scores = json.loads((out / RESULT).read_text())
-        told = [(last / "SHA256SUMS").read_text(), digest(out / BEST), scores["validation"], scores["test"]]
+        told = [digest(last), digest(out / BEST), scores["validation"], scores["test"]]
         return hashlib.sha256(json.dumps([last.name, *told]).encode()).hexdigest()
 
 
@@ -197,7 +197,7 @@ class Watch(Work):
         epochs = [line["epoch"] for line in read_lines(out) if line["event"] == "epoch"]
         journal = json.loads((out / GRAPH / ".follow" / "journal.json").read_text())
         read = [journal["position"], journal["counts"]]  # names of snapshots that are built may be there or gone
-        told = [last.name, (last / "SHA256SUMS").read_text(), epochs, digest(out / GRAPH, leave_out=".follow"), read]
+        told = [last.name, digest(last), epochs, digest(out / GRAPH, leave_out=".follow"), read]
         return hashlib.sha256(json.dumps(told).encode()).hexdigest()
 
 
@@ -227,9 +227,8 @@ _MODULES = (
     "strobe.planner",
     "strobe.planner.memory",
     "strobe.planner.time.passes",
-    "tensorboard.compat.proto.event_pb2",
-    "tensorboard.summary.writer.record_writer",
-    "torch.distributed.checkpoint",
+    "torch.utils.tensorboard",
+    "safetensors.torch",
     "torch._dynamo",
     "typer._adapters",
 )

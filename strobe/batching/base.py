@@ -1,4 +1,4 @@
-"""The third axis: which cells a step trains."""
+"""Batching axis: which cells each optimizer step trains."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from strobe.ops.sparse.csr import IntArray
 from strobe.strategy import Strategy
 
 if TYPE_CHECKING:
-    from strobe.batching.sampled import NeighborSampling
+    from strobe.batching.sampled import Sampled
     from strobe.batching.subgraph_sampler import SubgraphSampler
     from strobe.batching.trapezoid import Decay, DecaySearchOptions
     from strobe.comm import Ledger
@@ -37,7 +37,7 @@ class BatchSpec:
 
 
 class Event(NamedTuple):
-    """Something that happened between two epochs: a line of the record, and a note for the user."""
+    """An event between two epochs: a line of the record, and an optional note for the user."""
 
     name: str
     values: dict[str, Any]
@@ -45,7 +45,7 @@ class Event(NamedTuple):
 
 
 class StepResult(NamedTuple):
-    """What one optimizer step came to: the summed loss of its examples, how many they were, and its seconds."""
+    """Result of an optimizer step: summed loss, number of examples, and seconds."""
 
     loss: float
     num_examples: float
@@ -53,8 +53,7 @@ class StepResult(NamedTuple):
 
 
 class EpochResult(NamedTuple):
-    """What one epoch came to: the steps of this rank, the mean loss of all examples, and the validation metrics if they
-    are known already."""
+    """Result of an epoch: steps of this rank, mean loss of all examples, and validation metrics if already known."""
 
     num_steps: int
     loss: float
@@ -62,18 +61,18 @@ class EpochResult(NamedTuple):
 
 
 class EpochPolicy:
-    """How an epoch is trained: once. The base of policies that train an epoch several times and keep one outcome."""
+    """Trains an epoch once. Subclasses may train it several times and keep the best result."""
 
     def run(self, train_epoch: Callable[[], EpochResult]) -> EpochResult:
         """Train one epoch."""
         return train_epoch()
 
     def log(self) -> dict[str, Any]:
-        """What the epoch's line of the record says of the policy."""
+        """Values of the policy for the epoch's line of the record."""
         return {}
 
     def events(self) -> list[Event]:
-        """What happened in the last epoch."""
+        """Events of the last epoch."""
         return []
 
     def state_dict(self) -> dict[str, Any] | None:
@@ -97,7 +96,7 @@ class StepSource(ABC):
     @property
     @abstractmethod
     def steps_per_epoch(self) -> int:
-        """Steps of this rank in an epoch, as far as it is known."""
+        """Expected number of steps of this rank in an epoch."""
 
     @property
     @abstractmethod
@@ -106,8 +105,8 @@ class StepSource(ABC):
 
     @abstractmethod
     def epoch(self, epoch: int, pacer: Pacer) -> Iterator[dict[int, Any]]:
-        """Yield the windows of each step of an epoch, by the number of their batch. A step is over when the next one is
-        requested. ``pacer`` says when a rank that is not in lockstep ends its epoch."""
+        """Yield the windows of each step of an epoch, by the number of their batch. A step ends when the next one is
+        requested. ``pacer`` ends the epoch of a rank that is not in lockstep."""
 
     def windows_of(self, job: Any, times: range, epoch: int) -> Iterator[dict[int, Any]]:
         """Yield the windows of each step over snapshots ``times`` of ``job``, the engine's job on a grown graph. For
@@ -119,19 +118,19 @@ class StepSource(ABC):
         return []
 
     def start(self) -> None:  # noqa: B027
-        """Training begins: background work may start."""
+        """Called when training begins: background work may start."""
 
     def observe(self, result: StepResult, pacer: Pacer) -> None:  # noqa: B027
-        """Take note of the outcome of a step."""
+        """Called with the result of each step."""
 
     def end_epoch(self, batch_spans: Sequence[Sequence[Any]]) -> list[Event]:
-        """End an epoch. ``batch_spans`` says on rank 0 when each rank ran each batch. A source that changes its steps
-        returns what happened."""
+        """End an epoch. ``batch_spans``: on rank 0, when each rank ran each batch. Returns changes of the steps as
+        events."""
         del batch_spans
         return []
 
     def log(self) -> dict[str, Any]:
-        """What the epoch's line of the record says of the source."""
+        """Values of the source for the epoch's line of the record."""
         return {}
 
     def policy(self, run: Any) -> EpochPolicy:
@@ -140,11 +139,11 @@ class StepSource(ABC):
         return EpochPolicy()
 
     def artifacts(self) -> dict[str, Any]:
-        """Facts about the steps that the result keeps, and that charts are drawn from, by name."""
+        """Facts about the steps for the result and its charts, by name."""
         return {}
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of this rank as tensors and plain values; empty where steps follow from the seed and the epoch."""
+        """State of this rank as tensors and plain values; empty if steps depend on seed and epoch only."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:  # noqa: B027
@@ -167,7 +166,7 @@ class ChunkableWindow(Protocol):
 
 
 class SourceContext(Protocol):
-    """What the engine offers to ``Batching.start``: the job, and the sources that the engine has."""
+    """The engine's interface for ``Batching.start``: the job, and constructors of step sources."""
 
     @property
     def job(self) -> Any:
@@ -186,28 +185,28 @@ class SourceContext(Protocol):
         """Windows that slide over time and keep ever fewer nodes of older snapshots."""
         ...
 
-    def neighbor_sampling(self, sampling: NeighborSampling) -> StepSource:
+    def neighbor_sampling(self, sampling: Sampled) -> StepSource:
         """Windows of sampled neighborhoods of some examples."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Batching(Strategy):
-    """A way to cut the training cells into batches. An epoch has every training cell as a target once, or about as
-    many targets as there are cells where batches are sampled."""
+    """Divides the training cells into batches. In an epoch every training cell is a target once; sampled batches have
+    about as many targets as there are cells."""
 
     needs_hops: ClassVar[bool] = False
-    """Whether batches are subgraphs of seed nodes, so that it matters how far a model reads. The other end of a pair
-    may then be in no batch."""
+    """Whether batches are subgraphs of seed nodes, whose size depends on the model's hops. The other end of a pair may
+    then be in no batch."""
 
     @property
     def window(self) -> int | None:
-        """Snapshots that are computed together where all cells are targets; None: all."""
+        """Snapshots per window if all cells are targets; None: all."""
         return None
 
     @property
     def history(self) -> int | None:
-        """Snapshots that a batch reads at most; None: no limit, states are carried on."""
+        """Maximum number of snapshots that a batch reads; None: no limit, states are carried between batches."""
         return None
 
     @property
@@ -217,23 +216,23 @@ class Batching(Strategy):
 
     @property
     def uses_khop_cache(self) -> bool:
-        """Whether windows are subgraphs of what a rank caches around its own nodes."""
+        """Whether windows are subgraphs of the rank's k-hop cache."""
         return False
 
     @property
     def depends_on_partition(self) -> bool:
-        """Whether the steps of training depend on the partition, also on one rank. The partition is then computed from
-        training snapshots alone: later ones must not change what is trained."""
+        """Whether training steps depend on the partition, also on one rank. The partition is then computed from
+        training snapshots only, so that later ones do not affect training."""
         return False
 
     @property
     def needs_partition(self) -> bool:
-        """Whether a partition is needed on one rank, too."""
+        """Whether a partition is needed even on one rank."""
         return self.depends_on_partition
 
     @property
     def not_simulated(self) -> str | None:
-        """Why an epoch cannot be simulated; None where ``batches`` cost what training computes."""
+        """Why an epoch cannot be simulated; None if it can."""
         return None
 
     def start(self, context: SourceContext) -> StepSource:
@@ -249,9 +248,8 @@ class Batching(Strategy):
         raise OptionError(f"batching {self} is not cut into windows of {size}: leave --window out")
 
     def evaluation_batches(self, times: range) -> list[BatchSpec] | None:
-        """The batches that score snapshots ``times``, where training reads a bounded history: each starts from an
-        initial state and reads as many snapshots as a training batch. None: states are carried from the first snapshot
-        on."""
+        """Batches for evaluating snapshots ``times`` if training reads a bounded history: each starts from the initial
+        state and reads as many snapshots as a training batch. None: states are carried from the first snapshot on."""
         del times
         return None
 

@@ -29,6 +29,8 @@ class Fused(Batching):
     """
 
     name: ClassVar[str] = "fused"
+    needs: ClassVar[tuple[Need, ...]] = (Need("chunks", "it fuses chunks", "placement chunks, or batching full"),)
+    needs_partition: ClassVar[bool] = True
     memory: float = 1024.0
     size: int | None = None
 
@@ -40,16 +42,8 @@ class Fused(Batching):
             raise OptionError(f"a window has at least 1 snapshot, not {self.size}")
 
     @property
-    def needs(self) -> tuple[Need, ...]:
-        return (Need("chunks", "it fuses chunks", "placement chunks, or batching full"),)
-
-    @property
     def window(self) -> int | None:
         return self.size
-
-    @property
-    def needs_partition(self) -> bool:
-        return True
 
     def structure_stage(self, data: ChunkableWindow, cell_chunk: Callable[[], IntArray], ledger: Ledger) -> None:
         data.run_in_chunks(cell_chunk(), self.memory * 2**20, ledger)

@@ -22,6 +22,10 @@ class Groups(Batching):
     """
 
     name: ClassVar[str] = "groups"
+    gives: ClassVar[tuple[Fact, ...]] = ("batches per rank",)
+    needs: ClassVar[tuple[Need, ...]] = (
+        Need("replicas", "one rank computes a whole group", "placement replicated, or batching windows"),
+    )
     size: int = 8
     stride: int | None = None
 
@@ -31,14 +35,6 @@ class Groups(Batching):
             raise OptionError(f"a group has at least 1 snapshot, not {self.size}")
         if self.stride is not None and not 1 <= self.stride <= self.size:
             raise OptionError(f"groups of {self.size} begin 1 to {self.size} snapshots apart, not {self.stride}")
-
-    @property
-    def gives(self) -> tuple[Fact, ...]:
-        return ("batches per rank",)
-
-    @property
-    def needs(self) -> tuple[Need, ...]:
-        return (Need("replicas", "one rank computes a whole group", "placement replicated, or batching windows"),)
 
     @property
     def window(self) -> int:

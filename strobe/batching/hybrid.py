@@ -31,6 +31,18 @@ class Hybrid(Batching):
     name: ClassVar[str] = "hybrid"
     exact: ClassVar[bool] = False
     needs_hops: ClassVar[bool] = True
+    gives: ClassVar[tuple[Fact, ...]] = ("batches per rank",)
+    needs: ClassVar[tuple[Need, ...]] = (
+        Need(
+            "local inputs",
+            "a rank computes its batch without other ranks",
+            "exchange structure cached, or placement replicated",
+        ),
+    )
+    caches_windows: ClassVar[bool] = False
+    uses_khop_cache: ClassVar[bool] = True
+    depends_on_partition: ClassVar[bool] = True
+    not_simulated: ClassVar[str | None] = "its batches are sampled while it trains: there are none to time"
     snapshots: float | Sequence[float] = 0.2
     vertices: float | Sequence[float] = 0.05
     size_policy: SizePolicy = "fixed"
@@ -56,15 +68,6 @@ class Hybrid(Batching):
             raise OptionError(f"memory for batches must be 0 MiB or more, not {self.memory}")
 
     @property
-    def gives(self) -> tuple[Fact, ...]:
-        return ("batches per rank",)
-
-    @property
-    def needs(self) -> tuple[Need, ...]:
-        why = "a rank computes its batch without other ranks"
-        return (Need("local inputs", why, "exchange structure cached, or placement replicated"),)
-
-    @property
     def sampler(self) -> SubgraphSampler:
         return SubgraphSampler(
             snapshots=as_tuple(self.snapshots),
@@ -75,22 +78,6 @@ class Hybrid(Batching):
             steps_per_epoch=self.steps_per_epoch,
             memory=self.memory,
         )
-
-    @property
-    def uses_khop_cache(self) -> bool:
-        return True
-
-    @property
-    def caches_windows(self) -> bool:
-        return False
-
-    @property
-    def depends_on_partition(self) -> bool:
-        return True
-
-    @property
-    def not_simulated(self) -> str:
-        return "its batches are sampled while it trains: there are none to time"
 
     def start(self, context: SourceContext) -> StepSource:
         return context.reservoir(self.sampler)

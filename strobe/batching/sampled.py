@@ -14,25 +14,6 @@ from strobe.strategy import Fact, Need
 
 
 @dataclass(frozen=True, kw_only=True)
-class NeighborSampling:
-    """How batches are sampled: ``passes`` over each window of ``snapshots``, ``size`` examples per step, and at most
-    ``fanouts[k]`` incoming arcs per cell at hop k from the seed nodes."""
-
-    snapshots: int
-    passes: int
-    size: int
-    fanouts: tuple[int, ...]
-
-    def times(self, t: int, first: int = 0) -> range:
-        """The window that ends with snapshot t."""
-        return range(max(t + 1 - self.snapshots, first), t + 1)
-
-    def fanouts_by_hop(self, hops: int) -> list[int]:
-        """A fan-out for each hop; hops beyond the last fan-out use the last."""
-        return [self.fanouts[min(hop, len(self.fanouts) - 1)] for hop in range(hops)]
-
-
-@dataclass(frozen=True, kw_only=True)
 class Sampled(Batching):
     """``size`` examples per step with sampled neighbors in the last ``history`` snapshots.
 
@@ -48,6 +29,13 @@ class Sampled(Batching):
 
     name: ClassVar[str] = "sampled"
     exact: ClassVar[bool] = False
+    gives: ClassVar[tuple[Fact, ...]] = ("sampled cells", "streaming batches")
+    needs: ClassVar[tuple[Need, ...]] = (
+        Need("fetched inputs", "a rank computes the cells sampled for its seed nodes", "exchange structure fetch"),
+        Need("gathered sequences", "rows of a seed node meet where its newest cell is", "exchange time shuffle"),
+    )
+    caches_windows: ClassVar[bool] = False
+    not_simulated: ClassVar[str | None] = "its cells are sampled while it trains: only whole snapshots are timed"
     history: int = 4
     size: int = 1024
     fanouts: int | Sequence[int] = (5, 10)
@@ -63,33 +51,17 @@ class Sampled(Batching):
             if getattr(self, name) < 1:
                 raise OptionError(f"{name} of sampled batches must be at least 1, not {getattr(self, name)}")
 
-    @property
-    def gives(self) -> tuple[Fact, ...]:
-        return ("sampled cells", "streaming batches")
+    def times(self, t: int, first: int = 0) -> range:
+        """The window that ends with snapshot t, without snapshots before ``first``."""
+        return range(max(t + 1 - self.history, first), t + 1)
 
-    @property
-    def needs(self) -> tuple[Need, ...]:
-        return (
-            Need("fetched inputs", "a rank computes the cells sampled for its seed nodes", "exchange structure fetch"),
-            Need("gathered sequences", "rows of a seed node meet where its newest cell is", "exchange time shuffle"),
-        )
-
-    @property
-    def sampling(self) -> NeighborSampling:
-        return NeighborSampling(
-            snapshots=self.history, passes=self.passes, size=self.size, fanouts=as_tuple(self.fanouts)
-        )
-
-    @property
-    def caches_windows(self) -> bool:
-        return False
-
-    @property
-    def not_simulated(self) -> str:
-        return "its cells are sampled while it trains: only whole snapshots are timed"
+    def fanouts_by_hop(self, hops: int) -> list[int]:
+        """A fan-out for each hop; hops beyond the last fan-out use the last."""
+        fanouts = as_tuple(self.fanouts)
+        return [fanouts[min(hop, len(fanouts) - 1)] for hop in range(hops)]
 
     def start(self, context: SourceContext) -> StepSource:
-        return context.neighbor_sampling(self.sampling)
+        return context.neighbor_sampling(self)
 
     def evaluation_batches(self, times: range) -> list[BatchSpec]:
         return build_sliding_windows(times, self.history)

@@ -108,6 +108,11 @@ class Trapezoid(Batching):
 
     name: ClassVar[str] = "trapezoid"
     exact: ClassVar[bool] = False
+    gives: ClassVar[tuple[Fact, ...]] = ("sliding windows",)
+    caches_windows: ClassVar[bool] = False
+    not_simulated: ClassVar[str | None] = (
+        "its windows slide and are thinner in the past: only whole snapshots are timed"
+    )
     full: int = 2
     decayed: int = 6
     min_keep: float = 0.1
@@ -131,10 +136,6 @@ class Trapezoid(Batching):
             raise OptionError(f"max_share {self.max_share:g} limits a search: give search_every, or leave it out")
 
     @property
-    def gives(self) -> tuple[Fact, ...]:
-        return ("sliding windows",)
-
-    @property
     def needs(self) -> tuple[Need, ...]:
         needs = (
             Need("whole sequences", "a rank carries the states of its nodes", "placement metis or hash"),
@@ -154,16 +155,8 @@ class Trapezoid(Batching):
         return DecaySearchOptions(self.search_every, self.max_share) if self.search_every else None
 
     @property
-    def caches_windows(self) -> bool:
-        return False
-
-    @property
     def depends_on_partition(self) -> bool:
         return not self.decay.is_full
-
-    @property
-    def not_simulated(self) -> str:
-        return "its windows slide and are thinner in the past: only whole snapshots are timed"
 
     def start(self, context: SourceContext) -> StepSource:
         return context.sliding_windows(self.decay, self.decay_search)

@@ -5,18 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import typer
-from rich.text import Text
-
-from strobe.cli.console import err
+from strobe.cli.console import print_note
+from strobe.cli.options.groups import option
 from strobe.errors import OptionError
 from strobe.io.atomic import write_atomic
 
 
 def chart_option(default: Path) -> Any:
     """Build the ``--out`` option of a command whose chart is called ``default``."""
-    shown = f"{default}; with --json none"
-    return typer.Option("--out", "-o", metavar="FILE", help="The chart to write, an SVG.", show_default=shown)
+    return option("The chart to write, an SVG.", "--out", "-o", metavar="FILE", default=f"{default}; with --json none")
 
 
 def choose_chart_path(path: Path | None, default: Path, as_json: bool) -> Path | None:
@@ -44,7 +41,7 @@ def write_chart(svg: str, path: Path, quiet: bool) -> None:
     except OSError as error:
         raise OptionError(f"cannot write {path}: {error.strerror or error}") from error
     if not quiet:
-        err.print(Text(f"chart: {path}"), highlight=False, soft_wrap=True)
+        print_note(f"chart: {path}")
 
 
 def _is_svg(path: Path) -> bool:

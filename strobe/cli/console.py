@@ -2,24 +2,44 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 from strobe.format import file_size
 from strobe.graph.dynamic import DynamicGraph
 from strobe.graph.progress import OnProgress, OnStage
+from strobe.io.atomic import nan_to_none
 
 out = Console()
 """Results, on stdout."""
 
 err = Console(stderr=True)
 """Progress, hints and errors, on stderr."""
+
+
+def print_result(*lines: str) -> None:
+    """Print lines on stdout as they are."""
+    out.print(Text("\n".join(lines)), soft_wrap=True)
+
+
+def print_note(text: str, style: str = "") -> None:
+    """Print a hint or a warning on stderr as it is."""
+    err.print(Text(text), style=style, soft_wrap=True)
+
+
+def print_json(values: Any) -> None:
+    """Print one line of JSON on stdout; numbers that JSON does not know become null."""
+    typer.echo(json.dumps(nan_to_none(values), allow_nan=False))
 
 
 def is_first_rank() -> bool:
@@ -65,5 +85,5 @@ def text_bar(share: float, width: int) -> str:
 def show_written(graph: DynamicGraph, path: Path) -> None:
     """Print a written graph, its size on disk and the next command."""
     size = file_size(sum(file.stat().st_size for file in path.iterdir()))
-    out.print(f"{graph!r}\n{size} at {path}", highlight=False, markup=False, soft_wrap=True)
-    err.print(f"Next: strobe inspect {shlex.quote(str(path))}", highlight=False, markup=False, soft_wrap=True)
+    print_result(repr(graph), f"{size} at {path}")
+    print_note(f"Next: strobe inspect {shlex.quote(str(path))}")

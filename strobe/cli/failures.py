@@ -42,9 +42,7 @@ def explain_failures(command: str, run_directory: Path, can_resume: Callable[[],
         if not (how := hint()):
             raise
         raise InputError(f"{error}{how}") from error
-    except RankError as error:
-        if not str(error).startswith(f"rank {error.rank} "):
+    except (RankError, CommError) as error:
+        if isinstance(error, RankError) and not str(error).startswith(f"rank {error.rank} "):
             raise  # a rank refused an option: the error is reported as if this process had refused it
-        raise RunFailedError(f"{error}{hint()}") from error
-    except CommError as error:
         raise RunFailedError(f"{error}{hint()}") from error

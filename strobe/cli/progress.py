@@ -99,12 +99,8 @@ class EpochBar(TitledProgress):
             status += f" {self._metric} {format_metric(value)}"
         if line["best"] is not None:
             status += f" best {format_metric(line['best'])}"
-        peak = (
-            max(mean_rank_stats(rank, 1).memory_bytes for rank in line["ranks"])
-            if "ranks" in line
-            else line["memory_bytes"]
-        )
-        self._bar.update(self._task, status=f"{status} {file_size(peak)}")
+        peaks = [mean_rank_stats(rank, 1).memory_bytes for rank in line.get("ranks", [])] or [line["memory_bytes"]]
+        self._bar.update(self._task, status=f"{status} {file_size(max(peaks))}")
 
     def note(self, text: str) -> None:
         self._bar.console.print(Text(self.with_title(text)), style="yellow", soft_wrap=True)
@@ -157,9 +153,8 @@ def _format_idle_share(line: dict[str, Any]) -> list[str]:
     """The share of their time that ranks wait for one another."""
     ranks = [mean_rank_stats(rank, 1) for rank in line.get("ranks", [])]
     total_s = sum(rank.seconds for rank in ranks)
-    return (
-        [f"ranks wait {percent(1 - sum(rank.computing_s for rank in ranks) / total_s)} of the time"] if total_s else []
-    )
+    computing_s = sum(rank.computing_s for rank in ranks)
+    return [f"ranks wait {percent(1 - computing_s / total_s)} of the time"] if total_s else []
 
 
 @contextmanager

@@ -1,7 +1,17 @@
 """Messages between ranks: the only folder that knows torch.distributed."""
 
-from strobe.comm.base import Comm, CommError, ControlChannel, SingleRankComm, Work
+from strobe.comm.base import NO_RANK, Comm, CommError, ControlChannel, SingleRankComm, Work
 from strobe.comm.launch.launcher import RankError, run_ranks
 from strobe.comm.ledger import Ledger
 
-__all__ = ["Comm", "CommError", "ControlChannel", "Ledger", "RankError", "SingleRankComm", "Work", "run_ranks"]
+__all__ = [
+    "NO_RANK",
+    "Comm",
+    "CommError",
+    "ControlChannel",
+    "Ledger",
+    "RankError",
+    "SingleRankComm",
+    "Work",
+    "run_ranks",
+]

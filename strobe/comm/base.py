@@ -13,6 +13,9 @@ from torch import Tensor
 from strobe.comm.ledger import Ledger
 from strobe.errors import StrobeError
 
+NO_RANK = -1
+"""In an array of ranks: there is no rank."""
+
 
 class CommError(StrobeError):
     """A message was not received or could not be sent. Names the rank, epoch, step, phase, message and cause."""

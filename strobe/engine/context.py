@@ -13,9 +13,9 @@ import torch
 from strobe.batching.base import EpochPolicy, EpochResult, StepSource
 from strobe.comm import Comm
 from strobe.comm.ledger import Ledger
-from strobe.engine.checkpoint.folder import copy_tree
+from strobe.engine.checkpoint.serialization import copy_tree
 from strobe.engine.checkpoint.store import TrainState, loading
-from strobe.engine.evaluation.evaluator import Evaluator, make_evaluator
+from strobe.engine.evaluation.evaluate import Evaluator, make_evaluator
 from strobe.engine.job import Job
 from strobe.engine.machine import peak_bytes, random_state
 from strobe.engine.progress import Progress

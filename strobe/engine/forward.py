@@ -1,13 +1,14 @@
-"""Passes of a model over windows: the loss of a step, and the answers for snapshots that are to be scored."""
+"""Passes of a model over windows: the loss of a step, and predictions for snapshots that are to be scored."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 from torch.utils.checkpoint import checkpoint
 
 from strobe.engine.examples import LocalExamples, evaluation_examples, training_examples
@@ -25,8 +26,8 @@ def apply_head(head: nn.Module, z: Tensor, examples: Examples) -> Tensor:
     """Apply the head to the examples, from the embeddings of all cells."""
     narrow = z.dtype == BF16
     with torch.autocast(z.device.type, BF16, enabled=narrow):
-        said: Tensor = head(z, *(examples.cell_index or ()))
-    return said.float() if narrow else said
+        predictions: Tensor = head(z, *(examples.cell_index or ()))
+    return predictions.float() if narrow else predictions
 
 
 def window_examples(problem: Problem, window: Window, epoch: int) -> list[LocalExamples | None]:
@@ -34,9 +35,9 @@ def window_examples(problem: Problem, window: Window, epoch: int) -> list[LocalE
     return [training_examples(problem, segment, problem.split.train, epoch) for segment in window]
 
 
-def num_examples(questions: Iterable[LocalExamples | None]) -> int:
-    """How many examples they are."""
-    return sum(0 if each is None else len(each) for each in questions)
+def num_examples(examples: Iterable[LocalExamples | None]) -> int:
+    """The total number of examples."""
+    return sum(0 if each is None else len(each) for each in examples)
 
 
 def window_loss(
@@ -45,7 +46,7 @@ def window_loss(
     problem: Problem,
     window: Window,
     carry: Carry | None,
-    questions: list[LocalExamples | None],
+    examples: list[LocalExamples | None],
 ) -> tuple[Tensor, Carry | None]:
     """The summed loss of a window's examples on this rank, and the carry after it.
 
@@ -53,14 +54,12 @@ def window_loss(
     each is stored.
     """
     total = torch.zeros((), device=window[0].data.device)
-    for segment, question in zip(window, questions, strict=True):
+    for segment, local in zip(window, examples, strict=True):
 
-        def run(
-            carry: Carry | None, cells: WindowData = segment.data, question: LocalExamples | None = question
-        ) -> Any:
-            cells.prefetch(*([] if problem.resamples_each_epoch else [question]))
+        def run(carry: Carry | None, cells: WindowData = segment.data, local: LocalExamples | None = local) -> Any:
+            cells.prefetch(*([] if problem.resamples_each_epoch else [local]))
             view = View(cells, carry)
-            loss = view.attach_exchanges(_loss(model, view, head, problem, question))
+            loss = view.attach_exchanges(_loss(model, view, head, problem, local))
             return loss, _clone_shared(cells, view.carry)
 
         recompute = len(window) > 1 and torch.is_grad_enabled()
@@ -70,27 +69,26 @@ def window_loss(
     return total, carry
 
 
-def _loss(model: nn.Module, view: View, head: nn.Module, problem: Problem, question: LocalExamples | None) -> Tensor:
+def _loss(model: nn.Module, view: View, head: nn.Module, problem: Problem, local: LocalExamples | None) -> Tensor:
     """The summed loss of the examples; without any, a 0 that still depends on all exchanges."""
     with view.data.autocast():
-        if isinstance(model, Model) and view.data.local_partition is None and _predicts_every_cell(head, question):
-            assert question is not None
-            said = model.forward_readout(view, head.weight, head.bias)
-            loss: Tensor = problem.loss(said.float() if said.dtype == BF16 else said, question.examples)
-            return loss
+        if isinstance(model, Model) and view.data.local_partition is None and _predicts_every_cell(head, local):
+            assert local is not None
+            predictions = model.forward_readout(view, head.weight, head.bias)
+            return problem.loss(predictions.float() if predictions.dtype == BF16 else predictions, local.examples)
         z: Tensor = model(view)
-    if question is not None and question.halo is not None:
-        z = view.pull_from(question.halo, z, kind="pairs")
-    if question is None or not len(question):
+    if local is not None and local.halo is not None:
+        z = view.pull_from(local.halo, z, kind="pairs")
+    if local is None or not len(local):
         return z[:0].sum()
-    return problem.loss(apply_head(head, z, question.examples), question.examples)
+    return problem.loss(apply_head(head, z, local.examples), local.examples)
 
 
-def _predicts_every_cell(head: nn.Module, question: LocalExamples | None) -> TypeGuard[NodeReadout]:
-    """Whether all that is wanted of embeddings is an answer for each cell."""
-    if question is None or not len(question) or question.halo is not None:
+def _predicts_every_cell(head: nn.Module, local: LocalExamples | None) -> TypeGuard[NodeReadout]:
+    """Whether the examples are one of each cell, so that the readout can be fused with the model's last layer."""
+    if local is None or not len(local) or local.halo is not None:
         return False
-    return question.examples.cell_index is None and isinstance(head, NodeReadout)
+    return local.examples.cell_index is None and isinstance(head, NodeReadout)
 
 
 def embeddings(model: nn.Module, windows: Iterable[Window]) -> Iterator[tuple[int, Tensor, Segment]]:
@@ -107,10 +105,10 @@ def embeddings(model: nn.Module, windows: Iterable[Window]) -> Iterator[tuple[in
             with torch.no_grad(), segment.data.autocast():
                 z = list(view.split(model(view)))
             carry = _clone_shared(segment.data, view.carry)
-            asked = segment.times if segment.target_times is None else segment.target_times
+            target_times = segment.times if segment.target_times is None else segment.target_times
             for t in segment.times:
                 rows = z.pop(0)
-                if t in asked:
+                if t in target_times:
                     yield t, rows, segment
             del view, rows
 
@@ -121,41 +119,33 @@ def predict_windows(
 ) -> Iterator[Prediction]:
     """Yield (t, predictions, examples) per snapshot of a part; windows start with the first snapshot of all."""
     for t, z, segment in embeddings(model, windows):
-        question = evaluation_examples(problem, segment, t) if t in part else None
-        if question is not None and question.halo is not None:
-            z = View(segment.data).pull_from(question.halo, z, kind="pairs")
-        if question is not None and len(question):
-            yield t, predict_examples(head, z, question.examples), question
+        local = evaluation_examples(problem, segment, t) if t in part else None
+        if local is not None and local.halo is not None:
+            z = View(segment.data).pull_from(local.halo, z, kind="pairs")
+        if local is not None and len(local):
+            yield t, predict_examples(head, z, local.examples), local
         del z  # it is all of its window's memory
 
 
 @torch.no_grad()
 def predict_examples(head: nn.Module, z: Tensor, examples: Examples) -> Tensor:
     """Predictions for examples of one snapshot from its embeddings, on the CPU."""
-    return apply_head(head, z, replace(examples, cell_index=_to_device(examples.cell_index, z.device))).cpu()
+    cell_index = examples.cell_index and tuple(row.to(z.device) for row in examples.cell_index)
+    return apply_head(head, z, replace(examples, cell_index=cell_index)).cpu()
 
 
 def detach_tree(carry: Any) -> Any:
-    """The same nest of lists, tuples and dictionaries with every tensor cut from its history."""
-    return map_tree(carry, Tensor.detach)
+    """The same carry with every tensor detached."""
+    if isinstance(carry, Tensor):  # as most states are: a tree takes pytree 60 microseconds, in every step
+        return carry.detach()
+    if isinstance(carry, list):
+        return [detach_tree(state) for state in carry]
+    return pytree.tree_map_only(Tensor, Tensor.detach, carry)
 
 
 def _clone_shared(cells: WindowData, carry: Carry) -> Carry:
     """A carry apart from memory of cells that will leave the device."""
-    kept: Carry = carry if cells.offloaded is None else map_tree(carry, cells.offloaded.clone_if_shared(cells))
-    return kept
-
-
-def map_tree(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """A nest with every tensor changed."""
-    if isinstance(value, Tensor):
-        return change(value)
-    if isinstance(value, dict):
-        return {key: map_tree(item, change) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(map_tree(item, change) for item in value)
-    return value
-
-
-def _to_device(rows: tuple[Tensor, ...] | None, device: torch.device) -> tuple[Tensor, ...] | None:
-    return None if rows is None else tuple(row.to(device) for row in rows)
+    if cells.offloaded is None:
+        return carry
+    cloned: Carry = pytree.tree_map_only(Tensor, cells.offloaded.clone_if_shared(cells), carry)
+    return cloned

@@ -106,8 +106,7 @@ def restore_random_state(state: dict[str, Any]) -> None:
 def peak_bytes(device: torch.device) -> dict[str, int]:
     """Peak memory of this process, and of its tensors on the GPU."""
     # Not getrusage: a process begins there with what its parent held when it started it.
-    told = Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]
-    peak = {"memory_bytes": int(told) * 1024}  # Linux counts in KiB
+    peak = {"memory_bytes": _proc_bytes("/proc/self/status", "VmHWM:")}
     if device.type == "cuda":
         peak["device_bytes"] = torch.cuda.max_memory_allocated(device)
     return peak
@@ -117,8 +116,12 @@ def free_bytes(device: torch.device) -> int:
     """What a rank may take: its part of what its GPU has free, or of what this machine has."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0]) // max_ranks_per_gpu()
-    told = Path("/proc/meminfo").read_text().split("MemAvailable:")[1].split()[0]
-    return int(told) * 1024 // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return _proc_bytes("/proc/meminfo", "MemAvailable:") // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+
+
+def _proc_bytes(path: str, field: str) -> int:
+    """A field of a file of Linux, which counts in KiB."""
+    return int(Path(path).read_text().split(field)[1].split()[0]) * 1024
 
 
 @contextmanager

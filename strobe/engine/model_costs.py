@@ -25,16 +25,12 @@ def measure_model_costs(
     along_arcs = sum(
         _calls_per_pass(call, some) * call.columns for call in calls if call.what == "pull" and not call.is_input
     )
-    recalled = sum(_calls_per_pass(call, some) * call.columns for call in calls if call.what == "recall")
-    moved = [
-        exchange.time.for_encoder(call).columns_sent(call.columns, call.out_columns, call.state_columns)  # type: ignore[arg-type]
-        for call in calls
-        if call.what == "over_time"
-    ]
+    gathered = sum(_calls_per_pass(call, some) * call.columns for call in calls if call.what == "gather_state")
+    moved = [exchange.time.for_encoder(call).columns_sent(call) for call in calls if call.what == "over_time"]
     size = dtype.itemsize
     return ModelCosts(
         arc_bytes=size * along_arcs,
-        state_bytes=size * (recalled + sum(cut for cut, _ in moved)),
+        state_bytes=size * (gathered + sum(cut for cut, _ in moved)),
         cell_bytes=size * sum(away for _, away in moved),
         load_model=loads,
         hops=sum(call.what == "pull" and call.snapshot in (None, 0) for call in calls),

@@ -23,7 +23,7 @@ def make_optimizer(weights: list[nn.Parameter], job: Job) -> torch.optim.Optimiz
     if settings.optimizer == "sgd":
         return torch.optim.SGD(weights, lr=settings.lr, weight_decay=settings.weight_decay)
     # Fused, one call steps all weights. On a CPU it wakes all cores for that, which costs more than it saves: 0.1 ms
-    # for a small model where nobody else needs a core, 100 ms where somebody does, against 0.5 ms without.
+    # for a small model where no other process needs a core, 100 ms where one does, against 0.5 ms without.
     fused = job.device.type == "cuda"
     return torch.optim.Adam(weights, lr=settings.lr, weight_decay=settings.weight_decay, fused=fused)
 

@@ -90,7 +90,7 @@ class PartitionedGraph:
         """Where each node's state is when snapshot t begins. Asked in order of time it looks at each snapshot once."""
         assert self.partition is not None
         if self.partition.whole_sequences:
-            return self._state_owner  # nothing moves: nobody looks
+            return self._state_owner  # no state moves
         if t < self._until:
             self._state_owner[:], self._until = NO_RANK, 0
         for before in range(self._until, t):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from strobe.engine.checkpoint.store import Weights, best_weights, load_weights
-from strobe.engine.evaluation.evaluate import ALL, score
+from strobe.engine.evaluation.evaluate import score
 from strobe.engine.inputs.graph_source import GraphLike, fingerprint, open_graph_source
 from strobe.engine.inputs.model_choice import ModelLike
 from strobe.engine.inputs.resolve import TrainRequest, resolve
@@ -26,6 +26,7 @@ from strobe.tasks.split import PARTS
 if TYPE_CHECKING:
     from pyarrow import Table
 
+ALL = "all"
 Scores = dict[str, Metrics]
 
 

@@ -28,20 +28,20 @@ EvalHistory = Literal["auto", "all"]
 class Settings:
     """Settings of training that are not the model's, the task's or the graph's.
 
-    ``window`` is the number of snapshots per optimiser step: None takes all training snapshots at once; with less,
-    states are carried from window to window, gradients are not. ``recompute`` cuts a window into segments of so many
+    ``window`` is the number of snapshots per optimizer step: None takes all training snapshots at once; with less,
+    states are carried from window to window, gradients are not. ``recompute`` cuts a window into segments of that many
     snapshots whose insides are computed again in backward: memory for one segment instead of all, for one
     more forward pass, and the same gradients. ``clip`` limits the norm of the gradient of a step; 0 does not.
-    ``optimiser`` is Adam or plain gradient descent. ``patience`` stops a run whose validation metric has not improved
-    for so many evaluations; 0 never does. ``fit`` is the number of first snapshots that scales of features and of
-    targets are fitted to; None fits them to all that is trained on, which who trains while snapshots arrive cannot.
+    ``optimizer`` is Adam or plain gradient descent. ``patience`` stops a run whose validation metric has not improved
+    for that many evaluations; 0 never does. ``fit_snapshots`` is the number of first snapshots that scales of features
+    and of targets are fitted to; None fits them to all training snapshots, which online training cannot.
     ``eval_history`` is how far back scoring and prediction read: ``auto`` as far as the plan's batching trains (all
     history where states are carried, the same groups or windows where they are not), ``all`` carries states from the
     first snapshot on, a number reads that many snapshots up to the one predicted, from an initial state.
     ``precision`` tf32 lets a GPU round the factors of products to 11 bits, which is faster; elsewhere it is float32.
     bf16 does so, too, and has rows of cells (features, states, embeddings) stored in 16 bits, 8 of them of the number:
     half the memory; weights and sums stay float32.
-    ``keep`` says where windows are between steps: on the device, or in the host's memory, from where they come while
+    ``offload`` says where windows are between steps: on the device, or in the host's memory, from where they come while
     others are computed; auto looks what fits. ``deterministic`` has torch refuse what does not give the same bits every
     time, which on a GPU some of its operations do not.
     """

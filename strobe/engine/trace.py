@@ -17,11 +17,11 @@ from strobe.view import ModelReads, View, WindowData
 
 @dataclass(frozen=True)
 class ViewCall:
-    """One use of a view: ``pull`` (with the norm it is for) or ``over_time`` with so many columns in and out.
+    """One use of a view: ``pull`` (with the norm it is for) or ``over_time``, with its columns in and out.
 
     ``snapshot`` says which one it concerns, None for all at once. ``is_input``: what is pulled is the features, which
     every rank finds in the graph. ``kept``: what comes of it has no parameters and is computed once a run.
-    ``gives_way``: whoever pulls may wait while other snapshots compute, so that rows of each may travel by themselves.
+    ``gives_way``: the pull may wait while other snapshots compute, so that rows of each may travel by themselves.
     """
 
     what: str
@@ -78,7 +78,7 @@ class TracingView(View):
         return (TracingView(cells, self._calls, t) for t, cells in enumerate(self.data.single))
 
     def gather_state(self, state: Tensor) -> Tensor:
-        self._calls.append(ViewCall("recall", state.shape[1], snapshot=self._snapshot))
+        self._calls.append(ViewCall("gather_state", state.shape[1], snapshot=self._snapshot))
         return super().gather_state(state)
 
 
@@ -99,7 +99,7 @@ def sparse_products(choice: ModelChoice, graph: DynamicGraph) -> int:
 
 
 def traced_call_order(choice: ModelChoice, graph: DynamicGraph) -> list[str]:
-    """What a model does with one snapshot, in order: ``pull``, ``over_time``, ``recall``."""
+    """What a model does with one snapshot, in order: ``pull``, ``over_time``, ``gather_state``."""
     return [call.what for call in trace_view_calls(_make_model(choice, graph), graph[:1])]
 
 

@@ -114,7 +114,7 @@ def score_run(job: Job, state: TrainState, source: StepSource, progress: Progres
     scored = (state.model, state.head, job)
     validation = judged[0] if judged else score(*scored, source.validation_windows, split.validation)
     test = score(*scored, job.evaluation_windows(split.test, source.validation_windows), split.test)
-    # What follows is rank 0's alone: nobody waits for it.
+    # What follows is rank 0's alone: no rank waits for it.
     parts = ("validation", "test") if job.comm.rank == 0 else ()
     # A run that went on with another number of ranks tells of the last.
     ranks = [line["ranks"] for line in state.history if len(line.get("ranks", [])) == job.comm.num_ranks]

@@ -14,6 +14,8 @@ from torch import Tensor
 
 from strobe.comm import Comm
 from strobe.errors import OptionError
+from strobe.exchange.dry_run import dry_run
+from strobe.exchange.traffic import Traffic
 from strobe.exchange.transfer import FreshExchange, RowExchange
 from strobe.format import file_size, pluralize
 from strobe.ops.sparse.csr import IntArray
@@ -55,6 +57,19 @@ def concat_inputs(x: TimeInputs) -> Tensor:
 def split_inputs(rows: Tensor, like: TimeInputs) -> TimeInputs:
     """Split rows into inputs with the widths of ``like``."""
     return (rows,) if len(like) == 1 else rows.split([each.shape[1] for each in like], 1)
+
+
+class TimeCall(Protocol):
+    """A model's call of a time stage: the widths of its inputs, its outputs and a node's state (0 without one)."""
+
+    @property
+    def columns(self) -> int: ...
+    @property
+    def out_columns(self) -> int: ...
+    @property
+    def state_columns(self) -> int: ...
+    @property
+    def has_row_state(self) -> bool: ...
 
 
 class TimeStage(ABC):
@@ -154,19 +169,41 @@ class PartitionedWindow(Protocol):
 class TimeExchange(Strategy):
     """How the time stage continues sequences that change ranks. Unused if every sequence is whole."""
 
-    def for_encoder(self, encoder: TimeEncoder) -> TimeExchange:
+    def for_encoder(self, encoder: TimeEncoder | TimeCall) -> TimeExchange:
         """The strategy to use for an encoder: this one, unless it cannot handle the encoder."""
         del encoder
         return self
 
-    def columns_sent(self, columns: int, out_columns: int, state_columns: int) -> tuple[int, int]:
-        """Columns that a stage sends, from the widths of its inputs, outputs and state.
+    def columns_sent(self, call: TimeCall) -> tuple[int, int]:
+        """Columns that a stage sends, for placements that weigh cuts.
 
         Returns:
             Columns per cut of a sequence, and per cell that is not at the owner of its sequence.
         """
-        del columns, out_columns, state_columns
+        del call
         return 0, 0
+
+    def traffic(
+        self, window: PartitionedWindow, calls: Sequence[TimeCall], *, dtype: torch.dtype, continues_state: bool
+    ) -> Traffic:
+        """Predict what all ranks send in a forward and backward pass through time stages.
+
+        The default runs the stage of every rank on zeros, which is right for every strategy without a pipeline. A
+        strategy whose messages follow from cell owners can count them, which is much faster; a wrapper returns the
+        traffic of the wrapped strategy.
+
+        Args:
+            window: a window whose sequences change ranks, on any rank.
+            calls: the time stages of a pass that this strategy handles.
+            dtype: of the rows.
+            continues_state: whether states come from an earlier window, without gradients.
+        """
+        traffic = Traffic(window.comm.num_ranks)
+        for rank in range(window.comm.num_ranks):
+            for call in calls:
+                ledger = dry_run(self, window, rank, call, dtype=dtype, continues_state=continues_state)
+                traffic.add_rank(rank, ledger)
+        return traffic
 
     @abstractmethod
     def start(self, window: PartitionedWindow) -> TimeStage:

@@ -14,6 +14,7 @@ from strobe.comm import Comm
 from strobe.comm.rows import Route
 from strobe.exchange.base import (
     PartitionedWindow,
+    TimeCall,
     TimeEncoder,
     TimeExchange,
     TimeInputs,
@@ -22,6 +23,7 @@ from strobe.exchange.base import (
     encode,
     split_inputs,
 )
+from strobe.exchange.traffic import Traffic, active_cells, window_flow
 from strobe.exchange.transfer import FreshExchange, RowExchange, receive_rows
 from strobe.ops.dense.rows import select_rows
 from strobe.ops.sparse.csr import IntArray
@@ -44,9 +46,20 @@ class Shuffle(TimeExchange):
     def gives(self) -> tuple[Fact, ...]:
         return ("gathered sequences",)
 
-    def columns_sent(self, columns: int, out_columns: int, state_columns: int) -> tuple[int, int]:
-        del state_columns
-        return 0, columns + out_columns
+    def columns_sent(self, call: TimeCall) -> tuple[int, int]:
+        return 0, call.columns + call.out_columns
+
+    def traffic(
+        self, window: PartitionedWindow, calls: Sequence[TimeCall], *, dtype: torch.dtype, continues_state: bool
+    ) -> Traffic:
+        traffic = Traffic(window.comm.num_ranks)
+        moves = ((owner, window.sequence_owner[nodes]) for nodes, owner in active_cells(window))
+        flow = window_flow(moves, window.comm.num_ranks)
+        for call in calls:
+            traffic.add(KIND, flow, call.columns * dtype.itemsize)
+            traffic.add(KIND, flow.backward, call.out_columns * dtype.itemsize)
+            traffic.moved_bytes += 2 * (call.columns + call.out_columns) * dtype.itemsize
+        return traffic
 
     def start(self, window: PartitionedWindow) -> TimeStage:
         nodes, owners = window.nodes, list(window.owners)

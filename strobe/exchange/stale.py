@@ -17,7 +17,7 @@ from torch import Tensor
 from strobe.comm import Comm
 from strobe.comm.rows import Route
 from strobe.errors import OptionError
-from strobe.exchange.base import PartitionedWindow, StructureExchange, TimeEncoder, TimeExchange, TimeStage
+from strobe.exchange.base import PartitionedWindow, StructureExchange, TimeCall, TimeEncoder, TimeExchange, TimeStage
 from strobe.exchange.halo import Halo
 from strobe.exchange.overlap.strategy import Overlapped
 from strobe.exchange.relay.strategy import Relay
@@ -124,11 +124,8 @@ class StaleTime(ThresholdExchange, TimeExchange):
         super().__post_init__()
         self._check_inner(self.inner, TimeExchange)
 
-    def for_encoder(self, encoder: TimeEncoder) -> TimeExchange:
+    def for_encoder(self, encoder: TimeEncoder | TimeCall) -> TimeExchange:
         return self.inner.for_encoder(encoder)
-
-    def columns_sent(self, columns: int, out_columns: int, state_columns: int) -> tuple[int, int]:
-        return self.inner.columns_sent(columns, out_columns, state_columns)
 
     def start(self, window: PartitionedWindow) -> TimeStage:
         return self.inner.start(window)  # it sends through window.time_row_exchange, which this strategy made

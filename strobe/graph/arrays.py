@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,16 @@ from strobe.errors import InputError
 Array = npt.NDArray[Any]
 
 _INT64_MAX = np.iinfo(np.int64).max
+
+
+class RowType(NamedTuple):
+    """Shape and dtype of the feature rows or labels of a graph; ``dtype`` is None while there is no row."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any] | None
+
+    def empty(self) -> Array:
+        return np.empty((0, *self.shape), np.float32 if self.dtype is None else self.dtype)
 
 
 def read_only(array: Array) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from strobe.errors import InputError, OptionError
-from strobe.graph.arrays import Array, as_features, as_ids, as_labels, as_weights
+from strobe.graph.arrays import Array, RowType, as_features, as_ids, as_labels, as_weights
 from strobe.graph.dynamic import DynamicGraph
 from strobe.graph.edge_sort import EdgeSorter, NodePositions
 from strobe.graph.features import FeatureProvider, PerCell, find_stored, from_recipe
@@ -29,9 +29,6 @@ class Edges(NamedTuple):
     src: npt.ArrayLike
     dst: npt.ArrayLike
     weight: npt.ArrayLike | None = None
-
-
-_Block = tuple[IntArray, FloatArray | None]
 
 
 class WeightOverflowError(InputError):
@@ -97,6 +94,7 @@ class GraphBuilder:
             or keep the "last".
         self_loops: False drops self-loops.
         first_index: number of the first snapshot, used where a snapshot has no time.
+        row_types: types of the rows of earlier snapshots, by "x" and "y" (None: they have none).
     """
 
     def __init__(
@@ -109,6 +107,7 @@ class GraphBuilder:
         parallel: Parallel = "keep",
         self_loops: bool = True,
         first_index: int = 0,
+        row_types: Mapping[str, RowType | None] | None = None,
     ) -> None:
         if parallel not in PARALLEL:
             raise OptionError(f"parallel must be one of {', '.join(PARALLEL)}, not {parallel!r}")
@@ -134,7 +133,7 @@ class GraphBuilder:
         self._all_present = True
         self._positions = NodePositions(self._num_nodes)
         self._finished = False
-        self._carried: dict[str, Array | None] = {}  # an example row of "x" and "y"; None if snapshots have none
+        self._row_types = {"x": None, "y": None, **(row_types or {})}  # None if snapshots have no such rows
 
     @property
     def num_nodes(self) -> int:
@@ -215,7 +214,7 @@ class GraphBuilder:
             sink.append("weight", np.empty(0, np.float32))
         for name, carrier in (("x", features), ("y", labels)):
             bottom = find_stored(carrier)
-            if self._carried.get(name) is not None:
+            if self._row_types[name] is not None:
                 if carrier is not None and not (isinstance(bottom, PerCell) and len(bottom.values) == 0):
                     raise InputError(f"{name} was given with the snapshots and again at the end")
             elif bottom is not None:
@@ -274,7 +273,7 @@ class GraphBuilder:
                     src, dst, weight = self._check_edges(part, t)
                     sorter.add(position(src), position(dst), weight)
             row_ptr, loops = np.zeros(size + 1, index_dtype(sorter.num_arcs)), 0
-            for key, merged in _without_overflow_warnings(sorter.blocks()):
+            for key, merged in sorter.blocks():
                 if key.size == 0:
                     continue
                 if merged is not None and not bool(np.isfinite(merged).all()):
@@ -306,28 +305,28 @@ class GraphBuilder:
     ) -> Array | None:
         """Return a snapshot's rows in cell order; dtype and shape must match those of earlier snapshots."""
         what = f"snapshot {t}: {'features' if name == 'x' else 'labels'}"
-        before = self._carried.get(name)
-        if self.num_snapshots and (before is None) != (values is None):
+        before = self._row_types[name]
+        if (t or before is not None) and (before is None) != (values is None):
             raise InputError(f"{what} must be given for every snapshot or for none")
         if values is None:
             return None
         rows = as_features(values, what) if name == "x" else as_labels(values, what)
         if rows.shape[0] != size:
             raise InputError(f"{what} of shape {rows.shape} for {size:,} nodes")
-        if before is not None and rows.shape[1:] != before.shape[1:]:
-            raise InputError(f"{what} have shape {rows.shape[1:]} per node, those before it {before.shape[1:]}")
-        if before is not None and len(before) and len(rows) and rows.dtype.kind != before.dtype.kind:
+        if before is not None and rows.shape[1:] != before.shape:
+            raise InputError(f"{what} have shape {rows.shape[1:]} per node, those before it {before.shape}")
+        if before is not None and before.dtype is not None and len(rows) and rows.dtype.kind != before.dtype.kind:
             # An integer label of -1 (unlabeled) would become a target of -1.0 among floats.
             raise InputError(f"{what} are {rows.dtype}, those before it {before.dtype}: give all of one kind")
         return rows if order is None else rows[order]
 
     def _write_values(self, carried: dict[str, Array | None]) -> None:
         for name, rows in carried.items():
-            before = self._carried.get(name)
             if rows is not None:
                 self._sink.append(name, rows)
-            if before is None or not len(before):
-                self._carried[name] = None if rows is None else rows[:1].copy()
+                before = self._row_types[name]
+                if before is None or before.dtype is None:  # an empty array has no meaningful dtype: [] is float64
+                    self._row_types[name] = RowType(rows.shape[1:], rows.dtype if len(rows) else None)
 
     def _check_edges(self, part: Edges, t: int) -> tuple[IntArray, IntArray, FloatArray | None]:
         src, dst = self._check_ids(part.src, "edge sources", t), self._check_ids(part.dst, "edge destinations", t)
@@ -355,16 +354,6 @@ class GraphBuilder:
             allowed = f"0..{self._num_nodes - 1}" if self._num_nodes else "of which there are none"
             raise InputError(f"snapshot {t}: {what} contain {wrong}, which is not among the nodes, {allowed}")
         return array
-
-
-def _without_overflow_warnings(blocks: Iterator[_Block]) -> Iterator[_Block]:
-    """Yield the blocks unchanged; an overflowing sum becomes infinite, which the caller refuses."""
-    while True:
-        with np.errstate(over="ignore"):
-            block = next(blocks, None)
-        if block is None:
-            return
-        yield block
 
 
 def _as_time(time: Time | None, t: int) -> Time:

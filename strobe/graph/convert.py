@@ -21,7 +21,7 @@ from strobe.graph.dynamic import DynamicGraph
 from strobe.graph.features import FeatureProvider, Static
 from strobe.graph.snapshot import Snapshot
 from strobe.graph.storage import Time
-from strobe.ops.sparse.csr import IntArray, Parallel
+from strobe.ops.sparse.csr import IntArray, Parallel, row_pointers
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -102,18 +102,16 @@ def from_scipy(
 
     Undirected graphs need symmetric matrices. Other options as in ``from_edges``.
     """
-    edges, weights = [], []
+    listed = []
     size: int | None = None
     for t, entries in enumerate(matrices):
         matrix = _as_square_matrix(entries, size, t)
         size = matrix.shape[0]
-        src, dst = (index.astype(np.int64) for index in matrix.coords)
         weight = as_weights(matrix.data, f"snapshot {t}: entries") if weighted else None
-        once = _edge_once_mask(src, dst, weight, directed, t)
-        edges.append(np.stack([src[once], dst[once]]))
-        weights.append(None if weight is None else weight[once])
+        listed.append(_list_edges_once(np.stack(matrix.coords).astype(np.int64), weight, directed, t))
     options.setdefault("num_nodes", size or 0)
-    return from_edges(edges, weights=weights if weighted else None, directed=directed, **options)
+    weights = [weight for _, weight in listed] if weighted else None
+    return from_edges([edges for edges, _ in listed], weights=weights, directed=directed, **options)
 
 
 def to_scipy(graph: DynamicGraph) -> list[sp.csr_array]:
@@ -121,10 +119,8 @@ def to_scipy(graph: DynamicGraph) -> list[sp.csr_array]:
     matrices = []
     for snapshot in graph:
         src, dst = (snapshot.nodes[local] for local in snapshot.arcs())
-        data = np.ones(src.size, np.float32) if snapshot.weight is None else snapshot.weight
-        row_ptr = np.zeros(graph.num_nodes + 1, np.int64)
-        row_ptr[1:] = np.cumsum(np.bincount(dst, minlength=graph.num_nodes))
-        by_destination = sp.csc_array((data, src, row_ptr), shape=(graph.num_nodes, graph.num_nodes))
+        row_ptr = row_pointers(np.bincount(dst, minlength=graph.num_nodes))
+        by_destination = sp.csc_array((_weight_or_ones(snapshot), src, row_ptr), shape=(graph.num_nodes,) * 2)
         matrices.append(by_destination.tocsr())
     return matrices
 
@@ -145,16 +141,13 @@ def from_pyg(
 def _from_data(
     listed: list[Data], present: Sequence[IntArray], *, num_nodes: int | None, directed: bool, **options: Any
 ) -> DynamicGraph:
-    edges, weights = [], []
+    once = []
     for t, (item, nodes) in enumerate(zip(listed, present, strict=True)):
-        src, dst = nodes[_edge_index(item, nodes.size, t)]
-        weight = _edge_weight(item, src.size, t)
-        once = _edge_once_mask(src, dst, weight, directed, t)
-        edges.append(np.stack([src[once], dst[once]]))
-        weights.append(None if weight is None else weight[once])
+        edges = nodes[_edge_index(item, nodes.size, t)]
+        once.append(_list_edges_once(edges, _edge_weight(item, edges.shape[1], t), directed, t))
     return from_edges(
-        edges,
-        weights=_all_or_none(weights, "edge_weight"),
+        [edges for edges, _ in once],
+        weights=_all_or_none([weight for _, weight in once], "edge_weight"),
         nodes=present,
         num_nodes=num_nodes,
         x=_all_or_none([_attribute(item, "x") for item in listed], "x"),
@@ -253,10 +246,11 @@ def _as_provider(values: Any, as_rows: Callable[[npt.ArrayLike], Array]) -> Feat
     return values if isinstance(values, FeatureProvider) else Static(as_rows(values))
 
 
-def _edge_once_mask(src: IntArray, dst: IntArray, weight: Array | None, directed: bool, t: int) -> Array:
-    """Return a mask of the arcs that lists every edge once; arcs of an undirected graph must be symmetric."""
+def _list_edges_once(arcs: IntArray, weight: Array | None, directed: bool, t: int) -> tuple[IntArray, Array | None]:
+    """Return the edges that arcs [2, A] stand for, and their weights; arcs of undirected edges must be symmetric."""
     if directed:
-        return np.ones(src.size, bool)
+        return arcs, weight
+    src, dst = arcs
     up, down = src < dst, src > dst
     forward = _sort_edges(src[up], dst[up], None if weight is None else weight[up])
     back = _sort_edges(dst[down], src[down], None if weight is None else weight[down])
@@ -272,7 +266,8 @@ def _edge_once_mask(src: IntArray, dst: IntArray, weight: Array | None, directed
             f"but the edge between {lone[0]} and {lone[1]} is listed in one only"
             + (f" with weight {lone[2]}" if weight is not None else "")
         )
-    return src <= dst
+    once = src <= dst
+    return arcs[:, once], None if weight is None else weight[once]
 
 
 def _sort_edges(low: IntArray, high: IntArray, weight: Array | None) -> tuple[Array, ...]:

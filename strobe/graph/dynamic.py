@@ -171,13 +171,8 @@ class DynamicGraph:
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        span = (
-            ""
-            if not len(self)
-            else f" ({self.times[0]})"
-            if len(self) == 1
-            else f" ({self.times[0]} … {self.times[-1]})"
-        )
+        ends = " … ".join(str(time) for time in self.times[:: max(1, len(self) - 1)])
+        span = f" ({ends})" if ends else ""
         parts = [_pluralize(self.num_nodes, "node"), _pluralize(len(self), "snapshot") + span]
         if self.node_subset is None:
             parts += [_pluralize(self.num_cells, "cell"), _pluralize(self.num_edges, "edge")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -71,6 +72,7 @@ RUN_ARCS = 1 << 24
 _SAMPLES_PER_RUN = 1024
 
 
+@dataclass(eq=False)
 class EdgeSorter:
     """Sort and merge the arcs of one snapshot, given in any order, and return them in blocks.
 
@@ -78,36 +80,27 @@ class EdgeSorter:
     if most of them end in one region of the id space: blocks are cut at quantiles of the arcs, not of the ids.
     """
 
-    def __init__(
-        self,
-        num_nodes: int,
-        *,
-        directed: bool,
-        self_loops: bool,
-        parallel: Parallel,
-        scratch_dir: Path | None = None,
-        run_arcs: int = RUN_ARCS,
-    ) -> None:
-        self._n = num_nodes
-        self._directed = directed
-        self._self_loops = self_loops
-        self._parallel: Parallel = parallel
-        self._scratch_dir = scratch_dir
-        self._run_arcs = run_arcs
-        self._keys: list[IntArray] = []
-        self._weights: list[FloatArray] = []
-        self._pending = 0
-        self.num_arcs = 0
-        self._runs: list[tuple[IntArray, FloatArray | None]] = []
-        self._scratch: TemporaryFolder | None = None
+    num_nodes: int
+    _: KW_ONLY
+    directed: bool
+    self_loops: bool
+    parallel: Parallel
+    scratch_dir: Path | None = None
+    run_arcs: int = RUN_ARCS
+    num_arcs: int = field(default=0, init=False)
+    _keys: list[IntArray] = field(default_factory=list, init=False)
+    _weights: list[FloatArray] = field(default_factory=list, init=False)
+    _pending: int = field(default=0, init=False)
+    _runs: list[tuple[IntArray, FloatArray | None]] = field(default_factory=list, init=False)
+    _scratch: TemporaryFolder | None = field(default=None, init=False)
 
     def add(self, src: IntArray, dst: IntArray, weight: FloatArray | None) -> None:
         """Add edges by position in the snapshot (not by global id)."""
-        if not self._self_loops:
+        if not self.self_loops:
             keep = src != dst
             src, dst = src[keep], dst[keep]
             weight = None if weight is None else weight[keep]
-        if self._directed:
+        if self.directed:
             self._append(src, dst, weight)
         else:
             # All arcs low -> high, then all high -> low: equal arcs stay in the order of their edges.
@@ -115,20 +108,19 @@ class EdgeSorter:
             turn = low != high
             self._append(low, high, weight)
             self._append(high[turn], low[turn], None if weight is None else weight[turn])
-        if self._pending >= self._run_arcs:
+        if self._pending >= self.run_arcs:
             self._spill()
 
     def blocks(self) -> Iterator[tuple[IntArray, FloatArray | None]]:
         """Yield merged keys and weights in ascending order; blocks never split a row (destination)."""
         if not self._runs:
-            yield coalesce(*self._sort_pending(), self._parallel)
+            yield self._coalesce(*self._take_pending())
             return
         if self._pending:
             self._spill()
         try:
             for low, high in self._key_ranges():
-                key, weight = self._read_range(low, high)
-                yield coalesce(*sort_edges(key, weight), self._parallel)
+                yield self._coalesce(*self._read_range(low, high))
         finally:
             self.close()
 
@@ -140,7 +132,7 @@ class EdgeSorter:
             self._scratch = None
 
     def _append(self, src: IntArray, dst: IntArray, weight: FloatArray | None) -> None:
-        key = dst.astype(np.int64) * self._n
+        key = dst.astype(np.int64) * self.num_nodes
         key += src
         self._keys.append(key)
         if weight is not None:
@@ -148,19 +140,23 @@ class EdgeSorter:
         self._pending += key.size
         self.num_arcs += key.size
 
-    def _sort_pending(self) -> tuple[IntArray, FloatArray | None]:
+    def _coalesce(self, key: IntArray, weight: FloatArray | None) -> tuple[IntArray, FloatArray | None]:
+        with np.errstate(over="ignore"):  # the caller refuses infinite sums
+            return coalesce(*sort_edges(key, weight), self.parallel)
+
+    def _take_pending(self) -> tuple[IntArray, FloatArray | None]:
         key = np.concatenate(self._keys) if self._keys else np.empty(0, np.int64)
         weight = np.concatenate(self._weights) if self._weights else None
         self._keys.clear()
         self._weights.clear()
         self._pending = 0
-        return sort_edges(key, weight)
+        return key, weight
 
     def _spill(self) -> None:
         if self._scratch is None:
-            self._scratch = TemporaryFolder("sort", self._scratch_dir)
+            self._scratch = TemporaryFolder("sort", self.scratch_dir)
         stem = self._scratch.path / str(len(self._runs))
-        key, weight = self._sort_pending()
+        key, weight = sort_edges(*self._take_pending())
         self._runs.append(
             (
                 _move_to_disk(key, stem.with_suffix(".key")),
@@ -171,15 +167,12 @@ class EdgeSorter:
     def _key_ranges(self) -> Iterator[tuple[int, int]]:
         """Yield key ranges of about half a run each, cut where a destination begins."""
         total = sum(key.size for key, _ in self._runs)
-        samples = np.sort(
-            np.concatenate(
-                [key[np.linspace(0, key.size - 1, _SAMPLES_PER_RUN, dtype=np.int64)] for key, _ in self._runs]
-            )
-        )
-        num_ranges = max(1, -(-2 * total // self._run_arcs))
-        cuts = samples[np.linspace(0, samples.size - 1, num_ranges + 1, dtype=np.int64)[1:-1]]
-        edges = [0, *sorted({int(cut) // self._n * self._n for cut in cuts} - {0}), self._n * self._n]
-        yield from itertools.pairwise(edges)
+        samples = [key[np.linspace(0, key.size - 1, _SAMPLES_PER_RUN, dtype=np.int64)] for key, _ in self._runs]
+        sample = np.sort(np.concatenate(samples))
+        num_ranges = max(1, -(-2 * total // self.run_arcs))
+        cuts = sample[np.linspace(0, sample.size - 1, num_ranges + 1, dtype=np.int64)[1:-1]]
+        row_starts = sorted({int(cut) // self.num_nodes * self.num_nodes for cut in cuts} - {0})
+        yield from itertools.pairwise([0, *row_starts, self.num_nodes**2])
 
     def _read_range(self, low: int, high: int) -> tuple[IntArray, FloatArray | None]:
         keys: list[IntArray] = []

@@ -283,7 +283,7 @@ class _Moments(NamedTuple):
 
     @classmethod
     def compute(cls, provider: FeatureProvider, snapshot: Snapshot) -> _Moments:
-        from strobe.ops.graph.column_stats import column_extremes, column_squared_deviations, column_sums
+        from strobe.ops.graph.column_stats import column_extremes, column_squared_differences, column_sums
 
         x = provider.rows(snapshot)
         if len(x) == 0:
@@ -294,7 +294,7 @@ class _Moments(NamedTuple):
             column = int(np.argmin(np.isfinite(x).all(0)))
             raise InputError(f"snapshot {snapshot.t}: feature {column} is not finite everywhere, so it has no mean")
         mean = total / len(x)
-        return cls(len(x), mean, column_squared_deviations(x, mean), *column_extremes(x))
+        return cls(len(x), mean, column_squared_differences(x, None, mean), *column_extremes(x))
 
 
 def find_stored(provider: FeatureProvider | None) -> StoredFeatures | None:

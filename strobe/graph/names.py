@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from strobe.errors import InputError, UnknownNameError
-
-Array = npt.NDArray[Any]
+from strobe.graph.arrays import Array
+from strobe.graph.disk.metadata import NAME_ARRAYS
 
 _LOWEST = -(2**63)
 
@@ -24,16 +23,8 @@ class NodeNames(Sequence["int | str"]):
     (strings: by their bytes), ``order`` lists the nodes by ascending name. All arrays stay memory-mapped.
     """
 
-    def __init__(
-        self,
-        *,
-        integers: Array | None = None,
-        ptr: Array | None = None,
-        text: Array | None = None,
-        order: Array | None = None,
-    ) -> None:
-        named = {"name_int": integers, "name_ptr": ptr, "name_text": text, "name_order": order}
-        self._arrays = {name: array for name, array in named.items() if array is not None}
+    def __init__(self, **arrays: Array) -> None:
+        self._arrays = arrays  # name_int; or name_ptr and name_text; name_order
 
     @classmethod
     def from_names(cls, names: Iterable[int] | Iterable[str], *, in_any_order: bool = False) -> Self:
@@ -42,7 +33,7 @@ class NodeNames(Sequence["int | str"]):
         if all(isinstance(name, int | np.integer) for name in listed):
             order = _order(listed, listed, in_any_order)
             try:
-                return cls(integers=np.asarray(listed, np.int64), order=order)
+                return cls(name_int=np.asarray(listed, np.int64), **order)
             except OverflowError as error:
                 raise InputError("integer names must fit into 64 bits; give larger ones as strings") from error
         wrong = [name for name in listed if not isinstance(name, str)]
@@ -55,7 +46,7 @@ class NodeNames(Sequence["int | str"]):
         order = _order(encoded, listed, in_any_order)
         ptr = np.zeros(len(encoded) + 1, np.int64)
         np.cumsum([len(name) for name in encoded], out=ptr[1:])
-        return cls(ptr=ptr, text=np.frombuffer(b"".join(encoded), np.uint8), order=order)
+        return cls(name_ptr=ptr, name_text=np.frombuffer(b"".join(encoded), np.uint8), **order)
 
     def arrays(self) -> Mapping[str, Array]:
         """Return the arrays to store, by name."""
@@ -76,9 +67,6 @@ class NodeNames(Sequence["int | str"]):
     def __repr__(self) -> str:
         shown = ", ".join(repr(self[node]) for node in range(min(len(self), 5)))
         return f"NodeNames({shown}{', …' if len(self) > 5 else ''}; {len(self):,} in all)"
-
-    def __iter__(self) -> Iterator[int | str]:
-        return (self[node] for node in range(len(self)))
 
     def find(self, name: int | str) -> int:
         """Return the node with this name.
@@ -103,12 +91,7 @@ class NodeNames(Sequence["int | str"]):
         """Make names from the result of ``arrays``; None if the graph has no names."""
         if "name_int" not in arrays and "name_ptr" not in arrays:
             return None
-        return cls(
-            integers=arrays.get("name_int"),
-            ptr=arrays.get("name_ptr"),
-            text=arrays.get("name_text"),
-            order=arrays.get("name_order"),
-        )
+        return cls(**{name: arrays[name] for name in NAME_ARRAYS if name in arrays})
 
     def _key(self, node: int) -> Any:
         """Return the sort key of a name: an integer, or bytes."""
@@ -124,12 +107,13 @@ class NodeNames(Sequence["int | str"]):
         return rank if order is None else int(order[rank])
 
 
-def _order(keys: Sequence[Any], names: Sequence[Any], in_any_order: bool) -> Array | None:
-    """Return the nodes by ascending key; None if keys already ascend."""
+def _order(keys: Sequence[Any], names: Sequence[Any], in_any_order: bool) -> dict[str, Array]:
+    """Return the array of nodes by ascending key; nothing if keys already ascend."""
     order = sorted(range(len(keys)), key=keys.__getitem__) if in_any_order else range(len(keys))
     for first, second in itertools.pairwise(order):
         if keys[first] >= keys[second]:
             if in_any_order:
                 raise InputError(f"names must be unique, but two nodes are named {names[first]!r}")
             raise InputError(f"names must ascend and be unique, but {names[second]!r} comes after {names[first]!r}")
-    return None if all(node == rank for rank, node in enumerate(order)) else np.array(order, np.int64)
+    ascend = all(node == rank for rank, node in enumerate(order))
+    return {} if ascend else {"name_order": np.array(order, np.int64)}

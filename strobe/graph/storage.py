@@ -10,11 +10,9 @@ from typing import Any
 import numpy as np
 
 from strobe.graph.arrays import is_mapped
-from strobe.ops.sparse.csr import FloatArray, IntArray, index_dtype
+from strobe.ops.sparse.csr import Csr, FloatArray, IntArray, index_dtype
 
 Time = int | str
-Csr = tuple[IntArray, IntArray, FloatArray | None]
-"""Arcs of a snapshot as CSR by destination: ``row_ptr`` (n_t + 1 offsets from 0), ``col`` (positions), weights."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -39,9 +37,9 @@ class GraphStorage(ABC):
         """Bytes of all arrays, memory-mapped ones included."""
 
     @property
-    @abstractmethod
     def is_memory_mapped(self) -> bool:
         """Whether all arrays are memory-mapped."""
+        return False
 
     @abstractmethod
     def nodes(self, t: int) -> IntArray:

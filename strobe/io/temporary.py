@@ -7,7 +7,6 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 
@@ -32,9 +31,7 @@ class TemporaryFolder:
         self._handle: int | None = None
         try:
             self._handle = _lock(self.path)
-        except FileNotFoundError:
-            return False
-        except BlockingIOError:  # the process that has locked it is about to remove it
+        except (FileNotFoundError, BlockingIOError):  # a process that has locked it is about to remove it
             return False
         except OSError:  # a file system without locks: nothing is ever removed there
             return True
@@ -49,7 +46,7 @@ class TemporaryFolder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.remove()
 
 

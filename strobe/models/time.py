@@ -14,10 +14,10 @@ from strobe.errors import OptionError
 from strobe.models.structure import columns_per_head
 from strobe.ops.time.attention import time_self_attention
 from strobe.ops.time.gru import gru
-from strobe.ops.time.history import extract_history, prepend_history
 from strobe.ops.time.linear import time_linear
 from strobe.ops.time.lstm import lstm, lstm_stack, lstm_stack_readout, lstm_weights
 from strobe.ops.time.sequences import Sequences
+from strobe.ops.time.windowed import extract_history, prepend_history
 
 Span = TypeVar("Span", int, int | None)
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from strobe.placement.base import Partition, Placement
+from strobe.placement.base import Partition, Placement, PlacementRequest
 from strobe.placement.model_costs import ModelCosts
 from strobe.placement.streaming import StreamingPartitioner, StreamingPlacement
 from strobe.strategy import lazy_strategies
@@ -36,6 +36,7 @@ __all__ = [
     "Online",
     "Partition",
     "Placement",
+    "PlacementRequest",
     "Replicated",
     "SnapshotThenSequence",
     "StreamingPartitioner",

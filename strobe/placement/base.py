@@ -118,6 +118,25 @@ class Partition:
         return owner
 
 
+@dataclass(frozen=True, eq=False)
+class PlacementRequest:
+    """What a placement may read.
+
+    Args:
+        graph: the graph.
+        windows: ranges of snapshots computed together; all ranks should have work in each.
+        num_ranks: number of ranks.
+        seed: seed of random choices.
+        costs: bytes and loads of the model; the defaults if it is unknown.
+    """
+
+    graph: DynamicGraph
+    windows: Sequence[range]
+    num_ranks: int
+    seed: int
+    costs: ModelCosts
+
+
 @dataclass(frozen=True, kw_only=True)
 class Placement(Strategy):
     """Assigns cells to ranks. Deterministic in graph, windows, seed and costs, on any machine."""
@@ -130,7 +149,6 @@ class Placement(Strategy):
         """Whether loads are predicted seconds of the model instead of counted cells and arcs."""
         return False
 
-    @abstractmethod
     def place(
         self,
         graph: DynamicGraph,
@@ -140,18 +158,12 @@ class Placement(Strategy):
         seed: int = 0,
         costs: ModelCosts | None = None,
     ) -> Partition:
-        """Assign all cells to ranks.
+        """Assign all cells to ranks; the arguments are those of ``PlacementRequest``."""
+        return self.partition(PlacementRequest(graph, windows, num_ranks, seed, costs or ModelCosts()))
 
-        Args:
-            graph: the graph.
-            windows: ranges of snapshots computed together; all ranks should have work in each.
-            num_ranks: number of ranks.
-            seed: seed of random choices.
-            costs: bytes and loads of the model; None if unknown.
-
-        Returns:
-            The owners of all cells.
-        """
+    @abstractmethod
+    def partition(self, request: PlacementRequest) -> Partition:
+        """Choose the owners of all cells."""
 
 
 def snapshot_loads(graph: DynamicGraph) -> IntArray:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from strobe.graph import DynamicGraph
 from strobe.ops.sparse.csr import IntArray
-from strobe.placement.base import Partition, Placement, split_at_windows, split_evenly
-from strobe.placement.model_costs import ModelCosts
+from strobe.placement.base import Partition, Placement, PlacementRequest, split_at_windows, split_evenly
 from strobe.strategy import Fact
 
 
@@ -24,32 +21,15 @@ class BySnapshot(Placement):
     """
 
     name: ClassVar[str] = "by-snapshot"
+    gives: ClassVar[tuple[Fact, ...]] = ("whole snapshots",)
     round_robin: bool = True
 
-    @property
-    def gives(self) -> tuple[Fact, ...]:
-        return ("whole snapshots",)
-
-    def place(
-        self,
-        graph: DynamicGraph,
-        windows: Sequence[range],
-        num_ranks: int,
-        *,
-        seed: int = 0,
-        costs: ModelCosts | None = None,
-    ) -> Partition:
-        del seed, costs
-        if self.round_robin:
-            owner: IntArray = np.arange(len(graph)) % num_ranks
-        else:
-            owner = assign_blocks(windows, len(graph), num_ranks)
-        return Partition.by_snapshot(num_ranks, owner, graph.num_nodes)
+    def partition(self, request: PlacementRequest) -> Partition:
+        owner = np.arange(len(request.graph)) % request.num_ranks if self.round_robin else assign_blocks(request)
+        return Partition.by_snapshot(request.num_ranks, owner, request.graph.num_nodes)
 
 
-def assign_blocks(windows: Sequence[range], num_snapshots: int, num_ranks: int) -> IntArray:
+def assign_blocks(request: PlacementRequest) -> IntArray:
     """Rank of every snapshot, [T]: in every window consecutive blocks with equal numbers of snapshots."""
-    owner = np.zeros(num_snapshots, np.int64)
-    for span in split_at_windows(windows, num_snapshots):
-        owner[span.start : span.stop] = split_evenly(len(span), num_ranks)
-    return owner
+    spans = split_at_windows(request.windows, len(request.graph))
+    return np.concatenate([np.empty(0, np.int64), *(split_evenly(len(span), request.num_ranks) for span in spans)])

@@ -8,11 +8,12 @@ from typing import ClassVar
 
 import numpy as np
 
+from strobe.comm import NO_RANK
 from strobe.graph import Snapshot
 from strobe.ops.sparse.csr import IntArray
 from strobe.placement.algorithms.metis import part_graph, snapshot_adjacency
 from strobe.placement.loads import loads_of_cells
-from strobe.placement.streaming import NO_RANK, StickyPartitioner, StickyPlacement
+from strobe.placement.streaming import StickyPartitioner, StickyPlacement
 
 
 @dataclass(frozen=True, kw_only=True)

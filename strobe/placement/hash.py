@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from strobe.graph import DynamicGraph, Snapshot
+from strobe.graph import Snapshot
 from strobe.ops.sparse.csr import IntArray
-from strobe.placement.base import Partition
-from strobe.placement.model_costs import ModelCosts
+from strobe.placement.base import Partition, PlacementRequest
 from strobe.placement.streaming import StreamingPartitioner, StreamingPlacement
 from strobe.strategy import Fact
 
@@ -24,23 +22,13 @@ class Hash(StreamingPlacement):
     """
 
     name: ClassVar[str] = "hash"
+    gives: ClassVar[tuple[Fact, ...]] = ("whole sequences",)
 
-    @property
-    def gives(self) -> tuple[Fact, ...]:
-        return ("whole sequences",)
-
-    def place(
-        self,
-        graph: DynamicGraph,
-        windows: Sequence[range],
-        num_ranks: int,
-        *,
-        seed: int = 0,
-        costs: ModelCosts | None = None,
-    ) -> Partition:
+    def partition(self, request: PlacementRequest) -> Partition:
         """Place all nodes at once: a hash does not depend on the order of arrival."""
-        del windows, costs
-        return Partition.by_node(num_ranks, hash_ranks(np.arange(graph.num_nodes), num_ranks, seed), len(graph))
+        graph, num_ranks = request.graph, request.num_ranks
+        ranks = hash_ranks(np.arange(graph.num_nodes), num_ranks, request.seed)
+        return Partition.by_node(num_ranks, ranks, len(graph))
 
     def start(self, num_ranks: int, *, seed: int = 0) -> StreamingPartitioner:
         """Start a partitioner, which has no state."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -11,8 +10,7 @@ import numpy as np
 from strobe.errors import OptionError
 from strobe.graph import DynamicGraph
 from strobe.ops.sparse.csr import FloatArray, IntArray
-from strobe.placement.base import Partition, Placement
-from strobe.placement.model_costs import ModelCosts
+from strobe.placement.base import Partition, Placement, PlacementRequest
 from strobe.strategy import Fact
 
 
@@ -27,6 +25,7 @@ class LoadAware(Placement):
     """
 
     name: ClassVar[str] = "load-aware"
+    gives: ClassVar[tuple[Fact, ...]] = ("whole sequences",)
     needs_model_costs: ClassVar[bool] = True
     layers: int | None = None
 
@@ -35,24 +34,10 @@ class LoadAware(Placement):
         if self.layers is not None and self.layers < 1:
             raise OptionError(f"layers of {self.name} must be at least 1, not {self.layers}")
 
-    @property
-    def gives(self) -> tuple[Fact, ...]:
-        return ("whole sequences",)
-
-    def place(
-        self,
-        graph: DynamicGraph,
-        windows: Sequence[range],
-        num_ranks: int,
-        *,
-        seed: int = 0,
-        costs: ModelCosts | None = None,
-    ) -> Partition:
-        del windows, seed
-        costs = ModelCosts() if costs is None else costs
-        layers = costs.hops if self.layers is None else self.layers
-        loads = count_walks(graph, layers)
-        partition = Partition.by_node(num_ranks, assign_in_snake_order(loads, num_ranks), len(graph))
+    def partition(self, request: PlacementRequest) -> Partition:
+        loads = count_walks(request.graph, request.costs.hops if self.layers is None else self.layers)
+        node_owner = assign_in_snake_order(loads, request.num_ranks)
+        partition = Partition.by_node(request.num_ranks, node_owner, len(request.graph))
         return replace(partition, node_loads=loads)
 
 

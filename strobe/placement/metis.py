@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from strobe.errors import OptionError
-from strobe.graph import DynamicGraph
 from strobe.placement.algorithms.metis import assign_absent_nodes, chunk_nodes, part_graph, union_adjacency
-from strobe.placement.base import Partition, Placement
+from strobe.placement.base import Partition, Placement, PlacementRequest
 from strobe.placement.loads import loads_of_nodes
-from strobe.placement.model_costs import ModelCosts
 from strobe.strategy import Fact
 
 
@@ -38,16 +35,8 @@ class Metis(Placement):
     def gives(self) -> tuple[Fact, ...]:
         return ("whole sequences", "node chunks") if self.chunks else ("whole sequences",)
 
-    def place(
-        self,
-        graph: DynamicGraph,
-        windows: Sequence[range],
-        num_ranks: int,
-        *,
-        seed: int = 0,
-        costs: ModelCosts | None = None,
-    ) -> Partition:
-        del windows, costs
+    def partition(self, request: PlacementRequest) -> Partition:
+        graph, num_ranks, seed = request.graph, request.num_ranks, request.seed
         node_owner = np.zeros(graph.num_nodes, np.int64)
         if num_ranks == 1 and not self.chunks:
             return Partition.by_node(num_ranks, node_owner, len(graph))

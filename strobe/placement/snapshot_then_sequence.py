@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
-from strobe.graph import DynamicGraph
-from strobe.placement.base import Partition, Placement
+from strobe.placement.base import Partition, Placement, PlacementRequest
 from strobe.placement.by_snapshot import assign_blocks
 from strobe.placement.loads import split_sequences_evenly
-from strobe.placement.model_costs import ModelCosts
 from strobe.strategy import Fact
 
 
@@ -25,20 +22,9 @@ class SnapshotThenSequence(Placement):
     """
 
     name: ClassVar[str] = "snapshot-then-sequence"
+    gives: ClassVar[tuple[Fact, ...]] = ("whole snapshots",)
 
-    @property
-    def gives(self) -> tuple[Fact, ...]:
-        return ("whole snapshots",)
-
-    def place(
-        self,
-        graph: DynamicGraph,
-        windows: Sequence[range],
-        num_ranks: int,
-        *,
-        seed: int = 0,
-        costs: ModelCosts | None = None,
-    ) -> Partition:
-        del seed, costs
-        partition = Partition.by_snapshot(num_ranks, assign_blocks(windows, len(graph), num_ranks), graph.num_nodes)
-        return replace(partition, sequence_owner=split_sequences_evenly(graph, num_ranks).astype(np.int16))
+    def partition(self, request: PlacementRequest) -> Partition:
+        partition = Partition.by_snapshot(request.num_ranks, assign_blocks(request), request.graph.num_nodes)
+        sequence_owner = split_sequences_evenly(request.graph, request.num_ranks)
+        return replace(partition, sequence_owner=sequence_owner.astype(np.int16))

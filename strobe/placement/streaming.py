@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from strobe.graph import DynamicGraph, Snapshot
+from strobe.comm import NO_RANK
+from strobe.graph import Snapshot
 from strobe.ops.sparse.csr import IntArray
-from strobe.placement.base import Partition, Placement
-from strobe.placement.model_costs import ModelCosts
+from strobe.placement.base import Partition, Placement, PlacementRequest
 from strobe.strategy import Fact
-
-NO_RANK = -1
-"""Rank of an unassigned node."""
 
 
 class StreamingPartitioner(ABC):
@@ -43,22 +39,13 @@ class StreamingPlacement(Placement):
     def start(self, num_ranks: int, *, seed: int = 0) -> StreamingPartitioner:
         """Start a partitioner without snapshots."""
 
-    def place(
-        self,
-        graph: DynamicGraph,
-        windows: Sequence[range],
-        num_ranks: int,
-        *,
-        seed: int = 0,
-        costs: ModelCosts | None = None,
-    ) -> Partition:
+    def partition(self, request: PlacementRequest) -> Partition:
         """Place the snapshots of a graph as if they arrived in order; windows and costs are not used."""
-        del windows, costs
-        partitioner = self.start(num_ranks, seed=seed)
+        graph, partitioner = request.graph, self.start(request.num_ranks, seed=request.seed)
         owner = np.zeros(graph.num_cells, np.int16)
         for snapshot in graph:
             owner[graph.cell_ptr[snapshot.t] : graph.cell_ptr[snapshot.t + 1]] = partitioner.place_next(snapshot)
-        return Partition.by_cell(num_ranks, owner, graph)
+        return Partition.by_cell(request.num_ranks, owner, graph)
 
 
 def grow_to(ranks: IntArray, snapshot: Snapshot) -> IntArray:
@@ -108,26 +95,14 @@ class StickyPartitioner(StreamingPartitioner):
 class StickyPlacement(StreamingPlacement):
     """A streaming placement in which nodes never change ranks."""
 
-    @property
-    def gives(self) -> tuple[Fact, ...]:
-        return ("whole sequences",)
+    gives: ClassVar[tuple[Fact, ...]] = ("whole sequences",)
 
     @abstractmethod
     def start(self, num_ranks: int, *, seed: int = 0) -> StickyPartitioner:
         """Start a partitioner without snapshots."""
 
-    def place(
-        self,
-        graph: DynamicGraph,
-        windows: Sequence[range],
-        num_ranks: int,
-        *,
-        seed: int = 0,
-        costs: ModelCosts | None = None,
-    ) -> Partition:
-        """Place the snapshots of a graph as if they arrived in order; windows and costs are not used."""
-        del windows, costs
-        partitioner = self.start(num_ranks, seed=seed)
+    def partition(self, request: PlacementRequest) -> Partition:
+        graph, partitioner = request.graph, self.start(request.num_ranks, seed=request.seed)
         for snapshot in graph:
             partitioner.place_next(snapshot)
-        return Partition.by_node(num_ranks, partitioner.node_owner(graph.num_nodes), len(graph))
+        return Partition.by_node(request.num_ranks, partitioner.node_owner(graph.num_nodes), len(graph))

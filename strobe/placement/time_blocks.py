@@ -23,8 +23,7 @@ from strobe.placement.algorithms.blocks import (
     imbalance_limit,
     split_blocks,
 )
-from strobe.placement.base import Partition, Placement, snapshot_loads, split_at_windows
-from strobe.placement.model_costs import ModelCosts
+from strobe.placement.base import Partition, Placement, PlacementRequest, snapshot_loads, split_at_windows
 from strobe.strategy import Fact
 
 
@@ -55,19 +54,13 @@ class TimeBlocks(Placement):
     def gives(self) -> tuple[Fact, ...]:
         return ("whole snapshots",) if self.parts == 1 else ()
 
-    def place(
-        self,
-        graph: DynamicGraph,
-        windows: Sequence[range],
-        num_ranks: int,
-        *,
-        seed: int = 0,
-        costs: ModelCosts | None = None,
-    ) -> Partition:
-        del costs
+    def partition(self, request: PlacementRequest) -> Partition:
+        graph, windows, num_ranks = request.graph, request.windows, request.num_ranks
         self._check(num_ranks)
-        spans = split_at_windows(windows, len(graph))
-        pieces = [_Span(graph[span.start : span.stop], num_ranks, seed, _is_computed(span, windows)) for span in spans]
+        pieces = [
+            _Span(graph[span.start : span.stop], num_ranks, request.seed, _is_computed(span, windows))
+            for span in split_at_windows(windows, len(graph))
+        ]
         if num_ranks == 1 or self.parts == 1 or (self.parts is None and _is_even(pieces)):
             snapshot_owner = np.concatenate([np.empty(0, np.int64), *(piece.blocks(num_ranks) for piece in pieces)])
             return Partition.by_snapshot(num_ranks, snapshot_owner, graph.num_nodes)

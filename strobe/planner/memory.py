@@ -21,9 +21,9 @@ from strobe.errors import OptionError
 from strobe.format import file_size
 from strobe.graph import DynamicGraph, Snapshot
 from strobe.graph.convert import from_edges
-from strobe.ops.runtime.memory_trace import measure_memory
+from strobe.ops.runtime.memory_trace import measure_memory, measure_peak_bytes
 from strobe.ops.sparse.csr import FloatArray, IntArray
-from strobe.planner.time.passes import isolated_model, make_window, measure_pass_bytes
+from strobe.planner.time.passes import isolated_model, make_window, run_pass
 from strobe.tasks.split import PARTS
 from strobe.view import Carry
 
@@ -274,3 +274,10 @@ def predict_batch_bytes(job: Job) -> FloatArray:
     else:
         slope = high / max(loads[median], 1.0)
     return np.asarray(high + slope * (loads - loads[median]), np.float64)
+
+
+def measure_pass_bytes(job: Job, part: BatchSpec) -> int:
+    """Measure the peak bytes of tensors in a pass over a part."""
+    with isolated_model(job) as (model, head), torch.enable_grad():
+        window = make_window(job, replace(part, continues_state=False))
+        return measure_peak_bytes(lambda: run_pass(job, model, head, window), job.device)

@@ -7,9 +7,9 @@ from strobe.engine.services import PeakBytes, Services
 from strobe.ops.sparse.csr import FloatArray
 from strobe.placement.model_costs import LoadModel
 from strobe.plan import Plan
-from strobe.planner import get_predicted_loads
 from strobe.planner.memory import check_memory, predict_peak_memory, upper_bound_bytes
 from strobe.planner.time.passes import predict_batch_seconds
+from strobe.planner.time.predictor_cache import get_predicted_loads
 from strobe.presets import DEFAULT_ONLINE, preset
 
 

@@ -16,7 +16,7 @@ from strobe.presets.dynahb import dynahb
 from strobe.presets.flare import flare
 from strobe.presets.relay import relay
 
-__all__ = ["DEFAULT_ONLINE", "PRESETS", "describe", "preset"]
+__all__ = ["DEFAULT_ONLINE", "PRESETS", "preset"]
 
 DEFAULT_ONLINE = "distdy"
 """Default preset of online training."""
@@ -58,8 +58,3 @@ def preset(name: str, **options: Any) -> Plan:
         raise UnknownNameError("preset", name, PRESETS)
     check_options(f"preset {name}", options, option_types(PRESETS[name]))
     return PRESETS[name](**options)
-
-
-def describe() -> list[tuple[str, str]]:
-    """(name, first line of the docstring) of every preset."""
-    return [(name, (make.__doc__ or "").splitlines()[0]) for name, make in PRESETS.items()]

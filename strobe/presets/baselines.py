@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from strobe.batching import Batching, Groups, Vertices, Windows
 from strobe.batching import Full as FullBatch
-from strobe.batching import Groups, Vertices, Windows
 from strobe.exchange import Cached, Exchange, Halo, NoExchange, NoTimeExchange, Relay, Shuffle
-from strobe.placement import BySequence, BySnapshot, Hash, LoadAware, Metis, Replicated, SnapshotThenSequence
+from strobe.exchange.base import StructureExchange, TimeExchange
+from strobe.placement import BySequence, BySnapshot, Hash, LoadAware, Metis, Placement, Replicated, SnapshotThenSequence
 from strobe.plan import Plan
 from strobe.schedule import InOrder
 from strobe.store import Full as FullStore
 from strobe.sync import AllReduce
+
+
+def _plan(*, placement: Placement, batching: Batching, structure: StructureExchange, time: TimeExchange) -> Plan:
+    """The choices of a baseline; on the other axes all are alike: full snapshots, batches in order, all-reduce."""
+    return Plan(
+        store=FullStore(),
+        placement=placement,
+        batching=batching,
+        exchange=Exchange(structure=structure, time=time),
+        schedule=InOrder(),
+        sync=AllReduce(),
+    )
 
 
 def pss() -> Plan:
@@ -27,13 +40,11 @@ def pss() -> Plan:
     | schedule  | in-order                 |              | not specified                                         |
     | sync      | all-reduce               | 3            | faithful: gradients are synchronized every epoch      |
     """
-    return Plan(
-        store=FullStore(),
+    return _plan(
         placement=BySnapshot(round_robin=True),
         batching=FullBatch(),
-        exchange=Exchange(structure=NoExchange(), time=Relay(pipeline_groups=1)),
-        schedule=InOrder(),
-        sync=AllReduce(),
+        structure=NoExchange(),
+        time=Relay(pipeline_groups=1),
     )
 
 
@@ -52,14 +63,7 @@ def pts() -> Plan:
     | schedule  | in-order    |              | not specified                                           |
     | sync      | all-reduce  | 3            | faithful: gradients are synchronized every epoch        |
     """
-    return Plan(
-        store=FullStore(),
-        placement=BySequence(),
-        batching=FullBatch(),
-        exchange=Exchange(structure=Halo(), time=NoTimeExchange()),
-        schedule=InOrder(),
-        sync=AllReduce(),
-    )
+    return _plan(placement=BySequence(), batching=FullBatch(), structure=Halo(), time=NoTimeExchange())
 
 
 def pss_ts() -> Plan:
@@ -77,14 +81,7 @@ def pss_ts() -> Plan:
     | schedule  | in-order               |              | not specified                                               |
     | sync      | all-reduce             | 3            | faithful: gradients are synchronized every epoch            |
     """
-    return Plan(
-        store=FullStore(),
-        placement=SnapshotThenSequence(),
-        batching=FullBatch(),
-        exchange=Exchange(structure=NoExchange(), time=Shuffle()),
-        schedule=InOrder(),
-        sync=AllReduce(),
-    )
+    return _plan(placement=SnapshotThenSequence(), batching=FullBatch(), structure=NoExchange(), time=Shuffle())
 
 
 def psg(size: int = 4, stride: int | None = 1) -> Plan:
@@ -102,13 +99,8 @@ def psg(size: int = 4, stride: int | None = 1) -> Plan:
     | schedule  | in-order   | 5.1          | faithful: a group per rank and step                         |
     | sync      | all-reduce | 4.1          | faithful                                                    |
     """
-    return Plan(
-        store=FullStore(),
-        placement=Replicated(),
-        batching=Groups(size=size, stride=stride),
-        exchange=Exchange(structure=NoExchange(), time=NoTimeExchange()),
-        schedule=InOrder(),
-        sync=AllReduce(),
+    return _plan(
+        placement=Replicated(), batching=Groups(size=size, stride=stride), structure=NoExchange(), time=NoTimeExchange()
     )
 
 
@@ -127,14 +119,7 @@ def dbos(size: int = 8) -> Plan:
     | schedule  | in-order   |              | not specified                                              |
     | sync      | all-reduce | 6.1          | not specified; ours is exact                               |
     """
-    return Plan(
-        store=FullStore(),
-        placement=Metis(),
-        batching=Windows(size=size),
-        exchange=Exchange(structure=Halo(), time=NoTimeExchange()),
-        schedule=InOrder(),
-        sync=AllReduce(),
-    )
+    return _plan(placement=Metis(), batching=Windows(size=size), structure=Halo(), time=NoTimeExchange())
 
 
 def dbov(size: int = 10_000) -> Plan:
@@ -152,14 +137,7 @@ def dbov(size: int = 10_000) -> Plan:
     | schedule  | in-order   |              | not specified                                           |
     | sync      | all-reduce | 6.1          | not specified                                           |
     """
-    return Plan(
-        store=FullStore(),
-        placement=Metis(),
-        batching=Vertices(size=size),
-        exchange=Exchange(structure=Halo(), time=NoTimeExchange()),
-        schedule=InOrder(),
-        sync=AllReduce(),
-    )
+    return _plan(placement=Metis(), batching=Vertices(size=size), structure=Halo(), time=NoTimeExchange())
 
 
 def bvr(size: int = 10_000, hops: int | None = None, memory: float = 1024.0) -> Plan:
@@ -177,13 +155,11 @@ def bvr(size: int = 10_000, hops: int | None = None, memory: float = 1024.0) -> 
     | schedule  | in-order   |              | not specified                                         |
     | sync      | all-reduce | 6.1          | not specified                                         |
     """
-    return Plan(
-        store=FullStore(),
+    return _plan(
         placement=LoadAware(),
         batching=Vertices(size=size, reservoir=memory),
-        exchange=Exchange(structure=Cached(hops=hops), time=NoTimeExchange()),
-        schedule=InOrder(),
-        sync=AllReduce(),
+        structure=Cached(hops=hops),
+        time=NoTimeExchange(),
     )
 
 
@@ -203,14 +179,7 @@ def metis() -> Plan:
     | schedule  | in-order   |              | not specified                                                        |
     | sync      | all-reduce | 5.1          | changed: the paper has a parameter server                            |
     """
-    return Plan(
-        store=FullStore(),
-        placement=Metis(),
-        batching=FullBatch(),
-        exchange=Exchange(structure=Halo(), time=NoTimeExchange()),
-        schedule=InOrder(),
-        sync=AllReduce(),
-    )
+    return _plan(placement=Metis(), batching=FullBatch(), structure=Halo(), time=NoTimeExchange())
 
 
 def hash_nodes() -> Plan:
@@ -229,11 +198,4 @@ def hash_nodes() -> Plan:
     | schedule  | in-order   |              | not specified                                                        |
     | sync      | all-reduce | 5.1          | changed: the paper has a parameter server                            |
     """
-    return Plan(
-        store=FullStore(),
-        placement=Hash(),
-        batching=FullBatch(),
-        exchange=Exchange(structure=Halo(), time=NoTimeExchange()),
-        schedule=InOrder(),
-        sync=AllReduce(),
-    )
+    return _plan(placement=Hash(), batching=FullBatch(), structure=Halo(), time=NoTimeExchange())

@@ -28,7 +28,7 @@ def dygnex(
     | batching  | groups     | 2, 5.1       | faithful: of 4, independent; one target each is our reading          |
     | structure | none       | 2            | faithful: no communication                                           |
     | time      | none       | 2            | faithful: no communication                                           |
-    | schedule  | balanced   | 4.2, 4.3     | changed: local search before the integer program, greedy near-linear |
+    | schedule  | balanced   | 4.2, 4.3     | changed: local search and branch and bound, greedy near-linear       |
     | sync      | all-reduce | 4.1          | faithful                                                             |
     """
     return Plan(

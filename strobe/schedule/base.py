@@ -1,4 +1,4 @@
-"""The fifth axis: in which order, on which rank, batches run."""
+"""Schedule axis: the order of batches, and the rank that computes each."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from strobe.strategy import Strategy
 from strobe.sync.base import GradientSync, average_buffers
 
 CostSource = Literal["measured", "predicted", "counted"]
-"""Where the seconds of batches come from: they were timed in the first epochs of training; some of them were timed
-before it, and the others follow from their cells and arcs; or cells and arcs themselves are taken for seconds."""
+"""Where costs of batches come from: ``measured`` in the first epochs; ``predicted`` from cells and arcs, with a model
+fitted to a few batches timed before training; or ``counted`` cells and arcs."""
 
 
 class Totals(NamedTuple):
-    """Sums over the steps of an epoch: the loss of all examples, and how many they are."""
+    """Sums over the steps of an epoch: loss and number of examples."""
 
     loss: float = 0.0
     num_examples: float = 0.0
@@ -30,15 +30,15 @@ class Totals(NamedTuple):
 
 
 class Pacer(ABC):
-    """How far ranks move together: in lockstep, or each at its own pace. One per run and rank."""
+    """How ranks proceed: in lockstep, or each at its own pace. One per run and rank."""
 
     @abstractmethod
     def count(self, num_examples: int) -> float:
-        """The examples that a step's loss is divided by: of all ranks, or of this one."""
+        """The number of examples by which a step's loss is divided: of all ranks, or of this one."""
 
     @abstractmethod
     def loss(self, value: Tensor) -> float:
-        """The summed loss of a step, of all ranks or of this one. Waits for the device."""
+        """The summed loss of a step, of all ranks or of this one. Synchronizes with the device."""
 
     @abstractmethod
     def more(self, step: int, planned: int) -> bool:
@@ -46,15 +46,15 @@ class Pacer(ABC):
 
     @abstractmethod
     def publish(self, choice: int) -> int:
-        """Rank 0's choice, from 0 on, as far as this rank knows it now."""
+        """Broadcast rank 0's choice, at least 0. Returns the latest one that has arrived on this rank."""
 
     @abstractmethod
     def after_step(self, model: nn.Module) -> None:
-        """Average buffers of a model whose ranks see different cells, where all ranks have taken the step."""
+        """In lockstep: average the buffers of a model whose ranks train different cells."""
 
     @abstractmethod
     def end_epoch(self, totals: Totals, model: nn.Module) -> Totals:
-        """Sums of all ranks; afterwards they have the same buffers."""
+        """Totals over all ranks; afterwards all ranks have the same buffers."""
 
 
 class Lockstep(Pacer):
@@ -85,37 +85,43 @@ class Lockstep(Pacer):
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule(Strategy):
-    """A way to order batches."""
+    """Order of batches, and their assignment to ranks."""
 
     lockstep: ClassVar[bool] = True
-    """Whether ranks take every step together; else each takes those of its own batches, and they meet now and then."""
+    """Whether ranks take every step together; otherwise each takes steps of its own batches."""
 
     @property
     def async_evaluation(self) -> bool:
-        """Whether weights are scored beside training, which goes on meanwhile."""
+        """Whether evaluation runs in the background while training continues."""
         return False
 
     @property
     def cost_source(self) -> CostSource | None:
-        """What it must know about batches to order them; None where their number is enough."""
+        """The costs of batches that ``steps`` needs; None if their number is enough."""
         return None
 
     @property
     def profile_epochs(self) -> int:
-        """Epochs in which batches are timed, in the order they have while nothing is known."""
+        """Number of first epochs in which batches are timed, in the order without costs."""
         return 0
 
     def pacer(self, comm: Comm, sync: GradientSync) -> Pacer:
-        """How far ranks move together in a run."""
+        """The pacer of a run."""
         del sync
         return Lockstep(comm)
 
     def time_order(self, times: range, epoch: int, seed: int) -> list[range]:
-        """The training snapshots as an epoch goes through them, where windows slide: stretches one after the other."""
+        """For sliding windows: the order in which an epoch visits the training snapshots, as consecutive ranges."""
         del epoch, seed
         return [times]
 
     @abstractmethod
     def steps(self, num_batches: int, num_ranks: int, *, shared: bool, costs: Costs | None = None) -> Steps:
-        """Every batch in exactly one step. ``shared``: all ranks work on every batch together. ``costs`` is what is
-        known, if it is known yet."""
+        """Assign every batch to exactly one step.
+
+        Args:
+            num_batches: number of batches.
+            num_ranks: number of ranks.
+            shared: whether all ranks compute every batch together.
+            costs: costs of batches; None if they are not known yet.
+        """

@@ -14,9 +14,7 @@ from strobe.schedule.costs import Costs, Solution
 from strobe.schedule.greedy import greedy_bins
 from strobe.schedule.packing.base import BinPacking
 from strobe.schedule.packing.bins import TOLERANCE, Bins, cost_of_bins, lower_bound, make_solution
-from strobe.schedule.packing.branch_and_bound import FOUND, UNKNOWN, search
-from strobe.schedule.packing.local_search import improve_bins
-from strobe.schedule.packing.milp import is_small_enough, solve_milp
+from strobe.schedule.packing.search import FOUND, UNKNOWN, improve_bins, search
 
 SHORT, LONG = (24, 100_000), (3, 1_000_000)
 """Restarts of the local search, and exchanges in each: half a second at first, a few seconds later."""
@@ -36,9 +34,9 @@ class Optimal(BinPacking):
     """A schedule within ``gap`` of a lower bound of all schedules, or the best one found within ``time_limit_s``.
 
     Starts from the greedy schedule and stops as soon as it is within the gap: local search, then branch and bound,
-    which finds a better schedule or raises the bound, then an integer program (HiGHS). The first two are bounded by
-    counts and so deterministic; the integer program, and any stage on a slow machine, may depend on the clock. A stage
-    that has begun is completed, which may exceed the limit by a few seconds.
+    which finds a better schedule or raises the bound, then a longer local search. All stages are bounded by counts and
+    so deterministic, unless the machine is so slow that the time limit ends them. A stage that has begun is completed,
+    which may exceed the limit by a few seconds.
 
     Args:
         gap: largest accepted relative distance to the lower bound.
@@ -64,7 +62,7 @@ class Optimal(BinPacking):
         if not state.is_good:
             _compile()
             state = replace(state, until=monotonic() + self.time_limit_s)
-        for stage in (_try_exchanges, _try_search, _try_more_exchanges, _try_milp):
+        for stage in (_try_exchanges, _try_search, _try_more_exchanges):
             if state.is_good or monotonic() >= state.until:
                 break
             state = stage(state)
@@ -148,12 +146,3 @@ def _try_search(state: _State) -> _State:
         else:
             break
     return state
-
-
-def _try_milp(state: _State) -> _State:
-    if not is_small_enough(state.costs, state.limit):
-        return state
-    left_s = max(state.until - monotonic(), 0.1)
-    result = solve_milp(state.costs, state.num_ranks, state.limit, state.bound, state.gap, left_s)
-    state = state.with_bound(result.bound)
-    return state if result.bins is None else state.with_bins(result.bins, "integer programme")

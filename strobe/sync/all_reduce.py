@@ -1,4 +1,4 @@
-"""Gradients are added up over all ranks, every step."""
+"""All-reduce of gradients in every step."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ KIND = "gradients"
 
 @dataclass(frozen=True, kw_only=True)
 class AllReduce(Sync):
-    """The exact gradient on every rank: sums in buckets of ``bucket_kb``, each sent as soon as backward is done with
-    its parameters, while it goes on with the others.
+    """Sum gradients over all ranks in buckets of ``bucket_kb`` KiB, each sent while backward continues with the others.
 
     Cost: twice the bytes of the parameters per rank and step.
     """
@@ -40,8 +39,8 @@ class AllReduce(Sync):
         optimizer: Optimizer | None = None,
         free_running: bool = False,
     ) -> GradientSync:
-        del optimizer  # gets the same gradients everywhere, and so keeps the same
-        assert comm.num_ranks == 1 or not free_running, "ranks that add up gradients take every step together"
+        del optimizer  # its state stays equal on all ranks, like the gradients
+        assert comm.num_ranks == 1 or not free_running, "all-reduce needs ranks in lockstep"
         return GradientSync() if comm.num_ranks == 1 else _AllReduceSync(parameters, comm, self.bucket_kb * 1024)
 
 
@@ -72,7 +71,7 @@ class _AllReduceSync(GradientSync):
 
     def end_backward(self) -> None:
         self._active = False
-        while self._next < len(self._buckets):  # parameters that this rank's cells did not touch
+        while self._next < len(self._buckets):  # parameters without a gradient on this rank
             self._reduce_next()
         for bucket in self._buckets:
             assert bucket.work is not None
@@ -91,7 +90,7 @@ class _AllReduceSync(GradientSync):
             if not self._active:
                 return
             bucket.pending.discard(id(parameter))
-            # In order, whatever is ready first: all ranks must send the same buckets one after the other.
+            # All ranks must reduce buckets in the same order, whichever is ready first.
             while self._next < len(self._buckets) and not self._buckets[self._next].pending:
                 self._reduce_next()
 
@@ -108,7 +107,7 @@ class _AllReduceSync(GradientSync):
 
 
 def _make_buckets(parameters: list[nn.Parameter], bucket_bytes: int) -> list[_Bucket]:
-    """Buckets from the last parameter to the first, about the order in which backward reaches them; one type each."""
+    """Buckets of one dtype each, from the last parameter to the first, about the order of backward."""
     buckets: list[_Bucket] = []
     size = 0
     for parameter in reversed(parameters):

@@ -1,4 +1,4 @@
-"""The sixth axis: how ranks agree on weights."""
+"""Sync axis: how ranks combine gradients or weights."""
 
 from __future__ import annotations
 
@@ -15,32 +15,42 @@ from strobe.strategy import Strategy
 
 
 class GradientSync:
-    """The session of a run. As it is, it serves one rank, which has nothing to agree on."""
+    """Synchronization of one rank during a run. This base class is that of a single rank and sends nothing."""
 
     loss_scale: float = 1.0
-    """What a rank's loss is multiplied with before backward, so that agreeing gives the gradient of the whole."""
+    """Factor of a rank's loss before backward, such that synchronization gives the gradient of the total loss."""
 
     def begin_backward(self, last: bool = True) -> None:
-        """Gradients are about to appear; ``last`` if no other backward pass of the same step follows."""
+        """Called before each backward pass; ``last``: it is the last one of the step."""
 
     def end_backward(self) -> None:
-        """Make the gradients those that the optimizer should use."""
+        """Called after the last backward pass of a step: make gradients final for the optimizer."""
 
     def after_step(self) -> None:
-        """The optimizer has changed the weights."""
+        """Called after each optimizer step."""
 
     def close(self) -> None:
-        """Release the model."""
+        """Remove hooks from the model and close channels."""
 
     def backward(self, loss: Tensor, *, divisor: float, last: bool) -> None:
-        """Backward pass of a part of the step's loss, which is a sum over ``divisor`` examples; ``last`` where no other
-        part follows."""
+        """Run the backward pass of a part of the step's loss.
+
+        Args:
+            loss: summed over examples.
+            divisor: number of examples of the step.
+            last: no other part follows.
+        """
         self.begin_backward(last)
         (loss * self.loss_scale / divisor).backward()
 
     def step(self, optimizer: Optimizer, *, max_grad_norm: float | None, contributed: bool) -> None:
-        """Synchronize gradients, clip them and take an optimizer step. ``contributed``: this rank had a backward
-        pass."""
+        """Synchronize gradients, clip them and take an optimizer step.
+
+        Args:
+            optimizer: the optimizer.
+            max_grad_norm: maximum norm of the gradient; None: no clipping.
+            contributed: whether this rank had a backward pass.
+        """
         if not contributed:
             self.begin_backward()
         self.end_backward()
@@ -51,59 +61,56 @@ class GradientSync:
         self.after_step()
 
     def skip_step(self) -> None:
-        """A step without examples: ranks that run free count on it."""
+        """Called instead of ``step`` if a step has no examples: free-running ranks count it."""
 
     def begin_epoch(self) -> None:
-        """Steps of an epoch follow."""
+        """Called before the steps of an epoch."""
 
     def end_epoch(self) -> None:
-        """All ranks come, after the last step of theirs; afterwards they have the same weights."""
+        """Called by each rank after its last step of an epoch; afterwards all ranks have the same weights."""
 
     @property
     def is_follower(self) -> bool:
-        """Whether rank 0 says when an epoch of this rank ends, which may take steps until then. Only where ranks run
-        free by the clock; never on rank 0."""
+        """Whether this rank takes steps until rank 0 ends the epoch: on ranks above 0 that average by time."""
         return False
 
     @property
     def epoch_over(self) -> bool:
-        """On a rank that follows: whether rank 0 has ended the epoch, as far as was heard after the last step. Then it
-        waits, and this rank should take no more steps."""
+        """On a follower: whether the message that ends the epoch had arrived after the last step. Rank 0 then waits."""
         return False
 
     def publish(self, value: int) -> None:
-        """On rank 0: tells the others a number, from 0 on, and goes on. Where ranks have nothing to follow, nothing."""
+        """On rank 0: send a value, at least 0, to all other ranks without blocking. Ignored without followers."""
         del value
 
     @property
     def last_published(self) -> int | None:
-        """On the others: the latest number that rank 0 has passed on, of those that are here. All are that it passed
-        on before the last time weights were averaged."""
+        """On other ranks: the latest published value that has arrived; at least the last one before an average."""
         return None
 
 
 def average_buffers(module: nn.Module, comm: Comm) -> None:
-    """Numbers that a model keeps beside its weights (moments of batch norms) become the mean of all ranks'.
+    """Replace floating-point buffers (running moments of batch norms) by their means over all ranks.
 
-    Needed where ranks see different batches. One rank would have seen them one after the other, which gives other
-    moments; weights do not depend on them.
+    For ranks that train different batches. The moments differ from those of one rank that trains all batches in a row;
+    weights do not depend on them.
     """
     buffers = [buffer for buffer in module.buffers() if buffer.is_floating_point()]
     if comm.num_ranks == 1 or not buffers:
         return
-    mine = torch.cat([buffer.detach().flatten() for buffer in buffers])
-    mean = comm.all_reduce(mine, kind="buffers") / comm.num_ranks
+    flat = torch.cat([buffer.detach().flatten() for buffer in buffers])
+    mean = comm.all_reduce(flat, kind="buffers") / comm.num_ranks
     for buffer, part in zip(buffers, mean.split([buffer.numel() for buffer in buffers]), strict=True):
         buffer.copy_(part.view_as(buffer))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sync(Strategy):
-    """A way to agree."""
+    """How ranks synchronize gradients or weights."""
 
     @property
     def steps_per_sync(self) -> int:
-        """Steps from one sum over all ranks to the next, at least: a clock may leave more between them."""
+        """Minimum number of steps between two synchronizations."""
         return 1
 
     @abstractmethod
@@ -114,6 +121,11 @@ class Sync(Strategy):
         optimizer: Optimizer | None = None,
         free_running: bool = False,
     ) -> GradientSync:
-        """Begins a run with parameters that are the same on all ranks, and with the optimiser that changes them, whose
-        state is then the same, too. ``free``: ranks take steps of their own, each with a loss that is the mean over
-        its own examples."""
+        """Start the synchronization of a run.
+
+        Args:
+            parameters: of the model, equal on all ranks.
+            comm: the ranks.
+            optimizer: of the parameters, with equal state on all ranks.
+            free_running: ranks take steps of their own, each with the mean loss of its own examples.
+        """

@@ -17,7 +17,6 @@ from strobe.format import pluralize
 from strobe.graph import Degrees, DynamicGraph, FeatureProvider, Snapshot, Static
 from strobe.graph.features import Concatenated, find_stored
 from strobe.ops.graph.column_stats import (
-    column_squared_deviations,
     column_squared_differences,
     column_sums,
     scale_differences,
@@ -314,7 +313,7 @@ class RegressionProblem(Problem):
 
         def squares(snapshot: SnapshotTargets) -> tuple[FloatArray, FloatArray]:
             _, y, last = snapshot
-            return column_squared_deviations(y, mean), column_squared_differences(y, last, mean)
+            return column_squared_differences(y, None, mean), column_squared_differences(y, last, mean)
 
         for about_mean, about_last in self._map_targets(train, squares):
             from_mean += about_mean

@@ -14,7 +14,7 @@ from torch import Tensor
 from strobe.comm.rows import attach_tokens, exchange
 from strobe.exchange import TimeEncoder
 from strobe.exchange.halo import HaloCells, halo_product
-from strobe.exchange.overlap.order import SnapshotSize
+from strobe.exchange.overlap.timing import SnapshotSize
 from strobe.exchange.overlap.transfer import AsyncTransfer, Yield, run_to_completion
 from strobe.exchange.transfer import PermutedTransfer, RowExchange, RowTransfer, receive_rows
 from strobe.ops.dense.snapshot_norm import snapshot_norm
@@ -232,8 +232,7 @@ class View:
         """
         stage = self.data.time_stage(encoder)
         if stage is None:
-            inputs = x[0] if len(x) == 1 else x
-            out, state = encoder.encode(inputs, self.load_state(), self.data.sequences)
+            out, state = encoder.encode(x[0] if len(x) == 1 else x, self.load_state(), self.data.sequences)
         else:
             out, state, tokens = stage.run(encoder, x, self.load_state())
             self._tokens += tokens
@@ -308,14 +307,12 @@ class View:
             The rows, and the means and unbiased variances, [*, F] each, without gradient, one row per snapshot of at
             least two cells.
         """
-        sizes = [b - a for a, b in pairwise(self.data.cell_ptr)]
-        partition = self.data.local_partition
+        partition, ptr = self.data.local_partition, self.data.cell_ptr
+        sizes = [b - a for a, b in pairwise(ptr)]
         if partition is None or partition.comm.num_ranks == 1:
-            out, means, variances = snapshot_norm(x, scale, shift, eps, self.data.cell_ptr)
+            out, means, variances = snapshot_norm(x, scale, shift, eps, ptr)
         else:
-            out, means, variances, tokens = snapshot_norm_across_ranks(
-                partition, x, scale, shift, eps, self.data.cell_ptr
-            )
+            out, means, variances, tokens = snapshot_norm_across_ranks(partition, x, scale, shift, eps, ptr)
             self._tokens += tokens
             sizes = partition.snapshot_sizes.tolist()
         has_variance = [t for t, size in enumerate(sizes) if size > 1]

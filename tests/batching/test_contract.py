@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from strobe.batching import Batching, BatchSpec, Full, Fused, Groups, Hybrid, Sampled, Trapezoid, Vertices, Windows
 from strobe.batching.subgraph_sampler import SubgraphSampler, sample_batch
+from strobe.errors import OptionError
 from strobe.registry import AXES, make_strategy
 from tests.support.graphs import PlainGraph, dynamic_graphs
 from tests.support.placement_cases import chain
@@ -41,7 +43,7 @@ SAMPLED: list[Batching] = [
     Hybrid(snapshots=1, vertices=1),
     Hybrid(snapshots=2, vertices=3, num_strata=2, memory=0),
     Hybrid(snapshots=(0.2, 0.5), vertices=(0.1, 3), size_policy="random", steps_per_epoch=5),
-    Hybrid(snapshots=(0.2, 0.5), vertices=0.3, size_policy="learned"),
+    Hybrid(snapshots=[0.2, 0.5], vertices=0.3, size_policy="learned"),
 ]
 """Batchings whose batches ranks sample during training."""
 
@@ -63,7 +65,7 @@ def test_every_registered_batching_is_under_contract() -> None:
 
 
 @every_fixed
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @given(plain=dynamic_graphs(carried=False, max_snapshots=7), data=st.data())
 def test_every_training_cell_has_its_example_once_per_epoch(
     batching: Batching, plain: PlainGraph, data: st.DataObject
@@ -82,7 +84,7 @@ def test_every_training_cell_has_its_example_once_per_epoch(
 
 
 @every_fixed
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @given(plain=dynamic_graphs(carried=False, max_snapshots=7, min_snapshots=1))
 def test_batches_stay_within_training_snapshots(batching: Batching, plain: PlainGraph) -> None:
     graph = plain.build()
@@ -145,6 +147,31 @@ def test_epoch_of_median_batches_covers_as_many_cells_as_the_rank_has(batching: 
 @every_batching
 def test_batching_survives_json(batching: Batching) -> None:
     assert make_strategy("batching", json.loads(json.dumps(batching.to_json()))) == batching
+
+
+INVALID: list[tuple[type[Batching], dict[str, Any], str]] = [
+    (Windows, {"size": 0}, "not 0"),
+    (Groups, {"size": 0}, "not 0"),
+    (Groups, {"size": 3, "stride": 4}, "not 4"),
+    (Vertices, {"size": 0}, "not 0"),
+    (Vertices, {"reservoir": -1}, "0 MiB"),
+    (Trapezoid, {"full": 0}, "full"),
+    (Trapezoid, {"decayed": -1}, "decayed"),
+    (Trapezoid, {"min_keep": 1.5}, "min_keep"),
+    (Trapezoid, {"search_every": -1}, "search_every"),
+    (Trapezoid, {"search_every": 1, "max_share": 0.0}, "max_share"),
+    (Trapezoid, {"max_share": 0.5}, "give search_every"),
+    (Sampled, {"fanouts": ()}, "fanouts"),
+    (Sampled, {"fanouts": -1}, "fanouts"),
+    (Sampled, {"history": 0}, "history"),
+    (Sampled, {"size": 0}, "size"),
+]
+
+
+@pytest.mark.parametrize(("batching", "options", "word"), INVALID, ids=str)
+def test_options_out_of_range_raise(batching: type[Batching], options: dict[str, Any], word: str) -> None:
+    with pytest.raises(OptionError, match=word):
+        batching(**options)
 
 
 def _values(batch: BatchSpec) -> tuple[object, ...]:

@@ -57,29 +57,20 @@ def fused(rows: sp.csr_array, budget: float) -> list[int]:
     return [int(number) for number in fuse_chunks(rows, ones, ones, by_loaded, budget)]
 
 
-def test_the_pair_that_shares_most_rows_is_fused_first() -> None:
-    rows = loads([0, 1, 2, 3], [3, 4, 5, 6], [4, 5, 6, 7])  # 0 and 1 share one row, 1 and 2 share three
-    assert fused(rows, 6) == [0, 1, 1]
-
-
-def test_all_chunks_are_fused_if_they_fit() -> None:
-    assert fused(loads([0, 1], [1, 2], [2, 3], [9]), 100) == [0, 0, 0, 0]
-
-
-def test_no_chunks_are_fused_without_memory() -> None:
-    assert fused(loads([0, 1], [1, 2], [2, 3]), 0) == [0, 1, 2]
-
-
-def test_chunk_that_does_not_fit_stays_alone() -> None:
-    assert fused(loads([0, 1], list(range(50)), [1, 2]), 4) == [0, 1, 0]
-
-
-def test_chunks_without_shared_rows_are_fused_in_order() -> None:
-    assert fused(loads([0, 1], [2, 3], [4, 5], [6, 7]), 4) == [0, 0, 1, 1]
-
-
-def test_shared_rows_count_once_against_the_budget() -> None:
-    assert fused(loads([0, 1, 2], [0, 1, 2], [0, 1, 2]), 3) == [0, 0, 0]
+@pytest.mark.parametrize(
+    ("rows", "budget", "expected"),
+    [
+        ([[0, 1, 2, 3], [3, 4, 5, 6], [4, 5, 6, 7]], 6, [0, 1, 1]),  # the pair that shares most rows first
+        ([[0, 1], [1, 2], [2, 3], [9]], 100, [0, 0, 0, 0]),
+        ([[0, 1], [1, 2], [2, 3]], 0, [0, 1, 2]),
+        ([[0, 1], list(range(50)), [1, 2]], 4, [0, 1, 0]),  # a chunk that does not fit stays alone
+        ([[0, 1], [2, 3], [4, 5], [6, 7]], 4, [0, 0, 1, 1]),  # without shared rows, in order
+        ([[0, 1, 2], [0, 1, 2], [0, 1, 2]], 3, [0, 0, 0]),  # shared rows count once
+        ([], 10, []),
+    ],
+)
+def test_fused_chunks(rows: list[list[int]], budget: float, expected: list[int]) -> None:
+    assert fused(loads(*rows), budget) == expected
 
 
 @settings(max_examples=60, deadline=None)
@@ -91,12 +82,3 @@ def test_no_fused_chunk_exceeds_the_budget(chunks: list[list[int]], data: st.Dat
     for number in set(numbers):
         members = [chunk for chunk, at in zip(chunks, numbers, strict=True) if at == number]
         assert len(members) == 1 or len(set().union(*members)) <= budget
-
-
-def test_merge_counts_shared_rows_once() -> None:
-    assert ChunkExtent(2, 5, 7).merge(ChunkExtent(1, 4, 3), 2) == ChunkExtent(3, 7, 10)
-
-
-@pytest.mark.parametrize("count", [0, 1])
-def test_zero_or_one_chunk(count: int) -> None:
-    assert fused(loads(*[[0]] * count), 10) == [0] * count

@@ -1,20 +1,17 @@
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from strobe.batching import Batching, Hybrid
-from strobe.batching.subgraph_sampler import BatchSize, SubgraphSampler, sample_batch
+from strobe.batching.subgraph_sampler import BatchSize, SubgraphSampler
 from strobe.errors import OptionError
 from strobe.exchange import Cached, Exchange, Halo, NoExchange, NoTimeExchange
 from strobe.placement import LoadAware, Replicated
 from strobe.plan import Plan
 from strobe.registry import make_strategy
-from tests.support.placement_cases import chain
 
 
 def test_batch_is_a_share_of_nodes_in_a_share_of_snapshots() -> None:
@@ -32,37 +29,6 @@ def test_options_reach_the_sampler() -> None:
     )
 
 
-def test_all_vertices_in_all_snapshots_are_the_full_batch() -> None:
-    sampler = Hybrid(snapshots=1, vertices=1).sampler
-    assert sampler.sizes(6, 9) == [BatchSize(6, 9)]
-    assert sampler.num_steps(6, 9) == 1
-    assert sampler.capacities(6, 9) == [1]
-    batch = sample_batch(range(6), np.array_split(np.arange(9), 4), BatchSize(6, 9), 1, (5,))
-    assert batch.times == range(6)
-    assert batch.seed_nodes is not None
-    assert batch.seed_nodes.tolist() == list(range(9))
-
-
-def test_batches_are_not_known_before_training() -> None:
-    assert Hybrid().batches(chain([5] * 4), range(4), hops=1) == []
-
-
-@pytest.mark.parametrize(
-    "hybrid",
-    [
-        Hybrid(),
-        Hybrid(snapshots=1, vertices=300, steps_per_epoch=4),
-        Hybrid(snapshots=[0.1, 0.2], vertices=(0.02, 50), size_policy="learned", memory=0),
-    ],
-    ids=str,
-)
-def test_hybrid_survives_json(hybrid: Hybrid) -> None:
-    again = make_strategy("batching", json.loads(json.dumps(hybrid.to_json())))
-    assert again == hybrid
-    assert hash(again) == hash(hybrid)
-    assert again.sampler == hybrid.sampler
-
-
 def test_list_of_one_share_equals_the_share() -> None:
     assert Hybrid(snapshots=[0.3], vertices=(0.1,)) == Hybrid(snapshots=0.3, vertices=0.1)
 
@@ -75,20 +41,13 @@ def test_shares_are_copied() -> None:
 
 
 @pytest.mark.parametrize("name", ["snapshots", "vertices"])
-@pytest.mark.parametrize(
-    "share", [0, -1, -0.5, 1.5, 2.5, float("nan"), float("inf"), True, None, "0.1", "many", {"a": 1}]
-)
+@pytest.mark.parametrize("share", [0, -0.5, 1.5, float("nan"), float("inf"), True, None, "0.1"])
 def test_invalid_shares_are_refused(name: str, share: Any) -> None:
     for value in (share, [0.5, share]):
         wrong: dict[str, Any] = {name: value}
         with pytest.raises(OptionError) as error:
             Hybrid(**wrong, size_policy="random")
         assert str(error.value).startswith(f"{name} of ")
-
-
-def test_empty_shares_are_refused() -> None:
-    with pytest.raises(OptionError, match="vertices of a batch must be"):
-        Hybrid(vertices=())
 
 
 def test_several_sizes_need_a_size_policy() -> None:
@@ -100,13 +59,12 @@ def test_several_sizes_need_a_size_policy() -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"size_policy": "learnt"}, "must be fixed or random or learned"),
-        ({"num_strata": 0}, "num_strata of hybrid batches must be at least 1"),
-        ({"num_strata": 1.5}, "num_strata of hybrid must be a whole number"),
-        ({"steps_per_epoch": 0}, "steps_per_epoch of hybrid batches must be at least 1"),
-        ({"min_nodes": 0}, "min_nodes of hybrid batches must be at least 1"),
-        ({"memory": -1}, "must be 0 MiB or more"),
-        ({"memory": float("inf")}, "memory of hybrid must be a number"),
+        ({"vertices": ()}, "vertices"),
+        ({"size_policy": "learnt"}, "fixed or random or learned"),
+        ({"num_strata": 0}, "num_strata"),
+        ({"steps_per_epoch": 0}, "steps_per_epoch"),
+        ({"min_nodes": 0}, "min_nodes"),
+        ({"memory": -1}, "0 MiB or more"),
     ],
 )
 def test_invalid_options_are_refused(options: dict[str, Any], text: str) -> None:

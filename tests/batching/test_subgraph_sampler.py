@@ -22,11 +22,6 @@ def targets_of(batch: BatchSpec) -> list[int]:
     return found
 
 
-def num_targets(*batches: BatchSpec) -> int:
-    """Cells with examples, of nodes that are always present."""
-    return sum(len(batch.target_times) * len(targets_of(batch)) for batch in batches)
-
-
 def in_groups(nodes: IntArray, number: int) -> list[IntArray]:
     """Nodes in groups of about as many, one here, one there."""
     return [nodes[first::number] for first in range(number)]
@@ -65,14 +60,6 @@ def test_batch_has_its_size_within_training_snapshots_and_nodes(
         assert abs(len(set(group.tolist()) & set(targets)) - share) < 1, "the same share of every group"
 
 
-@given(node_sets, st.integers(0, 100), st.integers(0, 100))
-def test_batch_depends_on_the_seed_alone(nodes: IntArray, seed: int, number: int) -> None:
-    first, again = (
-        sample_batch(range(4, 20), in_groups(nodes, 3), BatchSize(5, 7), 1, (seed, number)) for _ in range(2)
-    )
-    assert values(first) == values(again)
-
-
 def test_batches_of_a_seed_differ() -> None:
     groups = [np.arange(1000)]
     batches = {str(values(sample_batch(range(50), groups, BatchSize(5, 20), 1, (7, number)))) for number in range(100)}
@@ -108,63 +95,9 @@ def test_remainders_go_to_random_strata() -> None:
     assert more == {(2, 1, 1), (1, 2, 1), (1, 1, 2)}
 
 
-@given(node_sets, st.integers(1, 6), st.integers(0, 9), st.integers(0, 50))
-def test_all_nodes_in_all_snapshots_are_the_full_batch(
-    nodes: IntArray, number: int, num_snapshots: int, seed: int
-) -> None:
-    times = range(3, 3 + num_snapshots)
-    (size,) = SubgraphSampler(snapshots=(1.0,), nodes=(1.0,)).sizes(len(times), len(nodes))
-    batch = sample_batch(times, in_groups(nodes, number), size, 2, (seed,))
-    assert batch.times == batch.target_times == times
-    assert targets_of(batch) == nodes.tolist()
-
-
-def test_no_nodes_or_snapshots_give_an_empty_batch() -> None:
-    nothing = np.empty(0, np.int64)
-    for groups in ([], [nothing], [nothing, nothing]):
-        assert values(sample_batch(range(2, 4), groups, BatchSize(1, 3), 1, (0,)))[2] == []
-    assert values(sample_batch(range(4, 4), [np.arange(3)], BatchSize(0, 2), 1, (0,)))[0] == range(4, 4)
-    assert targets_of(sample_batch(range(1), [np.arange(2), nothing, np.arange(5, 6)], BatchSize(1, 9), 1, (0,))) == [
-        0,
-        1,
-        5,
-    ]
-
-
-def test_seed_nodes_match_the_first_example_of_the_paper() -> None:
-    """Figure 2 of Song et al. 2024: two rounds over 4 vertices in 4 snapshots.
-
-    Its numbers are snapshots. Two batches of 2 vertices in all snapshots have 16 targets, two of all vertices in 3
-    snapshots have 24. The 7 of the hybrid batches are the two rounds "1 2 3" and "3 3 4 4": 1 vertex in 3 snapshots, 3
-    targets, then 2 vertices in 2 snapshots, 4 targets. So the size changes between them.
-    """
-    times, groups = range(1, 5), [np.arange(4)]
-
-    def round_of(size: BatchSize, seed: int) -> BatchSpec:
-        return sample_batch(times, groups, size, 1, (seed,))
-
-    (vertices,) = SubgraphSampler(snapshots=(1.0,), nodes=(2,)).sizes(4, 4)
-    assert num_targets(round_of(vertices, 0), round_of(vertices, 1)) == 16
-    (snapshots,) = SubgraphSampler(snapshots=(3,), nodes=(1.0,)).sizes(4, 4)
-    assert num_targets(round_of(snapshots, 0), round_of(snapshots, 1)) == 24
-    hybrid = SubgraphSampler(snapshots=(3, 2), nodes=(0.25, 0.5), size_policy="learned").sizes(4, 4)
-    assert hybrid == [BatchSize(3, 1), BatchSize(3, 2), BatchSize(2, 1), BatchSize(2, 2)]
-    assert num_targets(round_of(hybrid[0], 0), round_of(hybrid[3], 1)) == 7
-    first, second = ({tuple(round_of(size, seed).times) for seed in range(50)} for size in (hybrid[0], hybrid[3]))
-    assert (1, 2, 3) in first, "the windows of the figure can be sampled"
-    assert (3, 4) in second
-
-
 def test_sizes_are_shares_up_to_1_and_counts_above() -> None:
     drawing = SubgraphSampler(snapshots=(0.1, 0.5, 1), nodes=(0.05, 12, 5000))
     assert drawing.sizes(20, 300) == [BatchSize(a, b) for a in (2, 10, 20) for b in (15, 12, 300)]
-
-
-def test_size_is_at_least_1() -> None:
-    drawing = SubgraphSampler(snapshots=(0.01,), nodes=(0.001,))
-    assert drawing.sizes(7, 30) == [BatchSize(1, 1)]
-    assert drawing.sizes(1, 0) == [BatchSize(1, 0)]
-    assert drawing.sizes(0, 0) == [BatchSize(0, 0)]
 
 
 def test_equal_sizes_are_one_candidate() -> None:
@@ -200,15 +133,6 @@ def test_capacities_cover_as_many_cells_as_the_rank() -> None:
     assert SubgraphSampler(snapshots=(0.2,), nodes=(0.05,)).capacities(10, 100) == [100]
     assert SubgraphSampler(snapshots=(1.0,), nodes=(1.0,)).capacities(10, 100) == [1]
     assert SubgraphSampler(snapshots=(1.0, 0.5), nodes=(1.0,)).capacities(10, 100) == [1, 1], "half a batch is one"
-
-
-@given(st.integers(0, 5), st.integers(0, 5), st.integers(1, 3), st.integers(1, 3))
-def test_tiny_ranks_have_steps_and_capacities(snapshots: int, nodes: int, one: int, other: int) -> None:
-    drawing = SubgraphSampler(snapshots=(0.1, 2, 1)[:one], nodes=(0.1, 2, 1)[:other])
-    assert drawing.num_steps(snapshots, nodes) >= 1
-    assert min(drawing.capacities(snapshots, nodes)) >= 1
-    sizes = drawing.sizes(snapshots, nodes)
-    assert len(sizes) == len(set(sizes)) == len(drawing.capacities(snapshots, nodes)) <= one * other
 
 
 def test_size_as_text() -> None:

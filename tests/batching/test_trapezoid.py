@@ -4,13 +4,11 @@ import math
 from itertools import pairwise
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from strobe.batching import Trapezoid
 from strobe.batching.trapezoid import Decay, sample_retention_order
-from strobe.errors import OptionError
 
 decays = st.builds(Decay, st.integers(1, 5), st.integers(0, 9), st.floats(0.001, 1))
 
@@ -54,28 +52,6 @@ def test_retained_chunks_are_balanced_over_ranks(ranks: list[int], seed: int) ->
         share = (rank_of_chunk == rank).mean()
         taken = np.cumsum(in_order == rank)
         assert (np.abs(taken - share * np.arange(1, len(ranks) + 1)) <= len(set(ranks)) / 2 + 1).all()
-
-
-def test_order_differs_between_epochs() -> None:
-    ranks = np.arange(64) % 2
-    assert not np.array_equal(sample_retention_order(ranks, (0, 1)), sample_retention_order(ranks, (0, 2)))
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"full": 0}, "full must be at least 1"),
-        ({"decayed": -1}, "decayed must be 0"),
-        ({"min_keep": 0.0}, "min_keep must be a share"),
-        ({"min_keep": 1.5}, "min_keep must be a share"),
-        ({"search_every": -1}, "search_every must be 0"),
-        ({"max_share": 0.0}, "max_share must be a share"),
-        ({"max_share": 0.5}, "give search_every"),
-    ],
-)
-def test_invalid_options_are_refused(options: dict[str, float], message: str) -> None:
-    with pytest.raises(OptionError, match=message):
-        Trapezoid(**options)  # type: ignore[arg-type]
 
 
 def test_with_window_keeps_full_snapshots_if_they_fit() -> None:

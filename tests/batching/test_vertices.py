@@ -2,11 +2,8 @@ from __future__ import annotations
 
 from itertools import chain as joined
 
-import pytest
-
 from strobe.batching import Vertices
 from strobe.batching.subgraph_sampler import BatchSize, SubgraphSampler
-from strobe.errors import OptionError
 from tests.support.graphs import AWKWARD
 from tests.support.placement_cases import chain
 
@@ -37,16 +34,6 @@ def test_absent_vertices_are_in_no_batch() -> None:
     assert batch.seed_nodes.tolist() == [0, 2, 4]
 
 
-def test_size_0_is_refused() -> None:
-    with pytest.raises(OptionError, match="at least 1 vertex"):
-        Vertices(size=0)
-
-
-def test_negative_reservoir_is_refused() -> None:
-    with pytest.raises(OptionError, match="0 MiB or more"):
-        Vertices(reservoir=-1)
-
-
 def test_reservoir_samples_batches_of_all_snapshots() -> None:
     vertices = Vertices(size=25, reservoir=64)
     assert vertices.sampler == SubgraphSampler(snapshots=(1.0,), nodes=(25.0,), memory=64.0)
@@ -60,9 +47,3 @@ def test_reservoir_of_size_1_has_one_vertex() -> None:
     sampler = Vertices(size=1, reservoir=64).sampler
     assert sampler is not None
     assert sampler.sizes(8, 100) == [BatchSize(8, 1)]
-
-
-def test_without_reservoir_nothing_is_sampled_or_needed() -> None:
-    assert Vertices().sampler is None
-    assert not Vertices().needs
-    assert not Vertices().gives

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from benchmarks import gpu_memory
-from benchmarks.gpu_memory import Benchmark, case, figures, made
+from benchmarks.gpu_memory import Benchmark, case, made
 from benchmarks.record import Record
 
 TINY = {"peaks": (300, 500, 24), "bitcoin": (400, 60, 30), "largest": (200, 200, 13)}
@@ -42,7 +42,7 @@ def test_all_cases_run_on_a_cpu_and_every_figure_is_there(tmp_path: Path, monkey
     assert host["streamed"]
     assert not device["streamed"]
     assert host["loss"] == device["loss"]
-    assert {"opening", "foretelling", "fitting to the training snapshots", "preparing snapshots", "epochs"} <= set(
+    assert {"opening", "predicting", "fitting to the training snapshots", "preparing snapshots", "epochs"} <= set(
         device["seconds"]
     )
     assert [path.name for path in tmp_path.iterdir()] == ["record.json"]  # graphs are gone
@@ -54,19 +54,16 @@ def test_a_failed_case_is_reported_and_the_others_run(tmp_path: Path, monkeypatc
             raise subprocess.CalledProcessError(-9, "python")
         if model != "tgcn" or part == "room":
             return {"failed": "OutOfMemoryError: CUDA out of memory"}
-        return {"foretold_bytes": 3, "device_bytes": 2, "epoch_s": 1.0, "seconds": {}}
+        return {"predicted_bytes": 3, "device_bytes": 2, "epoch_s": 1.0, "seconds": {}}
 
     measuring = benchmark(tmp_path, monkeypatch, child)
     measuring.record.missing |= {"bitcoin": "known before", "peaks tgcn host": "known before"}
     measuring.run(["peaks", "bitcoin", "largest"])
     record = json.loads((tmp_path / "record.json").read_text())
     assert record["figures"] == {"peak_prediction_error": 0.5, "waiting_costs_worst": 1.0}
-    assert record["missing"] == {
-        "peaks evolvegcn-o device": "OutOfMemoryError: CUDA out of memory",
-        "peaks evolvegcn-o host": "OutOfMemoryError: CUDA out of memory",
-        "bitcoin": "its process ended with status -9",
-        "largest room": "OutOfMemoryError: CUDA out of memory",
-    }
+    assert "-9" in record["missing"].pop("bitcoin")
+    failed = ("peaks evolvegcn-o device", "peaks evolvegcn-o host", "largest room")
+    assert record["missing"] == dict.fromkeys(failed, "OutOfMemoryError: CUDA out of memory")
 
 
 def test_an_error_of_a_run_is_one_sentence(tmp_path: Path) -> None:
@@ -74,9 +71,3 @@ def test_an_error_of_a_run_is_one_sentence(tmp_path: Path) -> None:
     failed = case("bitcoin", tmp_path / "graph", "tgcn", "auto", "cpu", 1)["failed"]
     assert failed.startswith("InputError: 2 snapshots have targets")
     assert "\n" not in failed
-
-
-def test_figures_of_nothing_are_none() -> None:
-    record = Record("gpu_memory", quick=True, samples={"gpu": "none", "largest room": {"nodes": 3}})
-    figures(record)
-    assert record.figures == {}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -24,24 +26,27 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "given"
 
 
+@pytest.fixture(scope="module")
+def wanted(given: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Undisturbed]:
+    """What each work gives where it is left alone; run once."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    return cache(lambda name: undisturbed(WORKS[name], given, folder / name, check=False))
+
+
 @pytest.mark.parametrize("name", ALONE)
 def test_a_work_killed_before_a_file_system_call_resumes_to_the_same_bits(
-    name: str, given: Path, tmp_path: Path
+    name: str, given: Path, wanted: Callable[[str], Undisturbed], tmp_path: Path
 ) -> None:
-    wanted = undisturbed(WORKS[name], given, tmp_path / "undisturbed", check=False)
-    kills = 0
-    for number in random.Random(name).sample(range(1, max(wanted.calls // 2, 3)), 2):  # how often it saves varies
-        case = Case(work=name, kind="call", inside=Disturbance(kill_at=number))
-        outcome = run_case(case, wanted, given, tmp_path / str(number))
-        assert outcome.well, outcome
-        kills += outcome.kills
-    assert kills
+    number = random.Random(name).randrange(1, max(wanted(name).calls // 2, 3))  # how often it saves varies
+    case = Case(work=name, kind="call", inside=Disturbance(kill_at=number))
+    outcome = run_case(case, wanted(name), given, tmp_path / "case")
+    assert outcome.well, outcome
+    assert outcome.kills
 
 
-def test_a_clock_that_jumps_changes_nothing(given: Path, tmp_path: Path) -> None:
-    wanted = undisturbed(WORKS["train"], given, tmp_path / "undisturbed", check=False)
+def test_a_clock_that_jumps_changes_nothing(given: Path, wanted: Callable[[str], Undisturbed], tmp_path: Path) -> None:
     case = Case(work="train", kind="clock", inside=Disturbance(clock_seed=1))
-    outcome = run_case(case, wanted, given, tmp_path / "case")
+    outcome = run_case(case, wanted("train"), given, tmp_path / "case")
     assert outcome.well, outcome
 
 

@@ -21,14 +21,6 @@ def test_every_window_is_counted_as_it_is_kept() -> None:
         assert each.full == sum(s.row_ptr.nbytes + s.col.nbytes + s.x.nbytes for s in view if s.x is not None)
 
 
-def test_the_less_changes_the_more_is_saved() -> None:
-    def saved(change: float) -> float:
-        graph = Changing(nodes=200, edges=600, snapshots=4, feature_change=change, edge_change=change).write()
-        return next(window_bytes(graph, 4)).saved
-
-    assert saved(0.0) > 0.7 > saved(0.1) > saved(0.3) > saved(0.7) > 0
-
-
 @pytest.mark.parametrize("name", AWKWARD)
 def test_awkward_graphs_are_counted(name: str) -> None:
     graph = AWKWARD[name].build()

@@ -4,7 +4,17 @@ from pathlib import Path
 
 import pytest
 
+import strobe
 from strobe.graph.synthetic import Social
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a run of two epochs on a graph called friends."""
+    folder = tmp_path_factory.mktemp("trained")
+    Social(nodes=40, snapshots=10, edges=80, communities=4).write().save(folder / "friends")
+    strobe.train(folder / "friends", "tgcn", out=folder / "run", epochs=2)
+    return folder / "run"
 
 
 @pytest.fixture

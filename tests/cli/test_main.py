@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
+from unittest.mock import Mock
 
 import pytest
 
-from strobe.cli.main import COMMANDS, app, load_command
+import strobe
+from strobe.cli import main
+from strobe.cli.main import COMMANDS, load_command
+from strobe.errors import OptionError
 from tests.support.cli_runner import run_command
 
 
@@ -24,10 +29,31 @@ def test_listed_help_is_the_first_line_of_the_command(name: str) -> None:
     assert (command.help or "").split("\n", 1)[0].strip() == COMMANDS[name]
 
 
-def test_unknown_command_names_the_nearest() -> None:
-    result = run_command("trian", code=2)
-    assert "'train'" in result.stderr
+def test_version_is_shown_and_an_unknown_command_names_the_nearest() -> None:
+    assert run_command("--version").stdout == f"strobe {strobe.__version__}\n"
+    assert "'train'" in run_command("trian", code=2).stderr
 
 
-def test_commands_are_registered_in_order() -> None:
-    assert [each.name for each in app.registered_commands] == list(COMMANDS)
+@pytest.mark.parametrize(
+    ("error", "code", "word"),
+    [
+        (OptionError("no such option"), 2, "error: no such option"),
+        (OSError(errno.ENOSPC, "full"), 2, "disk is full"),
+        (MemoryError(), 2, "--window"),
+        (RuntimeError("can't allocate memory"), 2, "--window"),
+        (SystemExit(130), 130, "unfinished files"),
+    ],
+)
+def test_errors_exit_with_a_code_and_one_line(
+    error: BaseException, code: int, word: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(main, "app", Mock(side_effect=error))
+    with pytest.raises(SystemExit) as left:
+        main.run()
+    shown = capsys.readouterr().err
+    assert left.value.code == code
+    assert word in shown
+    assert shown.count("\n") == 1
+    monkeypatch.setattr(main, "app", Mock(side_effect=RuntimeError("a bug")))
+    with pytest.raises(RuntimeError, match="a bug"):
+        main.run()

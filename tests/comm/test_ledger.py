@@ -23,19 +23,6 @@ def test_bytes_rows_and_messages_are_counted_by_phase_and_kind() -> None:
     assert counters["received"] == {"forward/relay": 7}
 
 
-def test_suppressed_rows_are_counted_separately() -> None:
-    ledger = Ledger()
-    with ledger.phase("forward"):
-        ledger.count_sent("halo", 100, 5)
-        ledger.count_suppressed("halo", 40, 2)
-        ledger.count_suppressed("halo", 60, 3)
-    first, second = ledger.drain(), ledger.drain()
-    assert (first["suppressed_bytes"], first["suppressed_rows"]) == ({"forward/halo": 100}, {"forward/halo": 5})
-    assert first["sent"] == {"forward/halo": 100}
-    assert second["suppressed_bytes"] == second["suppressed_rows"] == {}
-    assert merge_ledgers([first, first])["suppressed_rows"] == {"forward/halo": 10}
-
-
 def test_drain_returns_json_and_resets() -> None:
     ledger = Ledger()
     ledger.count(cells=3, arcs=4)

@@ -45,11 +45,6 @@ def test_peak_bytes_prefer_the_device() -> None:
     assert mean_rank_stats(ledger(device_bytes=5), 2).peak_bytes == 5
 
 
-def test_idle_rank_has_zero_stats() -> None:
-    idle = mean_rank_stats({"sent": {}, "seconds": {}, "total_s": 0.0}, 0)
-    assert (idle.work, idle.seconds, idle.sent_bytes, idle.peak_bytes) == (0, 0, 0, 0)
-
-
 def test_sent_bytes_are_summed_by_kind_and_phase() -> None:
     ledgers = [ledger(), ledger()]
     assert sent_by_kind(ledgers, 2) == {"halo": 6600, "gradients": 1000}

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from strobe.comm import Comm, RankError, SingleRankComm, run_ranks
+from strobe.comm import Comm, SingleRankComm, run_ranks
 from tests.comm.conftest import Job
 from tests.support.comm_jobs import NUM_RANKS
 from tests.support.ranks import as_threads
@@ -20,16 +20,12 @@ def _rows(rank: int, number: int) -> torch.Tensor:
     return torch.arange(2 * number, dtype=torch.float64).view(number, 2) + 100 * rank + 10 * number
 
 
-def test_messages_of_a_pair_and_tag_arrive_in_order(job: Job) -> None:
+def test_messages_of_a_pair_and_tag_arrive_in_order_whatever_other_tags_do(job: Job) -> None:
     for rank, result in enumerate(job.part("messages")):
         before = (rank - 1) % NUM_RANKS
         for number, arrived in zip((1, 2), result["in order"], strict=True):
             torch.testing.assert_close(arrived, _rows(before, number), rtol=0, atol=0)
-
-
-def test_messages_of_another_tag_can_be_received_first(job: Job) -> None:
-    for rank, result in enumerate(job.part("messages")):
-        torch.testing.assert_close(result["tagged"], _rows((rank - 1) % NUM_RANKS, 3), rtol=0, atol=0)
+        torch.testing.assert_close(result["tagged"], _rows(before, 3), rtol=0, atol=0)
 
 
 def test_all_to_all_rows_returns_rows_in_order_of_rank(job: Job) -> None:
@@ -61,19 +57,11 @@ def test_all_reduce_is_bit_identical_on_all_ranks_and_leaves_its_input(job: Job)
     torch.testing.assert_close(results[0]["total"], torch.stack(parts).sum(0))
 
 
-def test_async_all_reduces_may_be_awaited_in_any_order(job: Job) -> None:
+def test_results_of_reductions(job: Job) -> None:
     for result in job.part("sums"):
         assert result["first"].tolist() == [1.0 + 2 + 3] * 6
         assert result["second"].tolist() == [2.0 + 3 + 4] * 6
-
-
-def test_all_reduce_scalars_sums_numbers(job: Job) -> None:
-    for result in job.part("sums"):
         assert result["agreed"] == [0.0 + 1 + 2, 1.5]
-
-
-def test_all_reduce_max_handles_negative_and_infinite_numbers(job: Job) -> None:
-    for result in job.part("sums"):
         assert result["largest"] == [-1.0, float("inf"), 14.0]
 
 
@@ -191,19 +179,6 @@ def test_processes_receive_all_messages_in_order_and_print_nothing(capfd: pytest
         assert result["ledger"]["sent"] == ({} if rank else control)
         assert result["ledger"]["received"] == (control if rank else {})
         assert result["ledger"]["seconds"]["straggler_wait_s"] > 0
-
-
-def test_waiting_for_a_message_ends_at_the_deadline() -> None:
-    def work(comm: Comm, tell: Any) -> None:
-        channel = comm.open_control_channel()
-        if comm.rank:
-            channel.wait()
-        else:
-            time.sleep(60)
-
-    with pytest.raises(RankError) as error:
-        run_ranks(work, 2, threads=1, deadline_s=1.0)
-    assert "control from rank 0 failed" in str(error.value)
 
 
 def test_a_single_rank_posts_without_receivers() -> None:

@@ -59,13 +59,6 @@ def test_gradients_travel_in_the_opposite_direction(job: Job) -> None:
         assert ledger["received"].get("forward/halo", 0) == ledger["sent"].get("backward/halo", 0) == backward
 
 
-def test_a_route_counts_rows() -> None:
-    route = Route({1: torch.tensor([0, 0]), 2: torch.tensor([], dtype=torch.int64)}, {2: 3})
-    assert (route.rows_sent, route.rows_received, route.is_empty) == (2, 3, False)
-    assert Route({}, {}).is_empty
-    assert Route({1: torch.tensor([], dtype=torch.int64)}, {1: 0}).is_empty
-
-
 def test_a_single_rank_exchanges_without_messages() -> None:
     comm = SingleRankComm()
     x = torch.tensor([[1.0, 2.0]], requires_grad=True)

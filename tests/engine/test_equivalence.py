@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import combinations, product
+from itertools import combinations, cycle, product
 
 import pytest
 
@@ -74,8 +74,7 @@ def test_every_exact_preset_trains_every_model_as_one_rank_does(
     assert_same(trainer.train(plan, num_ranks, **every), one, scored=scored)
 
 
-@pytest.mark.parametrize("size", [None, 2])
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(("model", "size"), list(zip(MODELS, cycle([None, 2]), strict=False)))
 def test_chunks_in_pieces_that_send_every_row_train_every_model_as_one_rank_does(
     model: str, size: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,8 +152,10 @@ LONG: dict[str, PlainGraph] = {
 """Awkward graphs six times over, long enough to be split; but for one in which no node is there twice in a row."""
 
 
-@pytest.mark.parametrize("name", LONG)
-@pytest.mark.parametrize("plan", ["relay", "pss", "pss-ts", "hash"])
+@pytest.mark.parametrize(
+    ("name", "plan"),
+    [(name, plan) for k, name in enumerate(LONG) for plan in (("relay", "pss"), ("pss-ts", "hash"))[k % 2]],
+)
 def test_awkward_graphs_train_as_on_one_rank(name: str, plan: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Empty snapshots, isolated nodes, more ranks than nodes: some ranks own nothing at all."""
     shots = [PlainSnapshot(shot.nodes, shot.edges, shot.time) for shot in LONG[name].snapshots]

@@ -67,8 +67,8 @@ def placements(draw: st.DrawFn, /) -> Partition:
 
 
 @dataclass(frozen=True)
-class Said:
-    """What a rank is asked: y and base of each example, the numbers of the cells it reads, and which ones they are."""
+class ReadExamples:
+    """The examples of a rank: y and base of each, the numbers of the cells it reads, and which ones they are."""
 
     y: list[float]
     base: list[float] | None
@@ -83,20 +83,20 @@ def numbers_of(share: Any) -> Tensor:
     return torch.from_numpy(np.concatenate([np.empty(0, np.int64), *own]))
 
 
-def said(question: LocalExamples, view: View, numbers: Tensor) -> Said:
+def read_examples(local: LocalExamples, view: View, numbers: Tensor) -> ReadExamples:
     """Cells tell their numbers, wherever they are: this is what examples read."""
     z = numbers.double()[:, None]
-    if question.halo is not None:
-        z = view.pull_from(question.halo, z, kind="pairs")
-    examples = question.examples
+    if local.halo is not None:
+        z = view.pull_from(local.halo, z, kind="pairs")
+    examples = local.examples
     rows = (torch.arange(len(examples)),) if examples.cell_index is None else examples.cell_index
     cells = list(zip(*([int(number) for number in z[row, 0]] for row in rows), strict=True))
     base = None if examples.offset is None else examples.offset.tolist()
-    return Said(
+    return ReadExamples(
         examples.labels.tolist(),
         base,
         cells,
-        None if question.example_index is None else question.example_index.tolist(),
+        None if local.example_index is None else local.example_index.tolist(),
     )
 
 
@@ -114,7 +114,7 @@ def whole(found: list[Examples | None], times: range) -> list[tuple[float, float
     return listed
 
 
-def listed(each: Said) -> list[tuple[float, float | None, tuple[int, ...]]]:
+def listed(each: ReadExamples) -> list[tuple[float, float | None, tuple[int, ...]]]:
     bases = [None] * len(each.y) if each.base is None else each.base
     return list(zip(each.y, bases, each.cells, strict=True))
 
@@ -131,13 +131,13 @@ def test_every_example_belongs_to_the_rank_of_its_first_cell(
     problem = Asking(lambda t, epoch: found[t])
     times, part = range(start, stop), range(1, 6)
 
-    def work(comm: Comm) -> Said | None:
+    def work(comm: Comm) -> ReadExamples | None:
         sharing = PartitionedGraph(problem.graph, None, comm, placed, dtype=torch.float64)
         segment = Segment(times, sharing.window_data(times))
-        question = training_examples(problem, segment, part, 0)
-        if question is None:
+        local = training_examples(problem, segment, part, 0)
+        if local is None:
             return None
-        return said(question, View(segment.data), numbers_of(segment.data.local_partition))
+        return read_examples(local, View(segment.data), numbers_of(segment.data.local_partition))
 
     owners = owner_of(placed, problem.graph)
     everyone = as_threads(work, placed.num_ranks)
@@ -154,27 +154,27 @@ def test_every_example_belongs_to_the_rank_of_its_first_cell(
 def test_evaluation_examples_have_their_index_in_the_snapshot(found: list[Examples | None], placed: Partition) -> None:
     problem = Asking(lambda t, epoch: found[t])
 
-    def work(comm: Comm) -> list[Said | None]:
+    def work(comm: Comm) -> list[ReadExamples | None]:
         sharing = PartitionedGraph(problem.graph, None, comm, placed, dtype=torch.float64)
         segment = Segment(range(1, 6), sharing.window_data(range(1, 6)))
         share = segment.data.local_partition
-        told: list[Said | None] = []
+        ranked: list[ReadExamples | None] = []
         assert share is not None
         for k, t in enumerate(segment.times):
-            question = evaluation_examples(problem, segment, t)
-            assert (question is None) == (found[t] is None or not len(share.own[k]))
-            if question is None:
-                told.append(None)
+            local = evaluation_examples(problem, segment, t)
+            assert (local is None) == (found[t] is None or not len(share.own[k]))
+            if local is None:
+                ranked.append(None)
                 continue
             numbers = torch.from_numpy(FIRST[t] + share.own[k])
-            told.append(said(question, View(segment.data), numbers))
-        return told
+            ranked.append(read_examples(local, View(segment.data), numbers))
+        return ranked
 
     everyone = as_threads(work, placed.num_ranks)
     for k, t in enumerate(range(1, 6)):
         expected = whole(found, range(t, t + 1))
         seen: list[int] = []
-        for each in (told[k] for told in everyone):
+        for each in (ranked[k] for ranked in everyone):
             if each is not None:
                 assert each.at is not None
                 assert listed(each) == [expected[at] for at in each.at]
@@ -195,10 +195,10 @@ def shared_segment(problem: Problem, rank: int, **options: Any) -> Segment:
 def test_one_rank_has_all_examples() -> None:
     problem = Asking(everybody)
     segment = Segment(range(6), WindowData(problem.graph))
-    question = evaluation_examples(problem, segment, 3)
-    assert question is not None
-    assert question.examples.labels.tolist() == [30, 31, 32, 33, 34, 35]
-    assert (question.examples.cell_index, question.halo, question.example_index) == (None, None, None)
+    local = evaluation_examples(problem, segment, 3)
+    assert local is not None
+    assert local.examples.labels.tolist() == [30, 31, 32, 33, 34, 35]
+    assert (local.examples.cell_index, local.halo, local.example_index) == (None, None, None)
     assert evaluation_examples(problem, segment, 2) is None
     everything = training_examples(problem, segment, range(6))
     assert everything is not None
@@ -231,11 +231,11 @@ def test_windows_share_the_room_for_their_examples() -> None:
 def test_only_target_snapshots_have_examples(shared: bool) -> None:
     problem = Asking(everybody)
     segment = shared_segment(problem, 0) if shared else Segment(range(6), WindowData(problem.graph))
-    question = training_examples(
+    local = training_examples(
         problem, replace(segment, target_times=range(3, 5), example_cache=ExampleCache()), range(4), 0
     )
-    assert question is not None
-    assert {int(y) // 10 for y in question.examples.labels.tolist()} == {3}
+    assert local is not None
+    assert {int(y) // 10 for y in local.examples.labels.tolist()} == {3}
     assert (
         training_examples(
             problem, replace(segment, target_times=range(5, 6), example_cache=ExampleCache()), range(4), 0
@@ -249,9 +249,9 @@ def test_only_target_nodes_have_examples_on_any_rank() -> None:
     targets = np.array([False, True, False, True, False, False])
     found = []
     for rank in range(2):
-        question = training_examples(problem, shared_segment(problem, rank, target_mask=targets), range(6), 0)
-        assert question is not None
-        found += question.examples.labels.tolist()
+        local = training_examples(problem, shared_segment(problem, rank, target_mask=targets), range(6), 0)
+        assert local is not None
+        found += local.examples.labels.tolist()
     expected = [10 * t + k for t in range(6) for k, v in enumerate(CHANGING.present(t)) if v in (1, 3)]
     assert sorted(found) == expected
 
@@ -270,33 +270,33 @@ def test_a_rank_without_examples_still_sends_the_rows_of_pairs() -> None:
     """It answers nothing itself, but others' pairs end in its cells."""
     pair = Examples((torch.tensor([0, 2]), torch.tensor([1, 3])), torch.tensor([1.0, 0.0]))  # rank 0 has cells 0, 2
     problem = Asking(lambda t, epoch: pair if t == 0 else None)
-    question = training_examples(problem, shared_segment(problem, 1), range(6), 0)
-    assert question is not None
-    assert len(question) == 0
-    assert question.halo is not None
-    assert {to: rows.tolist() for to, rows in question.halo.route.send.items()} == {0: [0, 1]}
+    local = training_examples(problem, shared_segment(problem, 1), range(6), 0)
+    assert local is not None
+    assert len(local) == 0
+    assert local.halo is not None
+    assert {to: rows.tolist() for to, rows in local.halo.route.send.items()} == {0: [0, 1]}
 
 
 @pytest.mark.parametrize("shared", [True, False])
-@pytest.mark.parametrize("anew", [True, False])
-def test_examples_are_made_once_unless_every_epoch_has_its_own(shared: bool, anew: bool) -> None:
+@pytest.mark.parametrize("resampled", [True, False])
+def test_examples_are_made_once_unless_every_epoch_has_its_own(shared: bool, resampled: bool) -> None:
     calls: list[tuple[int, int | None]] = []
 
     def noted(t: int, epoch: int | None) -> Examples | None:
         calls.append((t, epoch))
         return second(t, epoch)
 
-    problem = Asking(noted, anew=anew)
+    problem = Asking(noted, resampled=resampled)
     segment = shared_segment(problem, 0) if shared else Segment(range(6), WindowData(problem.graph))
     with_cells = [t for t in range(4) if CELLS[t] or not shared]
     for epoch in (0, 1):
         training_examples(problem, segment, range(4), epoch)
-    assert calls == [(t, epoch) for epoch in (0, 1) for t in with_cells if anew or epoch == 0]
+    assert calls == [(t, epoch) for epoch in (0, 1) for t in with_cells if resampled or epoch == 0]
     calls.clear()
     for _ in range(2):
         training_examples(problem, segment, range(4), None)
         evaluation_examples(problem, segment, 0)
-    assert calls == [*([(t, None) for t in with_cells] if anew else []), (0, None)]
+    assert calls == [*([(t, None) for t in with_cells] if resampled else []), (0, None)]
 
 
 def test_what_examples_take_is_counted() -> None:

@@ -18,7 +18,7 @@ from strobe.comm import SingleRankComm
 from strobe.engine import fit as fit_module
 from strobe.engine.checkpoint.store import TrainState
 from strobe.engine.context import ExchangeSession, RunContext
-from strobe.engine.evaluation.evaluator import Evaluator
+from strobe.engine.evaluation.evaluate import Evaluator
 from strobe.engine.examples import LocalExamples
 from strobe.engine.fit import fit, train_epoch
 from strobe.engine.progress import Progress

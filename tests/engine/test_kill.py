@@ -1,4 +1,4 @@
-"""Runs of several ranks that are killed (SIGKILL), whoever is hit and whenever, and go on to the very same bits."""
+"""Runs of several ranks that are killed (SIGKILL), whichever rank and whenever, and go on to the very same bits."""
 
 from __future__ import annotations
 

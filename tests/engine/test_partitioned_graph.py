@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -14,7 +13,7 @@ from strobe.batching import Batching, Hybrid, Trapezoid, Vertices
 from strobe.comm import NO_RANK, Comm, SingleRankComm
 from strobe.engine.partitioned_graph import PartitionedGraph, khop_masks, partition_graph
 from strobe.graph import DynamicGraph
-from strobe.placement import Hash, ModelCosts, Partition, Placement, Replicated, TimeBlocks
+from strobe.placement import Hash, Partition, Placement, PlacementRequest, Replicated, TimeBlocks
 from strobe.plan import Plan
 from tests.support.graphs import PlainGraph, dynamic_graphs
 from tests.support.model_cases import CHANGING, with_inputs
@@ -70,7 +69,7 @@ def test_homes_are_found_for_any_window_in_any_order(owned: Owned, starts: list[
         for t in range(start):
             for node, who in zip(owned.plain.present(t), owned.owner(t), strict=True):
                 expected[node] = who
-        if not owned.placed.whole_sequences:  # else nobody looks
+        if not owned.placed.whole_sequences:  # else it is not read
             assert share.home.tolist() == expected
         fresh = sharing.window_data(range(start, len(owned.graph)), resets_state=True).local_partition
         assert fresh is not None
@@ -101,18 +100,9 @@ class Noted(Placement):
     name: ClassVar[str] = "noted"
     asked: Any = None
 
-    def place(
-        self,
-        graph: DynamicGraph,
-        windows: Sequence[range],
-        num_ranks: int,
-        *,
-        seed: int = 0,
-        costs: ModelCosts | None = None,
-    ) -> Partition:
-        del costs
-        self.asked.append((graph, list(windows), num_ranks, seed))
-        return TimeBlocks().place(graph, windows, num_ranks, seed=seed)
+    def partition(self, request: PlacementRequest) -> Partition:
+        self.asked.append((request.graph, list(request.windows), request.num_ranks, request.seed))
+        return TimeBlocks().partition(request)
 
 
 def test_rank_0_partitions_for_all_ranks() -> None:
@@ -135,17 +125,9 @@ def test_rank_0_partitions_for_all_ranks() -> None:
 class NotedNodes(Noted):
     """Nodes in turn; notes what it was asked."""
 
-    def place(
-        self,
-        graph: DynamicGraph,
-        windows: Sequence[range],
-        num_ranks: int,
-        *,
-        seed: int = 0,
-        costs: ModelCosts | None = None,
-    ) -> Partition:
-        self.asked.append((len(graph), list(windows)))
-        return Hash().place(graph, windows, num_ranks, seed=seed, costs=costs)
+    def partition(self, request: PlacementRequest) -> Partition:
+        self.asked.append((len(request.graph), list(request.windows)))
+        return Hash().partition(request)
 
 
 @pytest.mark.parametrize("batching", [Hybrid(), Trapezoid(), Vertices(reservoir=1.0)])
@@ -168,7 +150,7 @@ def test_one_rank_need_not_place_anything() -> None:
 
 
 def ball(plain: PlainGraph, t: int, centres: set[int], steps: int) -> set[int]:
-    """Present nodes within so many steps along or against edges, by trying all of them again and again."""
+    """Present nodes within ``steps`` steps along or against edges, by trying all of them again and again."""
     inside = {v for v in plain.present(t) if v in centres}
     for _ in range(steps):
         inside |= {other for u, v, _ in plain.snapshots[t].edges for one, other in ((u, v), (v, u)) if one in inside}
@@ -191,7 +173,7 @@ def chosen_nodes(plain: PlainGraph, graph: DynamicGraph, targets: list[int], hop
     st.booleans(),
     st.sets(st.integers(0, 5)),
 )
-def test_cells_around_some_nodes_are_all_that_they_read_within_so_many_products(
+def test_cells_around_some_nodes_are_all_that_they_read_within_hops(
     plain: PlainGraph, hops: int, directed: bool, targets: set[int]
 ) -> None:
     plain = replace(plain, directed=directed)

@@ -1,4 +1,4 @@
-"""Where windows are kept: wherever, runs are the same to the bit; what fits is foretold, chosen and said."""
+"""Where windows are kept: wherever, runs are the same to the bit; what fits is predicted, chosen and reported."""
 
 from __future__ import annotations
 
@@ -82,12 +82,12 @@ def job_of(watch: Progress | None = None, **changes: Any) -> Job:
     return resolve(request, None, watch or Progress())
 
 
-def foretold_in(size: int | None) -> MemoryEstimate:
+def predicted_peak(size: int | None) -> MemoryEstimate:
     return predict_peak_memory(job_of(recompute=size))
 
 
 def test_windows_that_fit_stay_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    notes, whole = Notes(), foretold_in(None)
+    notes, whole = Notes(), predicted_peak(None)
     scarce(monkeypatch, whole.resident * 1.01)
     job, kept = choose_residency(job_of(notes))
     assert (job.offload, job.settings.recompute) == (False, None)
@@ -98,7 +98,7 @@ def test_windows_that_fit_stay_on_the_device(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_all_examples_are_cached_where_memory_suffices(monkeypatch: pytest.MonkeyPatch) -> None:
-    scarce(monkeypatch, foretold_in(None).resident * 1.01)
+    scarce(monkeypatch, predicted_peak(None).resident * 1.01)
     job, _ = choose_residency(job_of())
     unknown, _ = choose_residency(job_of(offload="never"))
     assert job.partitioned_graph.example_budget.left > 1e15
@@ -106,7 +106,7 @@ def test_all_examples_are_cached_where_memory_suffices(monkeypatch: pytest.Monke
 
 
 def test_windows_that_do_not_fit_are_offloaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    notes, whole = Notes(), foretold_in(None)
+    notes, whole = Notes(), predicted_peak(None)
     assert whole.offloaded < whole.resident
     scarce(monkeypatch, whole.offloaded * 1.01)
     job, kept = choose_residency(job_of(notes))
@@ -118,7 +118,7 @@ def test_windows_that_do_not_fit_are_offloaded(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_windows_of_which_not_even_two_fit_are_recomputed_in_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    notes, halves = Notes(), foretold_in(2)
+    notes, halves = Notes(), predicted_peak(2)
     scarce(monkeypatch, halves.offloaded * 1.01)
     job, kept = choose_residency(job_of(notes))
     assert (job.offload, job.settings.recompute) == (True, 2)
@@ -144,21 +144,21 @@ def test_a_host_computes_in_segments_what_would_not_fit(monkeypatch: pytest.Monk
 
 def test_a_host_with_too_little_memory_gets_a_note_and_trains(monkeypatch: pytest.MonkeyPatch) -> None:
     notes = Notes()
-    has(monkeypatch, foretold_in(1).resident * 0.9)
+    has(monkeypatch, predicted_peak(1).resident * 0.9)
     job, kept = choose_residency(job_of(notes))
     assert (job.offload, job.settings.recompute) == (False, None)
-    assert kept.predicted_device_bytes == pytest.approx(foretold_in(None).resident, rel=1e-3)
+    assert kept.predicted_device_bytes == pytest.approx(predicted_peak(None).resident, rel=1e-3)
     assert re.match(r"training takes at least .* are free: .*--window 1.*--hidden.*--ranks", notes.said[0])
 
 
 def test_what_does_not_fit_at_all_is_refused_with_alternatives(monkeypatch: pytest.MonkeyPatch) -> None:
-    scarce(monkeypatch, foretold_in(1).offloaded * 0.9)
+    scarce(monkeypatch, predicted_peak(1).offloaded * 0.9)
     with pytest.raises(OptionError, match=r"takes at least .* are free: .*--window 1.*--hidden.*--ranks"):
         choose_residency(job_of())
 
 
 def test_an_explicit_recompute_is_not_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    scarce(monkeypatch, foretold_in(2).offloaded * 0.9)
+    scarce(monkeypatch, predicted_peak(2).offloaded * 0.9)
     with pytest.raises(OptionError, match="takes at least"):
         choose_residency(job_of(recompute=2))
 
@@ -188,7 +188,7 @@ def test_an_explicit_offload_skips_the_estimate(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_run_records_its_residency_and_resumes_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    halves = foretold_in(2)
+    halves = predicted_peak(2)
     scarce(monkeypatch, halves.offloaded * 1.01)
     given: dict[str, Any] = {"device": "cpu", "threads": 1, "window": 3}
     GRAPH.save(tmp_path / "graph")

@@ -262,14 +262,14 @@ def test_progress_reports_preparation_and_every_epoch() -> None:
     stages: list[tuple[str, int, int | None]] = []
     epochs: list[int] = []
 
-    class Told(Progress):
+    class Noted(Progress):
         def stage(self, what: str, done: int, total: int | None) -> None:
             stages.append((what, done, total))
 
         def epoch(self, line: dict[str, Any]) -> None:
             epochs.append(line["epoch"])
 
-    strobe.train(small_graph(), "tgcn", "regression", epochs=3, window=2, progress=Told())
+    strobe.train(small_graph(), "tgcn", "regression", epochs=3, window=2, progress=Noted())
     preparing = [done for what, done, total in stages if what == "preparing snapshots" and total == 7]
     assert preparing == [0, 2, 4, 6, 7]
     assert epochs == [1, 2, 3]

@@ -25,10 +25,10 @@ class Asking(Problem):
 
     metric, higher_is_better = "none", False
 
-    def __init__(self, ask: Callable[[int, int | None], Examples | None], *, anew: bool = False) -> None:
+    def __init__(self, ask: Callable[[int, int | None], Examples | None], *, resampled: bool = False) -> None:
         self.graph = with_inputs(CHANGING.build())
         self.split = Split(range(4), range(4, 5), range(5, 6))
-        self.ask, self.resamples_each_epoch = ask, anew
+        self.ask, self.resamples_each_epoch = ask, resampled
 
     def head(self, width: int) -> nn.Module:
         return nn.Linear(width, 1)
@@ -141,14 +141,14 @@ def test_pairs_are_joined_end_by_end() -> None:
     assert found.offset.tolist() == [0.5, 0.25] * 2
 
 
-@pytest.mark.parametrize("anew", [True, False])
-def test_training_examples_are_built_again_only_where_they_are_resampled(anew: bool) -> None:
+@pytest.mark.parametrize("resampled", [True, False])
+def test_training_examples_are_built_again_only_where_they_are_resampled(resampled: bool) -> None:
     """Each epoch's examples are those of that epoch."""
 
     def drawn(t: int, epoch: int | None) -> Examples:
-        return Examples(None, torch.full((len(CHANGING.present(t)),), float(epoch or 0) if anew else 0.0))
+        return Examples(None, torch.full((len(CHANGING.present(t)),), float(epoch or 0) if resampled else 0.0))
 
-    problem = Asking(drawn, anew=anew)
+    problem = Asking(drawn, resampled=resampled)
     piece = segment(range(2), problem)
     values = [examples(problem, piece, range(4), epoch).labels[0].item() for epoch in (0, 1, 2)]
-    assert values == ([0, 1, 2] if anew else [0, 0, 0])
+    assert values == ([0, 1, 2] if resampled else [0, 0, 0])

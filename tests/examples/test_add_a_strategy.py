@@ -18,6 +18,7 @@ def example() -> dict[str, Any]:
     return runpy.run_path(str(EXAMPLE))
 
 
+@pytest.mark.usefixtures("ranks_are_threads")
 def test_custom_placement_trains_two_ranks_like_one(
     example: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:

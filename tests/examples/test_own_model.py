@@ -4,18 +4,12 @@ import runpy
 from pathlib import Path
 
 import pytest
-import torch
 
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "own_model.py"
 
 
 def test_own_models_beat_the_baselines(capsys: pytest.CaptureFixture[str]) -> None:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # so little work is slower on two cores where others use them
-    try:
-        scores = runpy.run_path(str(EXAMPLE))["main"](epochs=12)
-    finally:
-        torch.set_num_threads(threads)
+    scores = runpy.run_path(str(EXAMPLE))["main"](epochs=12)
     shown = capsys.readouterr().out
     assert list(scores) == ["last value", "mean", "stacked", "NeighborDifference"]
     trivial = min(scores["last value"]["mse"], scores["mean"]["mse"])

@@ -24,17 +24,6 @@ def test_adaptive_threshold_follows_equation_6_with_either_sign(last: float) -> 
     assert Stale(adapt="grow").relative_threshold(2.0, last) == pytest.approx(1 / (1 + math.exp(-decrease)))
 
 
-def test_threshold_shrinks_or_grows_while_the_loss_falls() -> None:
-    losses = [1.0, 0.8, 0.5, 0.1, 0.0]
-    shrink, grow = (
-        [Stale(adapt=adapt).relative_threshold(1.0, loss) for loss in losses] for adapt in ("shrink", "grow")
-    )
-    assert shrink == sorted(shrink, reverse=True)
-    assert grow == sorted(grow)
-    assert shrink[0] == grow[0] == 0.5
-    assert (shrink[-1], grow[-1]) == pytest.approx((0.26894, 0.73106), abs=1e-5)
-
-
 def test_threshold_is_defined_for_zero_negative_huge_and_missing_losses() -> None:
     for adapt in ("shrink", "grow"):
         exchange = Stale(adapt=adapt)

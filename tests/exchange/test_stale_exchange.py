@@ -80,8 +80,7 @@ def one_pass(comm: Comm, exchange: StaleExchange, x: Tensor) -> tuple[Tensor, Te
     return rows_read.detach(), x.grad
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("threshold", THRESHOLDS)
+@pytest.mark.parametrize(("seed", "threshold"), [*enumerate(THRESHOLDS), (7, 0.3)])
 def test_rows_are_sent_when_they_have_moved_far_from_their_last_sent_value(threshold: float, seed: int) -> None:
     passes = rows_of(seed)
     wanted = reference(passes, threshold)
@@ -130,44 +129,8 @@ def check_ledger(rank: int, plain: Reference, ledger: dict[str, Any], *, first: 
     assert sum(sent for key, sent in ledger["sent"].items() if key.endswith("/masks")) == sum(masks.values())
 
 
-@pytest.mark.parametrize("threshold", THRESHOLDS)
-def test_read_rows_are_less_than_theta_away_from_current_rows(threshold: float) -> None:
-    passes = rows_of(9)
-    results = as_threads(lambda comm: read_rows(comm, stale_exchange(comm, threshold), passes), NUM_RANKS)
-    stale = 0
-    for number, (x, plain) in enumerate(zip(passes, reference(passes, threshold), strict=True)):
-        for rank in range(NUM_RANKS):
-            true = [x[source][row] for (source, to), rows in sorted(SENDS.items()) if to == rank for row in rows]
-            for row, wanted in zip(results[rank][number], true, strict=True):
-                off = float((row - wanted).norm())
-                assert off < plain.theta or off == 0
-                stale += off > 0
-    assert (stale > 0) == (threshold > 0), "some row was suppressed"
-
-
 def read_rows(comm: Comm, exchange: StaleExchange, passes: list[list[Tensor]]) -> list[Tensor]:
     return [one_pass(comm, exchange, x[comm.rank])[0] for x in passes]
-
-
-def test_small_moves_add_up_until_the_row_is_sent() -> None:
-    """Compared with the previous pass the slow row would never be sent."""
-    route = {0: Route({1: torch.tensor([0, 1])}, {}), 1: Route({}, {0: 2})}
-
-    def work(comm: Comm) -> list[int]:
-        exchange, sent = stale_exchange(comm, 0.5), []
-        for number in range(8):
-            x = torch.tensor([[0.2 * number], [float(number % 2)]] if comm.rank == 0 else [], dtype=torch.float64)
-            x = x.reshape(-1, 1).requires_grad_()
-            exchange.begin_pass()
-            transfer = exchange.start_transfer(route[comm.rank], x, kind="halo")
-            assert transfer is not None
-            receive_rows(transfer, x)
-            sent.append(comm.ledger.rows_sent["prepare", "halo"])
-        return sent
-
-    sent = as_threads(work, 2)[0]
-    # The row that moves by 1 is sent every time, the one that moves by 0.2 when it has moved by 0.5: after 3 passes.
-    assert [b - a for a, b in zip([0, *sent], sent, strict=False)] == [2, 1, 1, 2, 1, 1, 2, 1]
 
 
 def test_largest_distance_is_taken_over_all_ranks() -> None:

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from strobe.errors import InputError, OptionError
 from strobe.graph import Degrees, DiskSink, Edges, GraphBuilder, NodeNames, PerCell, Standardized, Static, from_edges
@@ -17,15 +16,15 @@ from strobe.ops.sparse.csr import MAX_NODES
 from tests.support.graphs import AWKWARD, PlainGraph, assert_same, dynamic_graphs, shown_arcs
 
 
-@pytest.mark.parametrize("name", AWKWARD)
-def test_awkward_graphs_are_built_as_they_are_described(name: str) -> None:
-    assert_same(AWKWARD[name].build(), AWKWARD[name])
-
-
 @settings(deadline=None, max_examples=150)
 @given(dynamic_graphs())
 def test_any_graph_is_built_as_it_is_described(plain: PlainGraph) -> None:
     assert_same(plain.build(), plain)
+
+
+def test_awkward_graphs_are_built_as_they_are_described() -> None:
+    for plain in AWKWARD.values():
+        assert_same(plain.build(), plain)
 
 
 def test_sorting_through_the_disk_builds_the_same_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,6 +52,7 @@ def test_edges_may_come_in_parts() -> None:
         (True, "sum", False, [(0, 1, 4), (1, 0, 3)], 2),
         (False, "sum", True, [(0, 1, 7), (1, 0, 7), (1, 1, 8)], 2),
         (False, "count", True, [(0, 1, 3), (1, 0, 3), (1, 1, 1)], 2),
+        (True, "count", False, [(0, 1, 1), (1, 0, 2)], 2),
         (False, "last", False, [(0, 1, 4), (1, 0, 4)], 1),
     ],
 )
@@ -61,19 +61,13 @@ def test_parallel_edges_and_self_loops_follow_the_options(
 ) -> None:
     graph = from_edges(
         [[[0, 0, 1, 1], [1, 1, 0, 1]]],
-        weights=[[1, 2, 4, 8]],
+        weights=None if parallel == "count" else [[1, 2, 4, 8]],
         directed=directed,
         parallel=parallel,
         self_loops=self_loops,
     )
     assert shown_arcs(graph[0]) == arcs
     assert graph.num_edges == num_edges
-
-
-def test_counting_gives_an_unweighted_graph_weights() -> None:
-    graph = from_edges([[[0, 0, 1], [1, 1, 0]], np.empty((2, 0))], parallel="count")
-    assert graph.weighted
-    assert shown_arcs(graph[0]) == [(0, 1, 1.0), (1, 0, 2.0)]
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32, np.uint32, np.int64, np.uint64, ">i4", ">u8"])
@@ -83,16 +77,6 @@ def test_ids_may_have_any_integer_type(dtype: Any, directed: bool) -> None:
     builder = GraphBuilder(num_nodes=3, directed=directed)
     builder.add(Edges(np.array([0, 2, 1], dtype), np.array([2, 1, 1], np.int64)), nodes=np.array([2, 0, 1], dtype))
     assert builder.finish() == plain
-
-
-def test_float64_weights_and_features_keep_their_digits_whatever_their_byte_order() -> None:
-    for dtype in ("<f8", ">f8"):
-        tenth = np.full(2, 0.1, dtype)
-        graph = from_edges([[[0, 1], [1, 0]]], weights=[tenth], x=tenth)
-        assert graph[0].weight is not None
-        assert graph[0].x is not None
-        assert graph[0].weight.tolist() == [0.1, 0.1]
-        assert graph[0].x.tolist() == [[0.1], [0.1]]
 
 
 def test_more_than_46340_nodes_do_not_collide(tmp_path: Path) -> None:
@@ -127,39 +111,26 @@ HUGE = np.array([2**64 - 1], np.uint64)
 BAD_SNAPSHOTS: dict[str, tuple[dict[str, Any], str]] = {
     "float ids": ({"edges": Edges([0.5], [1])}, r"edge sources must be integers, not float64 \(the first is 0.5\)"),
     "ids as text": ({"edges": Edges(["0"], [1])}, "edge sources must be integers, not <U1 .*'0'"),
-    "ids as objects": ({"edges": Edges([1], np.array([None]))}, "edge destinations must be integers, not object"),
     "ids as booleans": ({"edges": Edges([True], [1])}, "must be integers, not bool"),
     "negative id": ({"edges": Edges([0], [-3])}, "edge destinations contain -3"),
     "id too large": ({"edges": Edges([4], [0])}, r"edge sources contain 4.* 0\.\.3"),
     "huge unsigned id": ({"edges": Edges([0], HUGE)}, "contain 18446744073709551615"),
-    "id no integer of 64 bits holds": ({"edges": Edges([2**70], [0])}, "must be integers, not object"),
     "0-d edges": ({"edges": Edges(np.array(1), np.array(2))}, r"one-dimensional array, not of shape \(\)"),
-    "2-d edges": ({"edges": Edges([[0, 1]], [[1, 2]])}, r"one-dimensional array, not of shape \(1, 2\)"),
     "ragged edges": ({"edges": Edges([[0], [1, 2]], [0])}, "edge sources cannot be read as an array"),
     "sources without destinations": ({"edges": Edges([0, 1], [1])}, "2 sources but 1 destinations"),
     "duplicated node": ({"nodes": [3, 1, 3], "weight": []}, "node 3 is listed twice"),
-    "float nodes": ({"nodes": [0.0, 1.0]}, "nodes must be integers, not float64"),
     "node outside": ({"nodes": [0, 9]}, "nodes contain 9"),
     "edge to an absent node": ({"edges": Edges([0], [2], [1]), "nodes": [0, 3]}, "touches node 2"),
     "edge beyond a prefix of nodes": ({"edges": Edges([0], [2], [1]), "nodes": [0, 1]}, "touches node 2"),
     "edge without any node": ({"edges": Edges([0], [2], [1]), "nodes": []}, "touches node 0"),
     "NaN weight": ({"weight": [1.0, np.nan]}, "edge weights must be finite, number 1 is nan"),
-    "infinite weight": ({"weight": [-np.inf, 1.0]}, "edge weights must be finite, number 0 is -inf"),
     "weights as text": ({"weight": ["1", "2"]}, "edge weights must be numbers, not <U1 .*'1'"),
     "complex weights": ({"weight": [1j, 2]}, "edge weights must be numbers, not complex128"),
-    "weights as objects": ({"weight": [None, 2]}, "edge weights must be numbers, not object"),
-    "ragged weights": ({"weight": [[1], [2, 3]]}, "edge weights cannot be read as an array"),
-    "0-d weight": ({"weight": 1.0}, r"edge weights of shape \(\) for 2 edges"),
     "column of weights": ({"weight": [[1.0], [2.0]]}, r"edge weights of shape \(2, 1\) for 2 edges"),
-    "too few weights": ({"weight": [1.0]}, r"edge weights of shape \(1,\) for 2 edges"),
     "weights missing": ({"weight": None}, "edge weights must be given for every snapshot"),
     "features missing": ({"x": None}, "features must be given for every snapshot or for none"),
-    "labels missing": ({"y": None}, "labels must be given for every snapshot or for none"),
     "3-d features": ({"x": np.zeros((4, 2, 2))}, r"features must be rows of numbers, not float64 of shape \(4, 2, 2\)"),
-    "0-d features": ({"x": np.float32(1)}, r"features must be rows of numbers, not float32 of shape \(\)"),
     "features as text": ({"x": ["a"] * 4}, "features must be rows of numbers, not <U1"),
-    "features as objects": ({"x": [None] * 4}, "features must be rows of numbers, not object"),
-    "ragged features": ({"x": [[1], [1, 2], [1], [1]]}, "features cannot be read as an array"),
     "too few rows": ({"x": np.zeros((3, 2))}, r"features of shape \(3, 2\) for 4 nodes"),
     "other width": ({"x": np.zeros((4, 3))}, r"features have shape \(3,\) per node, those before it \(2,\)"),
     "too many labels": ({"y": [0] * 5}, r"labels of shape \(5,\) for 4 nodes"),
@@ -199,14 +170,10 @@ def test_a_first_snapshot_that_was_refused_decides_nothing_about_the_others() ->
     builder = GraphBuilder(num_nodes=2)
     with pytest.raises(InputError, match="snapshot 0: an edge touches node 1"):
         builder.add(Edges([0], [1]), nodes=[0], x=[[1.0]])
+    with pytest.raises(InputError, match="unweighted"):
+        builder.add(Edges([0], [1], [1.0]))
     builder.add(Edges([0], [1]))
     assert builder.finish().features is None
-
-
-def test_weights_for_an_unweighted_graph_are_refused() -> None:
-    builder = GraphBuilder(num_nodes=2)
-    with pytest.raises(InputError, match=r"snapshot 0: .*this graph is unweighted"):
-        builder.add(Edges([0], [1], [1.0]))
 
 
 @pytest.mark.parametrize(
@@ -226,9 +193,9 @@ def test_invalid_options_are_refused(options: dict[str, Any], message: str) -> N
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"features": Degrees()}, "x was given with the snapshots and again at the end"),
-        ({"features": PerCell(np.ones((4, 2)))}, "x was given with the snapshots and again at the end"),
-        ({"labels": Static(np.arange(4))}, "y was given with the snapshots and again at the end"),
+        ({"features": Degrees()}, "x was given .* again"),
+        ({"features": PerCell(np.ones((4, 2)))}, "x was given .* again"),
+        ({"labels": Static(np.arange(4))}, "y was given .* again"),
         ({"names": NodeNames.from_names(["a", "b"])}, "2 names for 4 nodes"),
     ],
 )
@@ -237,13 +204,6 @@ def test_finish_refuses_values_of_the_wrong_length(options: dict[str, Any], mess
     _add_good(builder)
     with pytest.raises(InputError, match=message):
         builder.finish(**options)
-
-
-def test_features_given_at_the_end_must_have_a_row_per_node() -> None:
-    builder = GraphBuilder(num_nodes=4)
-    builder.add(Edges([0], [1]))
-    with pytest.raises(InputError, match="features have 3 rows, the graph has 4 nodes"):
-        builder.finish(features=Static(np.ones((3, 2))))
 
 
 def test_features_given_with_the_snapshots_can_be_derived_from_at_the_end() -> None:
@@ -265,26 +225,6 @@ def test_an_empty_snapshot_says_nothing_about_the_type_of_labels(to_disk: bool, 
         assert graph.labels is not None
         assert isinstance(graph.labels, PerCell)
         assert graph.labels.values.dtype == np.int64
-
-
-@settings(deadline=None, max_examples=30)
-@given(st.lists(st.sampled_from([np.float32, np.float64, np.int64]), min_size=1, max_size=4))
-def test_features_of_several_widths_of_float_become_the_widest(dtypes: list[Any]) -> None:
-    builder = GraphBuilder(num_nodes=1)
-    for dtype in dtypes:
-        builder.add(Edges([], []), x=np.ones((1, 1), dtype))
-    x = builder.finish()[0].x
-    assert x is not None
-    assert x.dtype == (np.float64 if np.float64 in dtypes else np.float32)
-
-
-def test_a_graph_takes_numpy_numbers_and_text_for_its_size_and_times(tmp_path: Path) -> None:
-    builder = GraphBuilder(num_nodes=np.int64(3))  # type: ignore[arg-type]
-    builder.add(Edges([0], [1]), time=np.int32(2024))  # type: ignore[arg-type]
-    builder.add(Edges([0], [1]), time=np.str_("2025"))
-    graph = builder.finish()
-    assert graph.times == (2024, "2025")
-    assert graph.save(tmp_path / "graph").times == (2024, "2025")
 
 
 def test_a_finished_builder_takes_nothing_more() -> None:

@@ -10,11 +10,11 @@ import pytest
 import scipy.sparse as sp
 import torch
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch_geometric.data import Data
 
 from strobe.errors import InputError, StrobeError
 from strobe.graph import (
-    Degrees,
     DynamicGraph,
     from_edges,
     from_pyg,
@@ -25,7 +25,7 @@ from strobe.graph import (
     to_scipy,
     to_signal,
 )
-from tests.support.graphs import AWKWARD, PlainGraph, assert_same, dynamic_graphs
+from tests.support.graphs import AWKWARD, PlainGraph, dynamic_graphs
 
 
 class DynamicSignal:
@@ -52,17 +52,6 @@ class DynamicSignal:
             )
 
 
-class StaticSignal:
-    """Stands in for ``StaticGraphTemporalSignal``: one set of edges for all snapshots."""
-
-    def __init__(self, edge_index: Any, edge_weight: Any, features: Sequence[Any], targets: Sequence[Any]) -> None:
-        length = len(features)
-        self._signal = DynamicSignal([edge_index] * length, [edge_weight] * length, features, targets)
-
-    def __iter__(self) -> Iterator[Data]:
-        return iter(self._signal)
-
-
 def _target(y: Any) -> torch.Tensor | None:
     if y is None:
         return None
@@ -80,25 +69,13 @@ def _extras(graph: DynamicGraph) -> dict[str, Any]:
     }
 
 
-@settings(deadline=None, max_examples=60)
-@given(dynamic_graphs())
-def test_edge_arrays_out_and_in_again_give_the_same_graph(plain: PlainGraph) -> None:
+@settings(deadline=None, max_examples=80)
+@given(dynamic_graphs() | st.sampled_from(list(AWKWARD.values())))
+def test_edge_arrays_matrices_and_pyg_data_out_and_in_again_give_the_same_graph(plain: PlainGraph) -> None:
     graph = plain.build()
     weights = [snapshot.edges()[2] for snapshot in graph] if graph.weighted else None
     assert from_edges(to_edges(graph), weights=weights, **_extras(graph)) == graph
-
-
-@settings(deadline=None, max_examples=60)
-@given(dynamic_graphs())
-def test_matrices_out_and_in_again_give_the_same_graph(plain: PlainGraph) -> None:
-    graph = plain.build()
     assert from_scipy(to_scipy(graph), weighted=graph.weighted, **_extras(graph)) == graph
-
-
-@settings(deadline=None, max_examples=60)
-@given(dynamic_graphs())
-def test_pyg_data_out_and_in_again_give_the_same_graph(plain: PlainGraph) -> None:
-    graph = plain.build()
     again = from_pyg(to_pyg(graph), num_nodes=graph.num_nodes, directed=graph.directed)
     assert (again if len(graph) else replace(again, storage=graph.storage)) == graph
 
@@ -128,14 +105,6 @@ def test_a_signal_of_edges_alone_has_as_many_nodes_as_its_largest_id_in_every_sn
     assert from_signal(signal).cell_ptr.tolist() == [0, 5, 10]
 
 
-@pytest.mark.parametrize("name", AWKWARD)
-def test_awkward_graphs_survive_pyg_and_scipy(name: str) -> None:
-    graph = AWKWARD[name].build()
-    assert from_scipy(to_scipy(graph), weighted=graph.weighted, **_extras(graph)) == graph
-    if len(graph):
-        assert from_pyg(to_pyg(graph), num_nodes=graph.num_nodes, directed=graph.directed) == graph
-
-
 def test_conventions_a_matrix_has_sources_as_rows_and_pyg_lists_them_first() -> None:
     graph = from_edges([[[0, 0], [1, 2]]], weights=[[5.0, 7.0]])
     assert to_scipy(graph)[0].toarray().tolist() == [[0, 5, 7], [0, 0, 0], [0, 0, 0]]
@@ -143,13 +112,6 @@ def test_conventions_a_matrix_has_sources_as_rows_and_pyg_lists_them_first() -> 
     assert data.edge_index.tolist() == [[0, 0], [1, 2]]
     assert data.edge_weight.tolist() == [5.0, 7.0]
     assert to_edges(graph)[0].tolist() == [[0, 0], [1, 2]]
-
-
-def test_an_undirected_edge_is_one_column_of_edges_but_two_entries_elsewhere() -> None:
-    graph = AWKWARD["self loops"].build()
-    assert to_edges(graph)[0].shape == (2, 4)
-    assert to_scipy(graph)[0].nnz == 5
-    assert to_pyg(graph)[0].edge_index.shape == (2, 5)
 
 
 def test_pyg_data_holds_present_nodes_only_and_their_ids() -> None:
@@ -184,15 +146,10 @@ def test_pyg_rows_may_stand_in_any_order_of_ids() -> None:
 
 
 def test_pyg_data_without_edges_or_with_a_column_of_weights_is_read() -> None:
-    graph = from_pyg([Data(x=torch.ones(3, 1))])
+    graph = from_pyg([Data(x=torch.ones(3, 1, requires_grad=True))])
     assert (graph.num_cells, graph.num_edges) == (3, 0)
     column = Data(edge_index=torch.tensor([[0], [1]]), edge_attr=torch.tensor([[2.5]]), num_nodes=2)
     assert from_pyg([column])[0].weight == np.float32(2.5)
-
-
-def test_tensors_that_need_gradients_are_read() -> None:
-    x = torch.ones(2, 1, requires_grad=True)
-    assert from_pyg([Data(x=x, edge_index=torch.tensor([[0], [1]]))])[0].x is not None
 
 
 def test_a_static_signal_has_the_same_edges_in_every_snapshot() -> None:
@@ -200,25 +157,13 @@ def test_a_static_signal_has_the_same_edges_in_every_snapshot() -> None:
     features = [rng.normal(size=(4, 2)).astype(np.float32) for _ in range(3)]
     targets = [rng.normal(size=4).astype(np.float32) for _ in range(3)]
     index, weight = np.array([[0, 1, 2], [1, 2, 3]]), np.array([0.5, 1.5, 2.5])
-    graph = from_signal(StaticSignal(index, weight, features, targets))
+    graph = from_signal(DynamicSignal([index] * 3, [weight] * 3, features, targets))
     assert graph == from_edges([index] * 3, weights=[weight.astype(np.float32)] * 3, x=features, y=targets)
-
-
-def test_a_signal_without_weights_gets_ones() -> None:
-    signal = to_signal(from_edges([[[0, 1], [1, 0]]], x=np.ones((2, 1)), y=np.zeros(2)), DynamicSignal)
-    assert signal.edge_weights[0].tolist() == [1.0, 1.0]
-    assert signal.targets[0].tolist() == [0.0, 0.0]
 
 
 def test_a_graph_whose_nodes_come_and_go_is_no_signal() -> None:
     with pytest.raises(InputError, match="snapshot 1 has 2 of 3 nodes"):
         to_signal(AWKWARD["a node that leaves and returns"].build(), DynamicSignal)
-
-
-def test_derived_features_can_be_given_to_edges() -> None:
-    assert_same(AWKWARD["derived features"].build(), AWKWARD["derived features"])
-    graph = from_edges([[[0], [1]]], x=Degrees(log=True))
-    assert graph.features == Degrees(log=True)
 
 
 def test_one_number_per_node_is_one_feature_and_a_list_of_arrays_is_per_snapshot() -> None:
@@ -241,28 +186,17 @@ ONE = [[[0], [1]]]
 BAD_EDGES: dict[str, tuple[dict[str, Any], str]] = {
     "flat edges": ({"edges": [[0, 1, 2]]}, r"snapshot 0: .*shape \[2, E\], not \(3,\)"),
     "edges as rows of pairs": ({"edges": [[[0, 1], [1, 2], [2, 0]]]}, r"snapshot 0: .*not \(3, 2\)"),
-    "0-d edges": ({"edges": [5]}, r"snapshot 0: .*not \(\)"),
-    "3-d edges": ({"edges": [np.zeros((2, 1, 1), int)]}, r"snapshot 0: .*not \(2, 1, 1\)"),
     "ragged edges": ({"edges": [[[0, 1], [1]]]}, "snapshot 0: edges cannot be read"),
     "float edges": ({"edges": [*ONE, [[0.5], [1]]]}, "snapshot 1: edges must be integers, not float64 .*0.5"),
-    "NaN edges": ({"edges": [[[math.nan], [1]]]}, "snapshot 0: edges must be integers, not float64 .*nan"),
-    "text edges": ({"edges": [[["a"], ["b"]]]}, "snapshot 0: edges must be integers, not <U1 .*'a'"),
-    "object edges": ({"edges": [[[None], [1]]]}, "snapshot 0: edges must be integers, not object"),
     "all negative": ({"edges": [[[-5], [-5]]]}, "snapshot 0: edge sources contain -5"),
-    "negative": ({"edges": [[[0], [-1]]]}, "snapshot 0: edge destinations contain -1"),
-    "beyond the nodes": ({"edges": [*ONE, [[1], [2]]], "num_nodes": 2}, "snapshot 1: edge destinations contain 2"),
     "huge unsigned": ({"edges": [np.full((2, 1), 2**63, np.uint64)]}, "snapshot 0: edges contain 9223372036854775808"),
     "huge": ({"edges": [[[0], [2**62]]]}, "num_nodes must be .*4,611,686,018,427,387,905"),
-    "bad nodes": ({"edges": ONE, "nodes": [["a"]]}, "snapshot 0: nodes must be integers"),
     "nodes for some": ({"edges": ONE * 2, "nodes": [[0, 1]]}, "1 nodes for 2 snapshots"),
-    "weights for some": ({"edges": ONE * 2, "weights": [[1]]}, "1 weights for 2 snapshots"),
     "a weight missing": ({"edges": ONE * 2, "weights": [[1], None]}, "snapshot 1: edge weights must be given"),
     "times for some": ({"edges": ONE * 2, "times": [1]}, "1 times for 2 snapshots"),
     "features for some": ({"edges": ONE * 2, "x": [np.ones((2, 1))]}, "1 x for 2 snapshots"),
-    "features missing": ({"edges": ONE * 2, "x": [np.ones((2, 1)), None]}, "snapshot 1: features must be given"),
     "features from the second on": ({"edges": ONE * 2, "x": [None, [1, 2]]}, "snapshot 1: features must be given"),
     "3-d features": ({"edges": ONE, "x": np.ones((1, 2, 1))}, r"features must be .*\(1, 2, 1\)"),
-    "features of too many nodes": ({"edges": ONE, "x": np.ones((3, 1))}, "features have 3 rows, the graph has 2 nodes"),
     "text labels": ({"edges": ONE, "y": np.array(["a", "b"])}, "labels must be"),
 }
 
@@ -286,10 +220,8 @@ BAD_MATRICES: dict[str, tuple[list[Any], bool, str]] = {
     "a vector": ([sp.coo_array([1.0, 2.0])], True, r"snapshot 0: .*square.*\(2,\)"),
     "no matrix": ([EYE, "text"], True, "snapshot 1: str cannot be read as a matrix|snapshot 1: .*square"),
     "NaN": ([_matrix([(0, 1, math.nan)])], True, "snapshot 0: entries must be finite, number 0 is nan"),
-    "symmetric NaN": ([_matrix([(0, 1, math.nan), (1, 0, math.nan)])], False, "snapshot 0: entries must be finite"),
     "complex": ([sp.coo_array(np.eye(3) * 1j)], True, "snapshot 0: entries must be numbers, not complex128"),
     "one direction": ([EYE, _matrix([(0, 2, 1.0)])], False, "snapshot 1: .*between 0 and 2 is listed in one"),
-    "other direction": ([_matrix([(0, 1, 1.0), (1, 0, 1.0), (2, 1, 4.0)])], False, "between 1 and 2 .*weight 4.0"),
     "two weights": ([_matrix([(0, 1, 1.5), (1, 0, 2.5)])], False, "between 0 and 1 is listed in one only with weight"),
     "one more parallel": ([_matrix([(0, 1, 1), (0, 1, 1), (1, 0, 1)])], False, "between 0 and 1"),
 }
@@ -308,22 +240,13 @@ def _data(**attributes: Any) -> Data:
 
 BAD_DATA: dict[str, tuple[list[Data], bool, str]] = {
     "row beyond the nodes": ([_data(edge_index=torch.tensor([[0], [2]]))], True, "snapshot 0: edge_index contains 2"),
-    "negative row": ([_data(edge_index=torch.tensor([[0], [-1]]))], True, "snapshot 0: edge_index contains -1"),
-    "float rows": ([_data(edge_index=torch.tensor([[0.5], [1.0]]))], True, "snapshot 0: edges must be integers"),
     "three rows": ([_data(edge_index=torch.zeros(3, 1, dtype=torch.long))], True, r"snapshot 0: .*not \(3, 1\)"),
     "float ids": ([_data(n_id=torch.tensor([0.5, 1.0]))], True, "snapshot 0: n_id must be integers"),
-    "2-d ids": ([_data(n_id=torch.tensor([[0, 1]]))], True, "snapshot 0: n_id must be a one-dimensional"),
-    "ids twice": ([_data(), _data(n_id=torch.tensor([4, 4]))], True, "snapshot 1: node 4 is listed twice"),
     "too few weights": ([_data(edge_weight=torch.ones(1))], True, r"snapshot 0: one weight per edge.*\(1,\)"),
     "wide weights": ([_data(edge_attr=torch.ones(2, 3))], True, r"snapshot 0: one weight per edge.*\(2, 3\)"),
-    "NaN weights": ([_data(edge_weight=torch.tensor([1, math.nan]))], True, "snapshot 0: edge weights must be finite"),
     "weights for some": ([_data(edge_weight=torch.ones(2)), _data()], True, "snapshot 1 has no edge_weight"),
     "features for some": ([_data(), _data(x=torch.ones(2, 1))], True, "snapshot 0 has no x"),
-    "labels for some": ([_data(y=torch.ones(2)), _data()], True, "snapshot 1 has no y"),
-    "rows missing": ([_data(x=torch.ones(3, 1))], True, r"snapshot 0: features of shape \(3, 1\) for 2 nodes"),
-    "3-d features": ([_data(x=torch.ones(2, 1, 4))], True, r"snapshot 0: features must be rows.*\(2, 1, 4\)"),
     "bfloat16": ([_data(x=torch.ones(2, 1, dtype=torch.bfloat16))], True, "snapshot 0: features cannot be read"),
-    "label of the whole graph": ([_data(y=torch.ones(1))], True, r"snapshot 0: labels of shape \(1,\) for 2 nodes"),
     "one direction": ([_data(edge_index=torch.tensor([[0], [1]]))], False, "snapshot 0: .*between 0 and 1"),
     "two weights": ([_data(edge_weight=torch.tensor([1.0, 2.0]))], False, "snapshot 0: .*between 0 and 1"),
 }

@@ -68,15 +68,9 @@ def test_edges_come_out_sorted_and_merged_in_memory_and_through_the_disk(
     keys, weights, _ = _sorted(parts, directed=directed, self_loops=self_loops, parallel=parallel, run_arcs=run_arcs)
     assert keys == [key for key, _ in expected]
     assert (weights or []) == [weight for _, weight in expected]
-
-
-@settings(deadline=None, max_examples=50)
-@given(parts_of_edges, st.booleans(), st.sampled_from([1, 3, IN_MEMORY]))
-def test_edges_without_weights_sort_the_same(parts: list[Part], directed: bool, run_arcs: int) -> None:
-    expected = _reference(parts, "keep", directed=directed, self_loops=True)
-    keys, weights, _ = _sorted(parts, weighted=False, directed=directed, run_arcs=run_arcs)
-    assert keys == [key for key, _ in expected]
-    assert weights is None
+    if parallel == "keep":
+        options = {"directed": directed, "self_loops": self_loops, "run_arcs": run_arcs}
+        assert _sorted(parts, weighted=False, **options)[:2] == (keys, None)
 
 
 def _random_parts(rng: np.random.Generator, dst: np.ndarray[Any, Any], num_nodes: int, per_part: int) -> list[Part]:
@@ -104,25 +98,6 @@ def test_blocks_stay_near_half_a_run_and_split_no_destination_however_skewed(ske
     assert max(map(len, blocks)) <= run_arcs / 2 * 1.5 + degree
 
 
-def test_the_last_parallel_edge_is_the_last_one_given_also_across_runs() -> None:
-    parts: list[Part] = [[(0, 1, 1.0)], [(1, 0, 2.0), (3, 2, 7.0)], [(0, 1, 3.0)], [(2, 3, 8.0)]]
-    for run_arcs in (1, 2, IN_MEMORY):
-        directed = _sorted(parts, parallel="last", run_arcs=run_arcs)
-        assert dict(zip(directed[0], directed[1] or [], strict=True)) == {1: 2.0, 6: 3.0, 15: 7.0, 20: 8.0}
-        undirected = _sorted(parts, parallel="last", directed=False, run_arcs=run_arcs)
-        assert dict(zip(undirected[0], undirected[1] or [], strict=True)) == {1: 3.0, 6: 3.0, 15: 8.0, 20: 8.0}
-
-
-def test_keys_of_more_than_46340_nodes_do_not_overflow_32_bits() -> None:
-    largest = 60_000 - 1
-    for run_arcs in (1, IN_MEMORY):
-        sorter = EdgeSorter(60_000, directed=False, self_loops=True, parallel="keep", run_arcs=run_arcs)
-        sorter.add(np.array([largest, 0], np.int32), np.array([largest - 1, largest], np.int32), None)
-        keys = np.concatenate([key for key, _ in sorter.blocks()])
-        expected = [largest, (largest - 1) * 60_000 + largest, largest * 60_000, largest * 60_000 + largest - 1]
-        assert keys.tolist() == expected
-
-
 def test_runs_go_into_the_scratch_directory_and_are_gone_after_the_last_block(tmp_path: Path) -> None:
     sorter = EdgeSorter(9, directed=True, self_loops=True, parallel="keep", scratch_dir=tmp_path, run_arcs=2)
     for part in range(4):
@@ -130,12 +105,9 @@ def test_runs_go_into_the_scratch_directory_and_are_gone_after_the_last_block(tm
     assert any(tmp_path.iterdir())
     assert sum(key.size for key, _ in sorter.blocks()) == 12
     assert not any(tmp_path.iterdir())
-
-
-def test_closing_a_sorter_that_was_never_read_leaves_no_runs(tmp_path: Path) -> None:
-    sorter = EdgeSorter(9, directed=True, self_loops=True, parallel="keep", scratch_dir=tmp_path, run_arcs=1)
     sorter.add(np.arange(3), np.arange(3), None)
-    sorter.close()
+    assert any(tmp_path.iterdir())
+    sorter.close()  # never read
     assert not any(tmp_path.iterdir())
 
 

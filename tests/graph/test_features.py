@@ -1,14 +1,13 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from strobe.errors import FormatError, InputError
-from strobe.graph import Degrees, DynamicGraph, FeatureProvider, PerCell, Standardized, Static, from_edges, open_graph
+from strobe.graph import Degrees, DynamicGraph, FeatureProvider, PerCell, Standardized, Static, from_edges
 from strobe.graph.features import Concatenated, RandomSignature, describe_provider, find_stored, from_recipe
 
 # Four nodes: 0 -> 1 twice, 2 -> 1, 1 -> 1; node 3 alone. Then 3 -> 0 only, with node 1 absent.
@@ -33,8 +32,6 @@ def test_degrees_count_arcs_in_and_out() -> None:
         assert x.tolist() == expected
         assert x.dtype == np.float32
 
-
-def test_log_degrees_are_the_logarithm_of_one_plus_the_degree() -> None:
     x = _x(_graph(x=Degrees(log=True)))[0]
     np.testing.assert_allclose(x[1], [math.log(5), math.log(2)], rtol=1e-6)
     assert x[3].tolist() == [0.0, 0.0]
@@ -44,14 +41,10 @@ def test_degrees_do_not_weigh_edges_and_see_both_ends_of_undirected_ones() -> No
     weights = [[5.0, 5.0, 5.0, 5.0], [5.0]]
     x = _x(_graph(x=Degrees(), weights=weights, directed=False))[0]
     assert x.tolist() == [[2, 2], [4, 4], [1, 1], [0, 0]]
+    assert _x(_graph(x=Degrees()).subset([1, 2]))[0].tolist() == [[2, 1], [0, 1]]
 
 
-def test_degrees_of_a_subset_are_those_within_it() -> None:
-    x = _x(_graph(x=Degrees()).subset([1, 2]))[0]
-    assert x.tolist() == [[2, 1], [0, 1]]
-
-
-def test_standardising_shifts_and_scales_each_column_by_hand() -> None:
+def test_standardizing_shifts_and_scales_each_column_by_hand() -> None:
     # In-degrees 0 4 0 0 | 1 0 0: mean 5/7, mean square 17/7. Out-degrees 2 1 1 0 | 0 0 1: mean 5/7, square 7/7.
     scaled = Standardized.fit(Degrees(), _graph())
     deviations = math.sqrt(17 / 7 - 25 / 49), math.sqrt(1 - 25 / 49)
@@ -62,7 +55,7 @@ def test_standardising_shifts_and_scales_each_column_by_hand() -> None:
     assert x.dtype == np.float32
 
 
-def test_standardising_sees_only_the_snapshots_it_is_fitted_on() -> None:
+def test_standardizing_sees_only_the_snapshots_it_is_fitted_on() -> None:
     graph = _graph()
     scaled = Standardized.fit(Degrees(), graph[:1])
     assert scaled.mean == pytest.approx((1.0, 1.0))
@@ -70,19 +63,13 @@ def test_standardising_sees_only_the_snapshots_it_is_fitted_on() -> None:
     np.testing.assert_allclose(_x(graph.with_features(scaled))[1][0], [0.0, -math.sqrt(2)], atol=1e-6)
 
 
-def test_standardising_does_not_care_how_cells_are_spread_over_snapshots() -> None:
-    values = np.random.default_rng(0).normal(3, 2, (40, 3))
+def test_standardizing_does_not_care_how_cells_are_spread_over_snapshots() -> None:
+    offsets = np.array([0.0, 1.7e9, -1e12])  # large columns that vary little keep their variation
+    values = np.random.default_rng(0).normal(3, 2, (40, 3)) + offsets
     graph = from_edges([np.empty((2, 0))] * 4, nodes=[range(n) for n in (7, 0, 1, 32)], num_nodes=40)
     scaled = Standardized.fit(PerCell(values), graph)
     assert scaled.mean == pytest.approx(values.mean(0).tolist())
-    assert scaled.std == pytest.approx(values.std(0).tolist())
-
-
-@pytest.mark.parametrize("offset", [0.0, 1.7e9, -1e12])
-def test_standardising_a_large_column_that_varies_little_keeps_its_variation(offset: float) -> None:
-    values = offset + np.arange(8.0).reshape(8, 1)
-    graph = from_edges([np.empty((2, 0))] * 2, nodes=[range(3), range(5)], num_nodes=5)
-    assert Standardized.fit(PerCell(values), graph).std == pytest.approx((np.arange(8).std(),))
+    assert scaled.std == pytest.approx((values - offsets).std(0).tolist(), rel=1e-4)
 
 
 @pytest.mark.parametrize("constant", [0.0, 0.1, 1e9 / 3, -1e15 / 7])
@@ -106,7 +93,7 @@ def test_values_without_a_mean_cannot_be_standardized(carrier: FeatureProvider, 
         Standardized.fit(carrier, _graph())
 
 
-def test_nothing_can_be_standardised_over_no_cells() -> None:
+def test_nothing_can_be_standardized_over_no_cells() -> None:
     for empty in (_graph()[:0], _graph().subset([])):
         with pytest.raises(InputError, match="without cells"):
             Standardized.fit(Degrees(), empty)
@@ -124,12 +111,6 @@ def test_nothing_can_be_standardised_over_no_cells() -> None:
 def test_invalid_mean_or_deviation_is_refused(mean: Any, std: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         Standardized(Degrees(), mean, std)
-
-
-def test_static_rows_follow_the_nodes_and_per_cell_rows_the_cells() -> None:
-    per_node, per_cell = np.arange(4.0)[:, None] * 10, np.arange(7.0)[:, None]
-    assert [x.ravel().tolist() for x in _x(_graph().with_features(Static(per_node)))] == [[0, 10, 20, 30], [0, 20, 30]]
-    assert [x.ravel().tolist() for x in _x(_graph().with_features(PerCell(per_cell)))] == [[0, 1, 2, 3], [4, 5, 6]]
 
 
 def test_a_signature_is_the_same_at_all_times_and_in_all_views() -> None:
@@ -156,14 +137,6 @@ def test_signatures_are_of_length_one_per_number_and_nearly_orthogonal(width: in
     assert products.std() == pytest.approx(1 / math.sqrt(width), rel=0.05)
     assert np.abs((x.T @ x / 500)[~np.eye(width, dtype=bool)]).max() < 6 / math.sqrt(500)
     assert np.abs(x.mean(0)).max() < 6 / math.sqrt(500)
-
-
-def test_other_seeds_give_other_signatures() -> None:
-    graph = from_edges([np.empty((2, 0))], num_nodes=300)
-    a, b = (_x(graph.with_features(RandomSignature(64, seed)))[0] for seed in (1, 2))
-    rows = {row.tobytes() for row in a}
-    assert len(rows) == 300
-    assert not any(row.tobytes() in rows for row in b)  # not those of another node either
 
 
 @pytest.mark.parametrize(("width", "seed"), [(0, 0), (-1, 0), (8, -1), (8, 1 << 64)])
@@ -198,16 +171,6 @@ def test_concatenated_providers_have_all_columns() -> None:
 def test_invalid_concatenation_is_refused(parts: tuple[FeatureProvider, ...], message: str) -> None:
     with pytest.raises(InputError, match=message):
         Concatenated(parts)
-
-
-def test_concatenated_features_survive_the_disk(tmp_path: Path) -> None:
-    carrier = Concatenated((RandomSignature(5, 3), PerCell(np.arange(7.0)[:, None]), Degrees(log=True)))
-    graph = _graph().with_features(carrier)
-    graph.save(tmp_path / "graph")
-    again = open_graph(tmp_path / "graph")
-    assert again == graph
-    assert again.features is not None
-    assert again.features.recipe() == carrier.recipe()
 
 
 @pytest.mark.parametrize("values", [np.array(3.0), np.array(["a"]), np.array([None]), [[1], [1, 2]], [1j]])

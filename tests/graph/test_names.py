@@ -22,18 +22,9 @@ def test_every_name_is_found_at_its_node(listed: Any) -> None:
     assert len(names) == len(listed)
     assert list(names) == listed
     assert [names.find(name) for name in listed] == list(range(len(listed)))
-
-
-@settings(deadline=None, max_examples=50)
-@given(integers | strings)
-def test_names_survive_being_stored(listed: Any) -> None:
-    names = NodeNames.from_arrays(NodeNames.from_names(listed).arrays())
-    assert names is not None
-    assert list(names) == listed
-
-
-def test_a_graph_without_names_has_none() -> None:
-    assert NodeNames.from_arrays({"col": np.zeros(3)}) is None
+    stored = NodeNames.from_arrays({"col": np.zeros(3), **names.arrays()})
+    assert stored is not None
+    assert list(stored) == listed
 
 
 @pytest.mark.parametrize("listed", [[10, 20, 30], ["a", "bb", "ö"]])
@@ -74,8 +65,6 @@ def test_an_unknown_name_comes_with_its_neighbours() -> None:
     ("listed", "message"),
     [
         ([3, 1], "1 comes after 3"),
-        ([1, 1], "1 comes after 1"),
-        (["b", "a"], "'a' comes after 'b'"),
         (["a", "a"], "'a' comes after 'a'"),
         (["a", 1], "all integers or all strings, 1"),
         ([1.5], "all integers or all strings, 1.5"),

@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from strobe.errors import OptionError
 from strobe.models.dysat import DySAT, TemporalBlock
 from strobe.models.structure import GAT
 from tests.models.test_gat_lstm import dense_gat
@@ -84,14 +83,3 @@ def test_outputs_and_gradients_on_awkward_graphs(name: str) -> None:
     randomised(model)
     plain = replace(AWKWARD[name], node_x=None, derived=None)
     assert_equals_reference(model, lambda plain, x: reference(model, plain, x), plain)
-
-
-def test_heads_that_do_not_divide_the_width_are_refused() -> None:
-    with pytest.raises(OptionError, match="4 heads cannot share a width of 6"):
-        DySAT(3, 6)
-
-
-@pytest.mark.parametrize("wrong", [{"hidden": 0}, {"time_layers": 0}, {"heads": 0}, {"span": 0}])
-def test_sizes_below_one_are_refused(wrong: dict[str, int]) -> None:
-    with pytest.raises(OptionError, match="at least 1"):
-        DySAT(3, **wrong)

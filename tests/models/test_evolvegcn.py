@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from strobe.errors import OptionError
 from strobe.graph.synthetic import Social
 from strobe.models.evolvegcn import EvolveGCNH, EvolveGCNO, EvolvingConvH, EvolvingConvO
 from strobe.view import View, WindowData
@@ -73,39 +72,6 @@ def test_weights_of_layers_evolve_independently(layers: int, lift: bool, kind: t
     assert_equals_reference(model, dense(model), AWKWARD["isolated nodes"])
 
 
-@BOTH
-@pytest.mark.parametrize("cuts", [(1,), (2,), (1, 2)])
-def test_consecutive_windows_equal_one_window(cuts: tuple[int, ...], kind: type[Either]) -> None:
-    for name in ("a node that leaves and returns", "empty snapshot"):
-        model = randomised(kind(3, 2, layers=2))
-        assert_equals_reference(model, dense(model), AWKWARD[name], *cuts)
-
-
-@BOTH
-def test_an_empty_snapshot_evolves_the_weight_once(kind: type[Either]) -> None:
-    model = randomised(kind(3, 2))
-    view = View(WindowData(with_features(AWKWARD["only empty snapshots"])[0][:1], dtype=torch.float64))
-    model(view)
-    (kept,) = view.carry
-    layer: Any = model.layers[0]
-    nothing = torch.zeros(2, 2, dtype=torch.float64)
-    seen = layer.weight if kind is EvolveGCNO else nothing
-    torch.testing.assert_close(kept, torch_gru(seen, layer.weight, layer.cell))
-
-
-def test_only_version_h_depends_on_features() -> None:
-    for kind, listens in ((EvolveGCNH, True), (EvolveGCNO, False)):
-        model = randomised(kind(3, 2))
-        kept = []
-        for scale in (1.0, 2.0):
-            cells = WindowData(with_features(AWKWARD["isolated nodes"])[0], dtype=torch.float64)
-            cells.x.mul_(scale)
-            view = View(cells)
-            model(view)
-            kept.append(view.carry[0])
-        assert torch.equal(*kept) != listens
-
-
 def test_parallel_snapshots_equal_sequential_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     graph, _ = with_features(AWKWARD["isolated nodes"])
     model = randomised(EvolveGCNH(3, 4))
@@ -113,11 +79,6 @@ def test_parallel_snapshots_equal_sequential_ones(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("strobe.ops.dense.segments.SHARES", 0)
     torch.testing.assert_close(outputs(model, graph), alone, rtol=0, atol=0)
     torch.testing.assert_close(gradients(model, outputs(model, graph)), gradients(model, alone), rtol=0, atol=1e-15)
-
-
-def test_sizes_below_one_are_refused() -> None:
-    with pytest.raises(OptionError, match="hidden must be at least 1, not 0"):
-        EvolveGCNO(3, 0)
 
 
 def test_segment_without_examples_still_updates_the_weight() -> None:

@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from strobe.errors import OptionError
 from strobe.models.gat_lstm import GATLSTM
 from strobe.models.structure import GAT
 from tests.support.dense_models import PerNode, assert_equals_reference, randomised
@@ -74,14 +73,3 @@ def test_outputs_and_gradients_on_awkward_graphs(name: str) -> None:
     randomised(model)
     plain = replace(AWKWARD[name], node_x=None, derived=None)
     assert_equals_reference(model, lambda plain, x: reference(model, plain, x), plain)
-
-
-def test_heads_that_do_not_divide_the_width_are_refused() -> None:
-    with pytest.raises(OptionError, match="4 heads cannot share a width of 6"):
-        GATLSTM(3, 6)
-
-
-@pytest.mark.parametrize("wrong", [{"hidden": 0}, {"layers": 0}, {"heads": 0}])
-def test_sizes_below_one_are_refused(wrong: dict[str, int]) -> None:
-    with pytest.raises(OptionError, match="at least 1"):
-        GATLSTM(3, **wrong)

@@ -11,6 +11,7 @@ from torch.utils.checkpoint import checkpoint
 from strobe.errors import OptionError, UnknownNameError
 from strobe.models.mpnn_lstm import MPNNLSTM, BatchNorm, CellNorm
 from strobe.view import View, WindowData
+from tests.models.test_gat_lstm import dense_lstm
 from tests.support.dense_models import (
     PerNode,
     Reference,
@@ -43,7 +44,7 @@ def dense(model: MPNNLSTM, norms: list[Norm]) -> Reference:
             rows, shown = torch.cat(convolved, 1), []
             for recurrent, (h, c) in zip(stack, states, strict=True):
                 nodes = plain.present(t)
-                rows, fresh = lstm(recurrent.module, rows, h.of(nodes), c.of(nodes))
+                rows, fresh = dense_lstm(recurrent.module, rows, h.of(nodes), c.of(nodes))
                 h.put(nodes, rows)
                 c.put(nodes, fresh)
                 shown.append(rows)
@@ -51,13 +52,6 @@ def dense(model: MPNNLSTM, norms: list[Norm]) -> Reference:
         return said
 
     return run
-
-
-def lstm(module: Any, x: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-    gates = x @ module.weight_ih_l0.T + module.bias_ih_l0 + h @ module.weight_hh_l0.T + module.bias_hh_l0
-    i, f, u, o = gates.chunk(4, 1)
-    c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(u)
-    return torch.sigmoid(o) * torch.tanh(c), c
 
 
 def slow_norms(model: MPNNLSTM, name: CellNorm) -> list[Norm]:
@@ -92,14 +86,6 @@ def test_any_number_of_convolutions_and_lstms(layers: int, stacked: int, norm: C
     model = randomised(MPNNLSTM(3, 2, layers=layers, stacked=stacked, norm=norm))
     assert model.width == 2 * stacked + 3
     assert_equals_reference(model, dense(model, slow_norms(model, norm)), AWKWARD["isolated nodes"])
-
-
-@NORMS
-@pytest.mark.parametrize("cuts", [(1,), (2,), (1, 2)])
-def test_consecutive_windows_equal_one_window(cuts: tuple[int, ...], norm: CellNorm) -> None:
-    for name in ("a node that leaves and returns", "empty snapshot"):
-        model = randomised(MPNNLSTM(3, 4, norm=norm))
-        assert_equals_reference(model, dense(model, slow_norms(model, norm)), AWKWARD[name], *cuts)
 
 
 def torch_norms(model: MPNNLSTM) -> list[nn.BatchNorm1d]:
@@ -175,5 +161,3 @@ def test_invalid_options_are_refused() -> None:
         MPNNLSTM(3, norm="bach")  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="less than 1, not 1"):
         MPNNLSTM(3, dropout=1.0)
-    with pytest.raises(OptionError, match="stacked must be at least 1"):
-        MPNNLSTM(3, stacked=0)

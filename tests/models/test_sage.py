@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from strobe.errors import OptionError, UnknownNameError
+from strobe.errors import UnknownNameError
 from strobe.models.sage import GraphSAGE
 from strobe.models.structure import SAGE
 from strobe.models.time import Attention, TemporalLinear
@@ -94,9 +94,3 @@ def test_unknown_time_encoder_is_refused_with_the_nearest_name() -> None:
     wrong: Any = "linaer"
     with pytest.raises(UnknownNameError, match="did you mean 'linear'"):
         GraphSAGE(3, time=wrong)
-
-
-@pytest.mark.parametrize("wrong", [{"hidden": 0}, {"layers": 0}, {"span": 0}])
-def test_sizes_below_one_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(OptionError, match="at least 1"):
-        GraphSAGE(3, **wrong)

@@ -4,7 +4,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from strobe.errors import OptionError
 from strobe.models.tgcn import TGCN, GraphGate
 from tests.support.dense_models import PerNode, Reference, adjacency, assert_equals_reference, randomised
 from tests.support.graphs import AWKWARD, PlainGraph
@@ -42,21 +41,3 @@ def gate(gate: torch.nn.Module, a: Tensor, x: Tensor, h: Tensor) -> Tensor:
 def test_tgcn_equals_the_dense_formulas(plain: PlainGraph, layers: int) -> None:
     model = randomised(TGCN(3, 4, layers=layers))
     assert_equals_reference(model, dense(model), plain)
-
-
-@pytest.mark.parametrize("layers", [1, 2])
-@pytest.mark.parametrize("cut", [1, 2])
-def test_consecutive_windows_equal_one_window(cut: int, layers: int) -> None:
-    for name in ("a node that leaves and returns", "empty snapshot", "features and labels per cell"):
-        model = randomised(TGCN(3, 4, layers=layers))
-        assert_equals_reference(model, dense(model), AWKWARD[name], cut)
-
-
-def test_a_window_per_snapshot_equals_one_window() -> None:
-    model = randomised(TGCN(3, 4))
-    assert_equals_reference(model, dense(model), AWKWARD["a node that leaves and returns"], 1, 2)
-
-
-def test_sizes_below_one_are_refused() -> None:
-    with pytest.raises(OptionError, match="layers must be at least 1, not 0"):
-        TGCN(3, layers=0)

@@ -165,28 +165,6 @@ def test_wrapping_adds_no_parameters() -> None:
     assert len(list(as_time(layer).parameters())) == len(list(layer.parameters()))
 
 
-def test_attention_is_invariant_to_a_shift_of_time() -> None:
-    stage = Attention(WIDTH, 2, positions=3).double()
-    x = rows(5, WIDTH)
-    early, _ = stage.encode(x, None, sequences_of([[0], [0], [], [0], [0], [0]]))
-    late, _ = stage.encode(x, None, sequences_of([[]] * 30 + [[0], [0], [], [0], [0], [0]], 1))
-    torch.testing.assert_close(early, late, rtol=1e-12, atol=1e-12)
-
-
-def test_attention_positions_count_absent_snapshots() -> None:
-    stage = Attention(WIDTH, 2, positions=3).double()
-    x = rows(2, WIDTH)
-    assert not torch.allclose(
-        stage.encode(x, None, sequences_of([[0], [0]]))[0], stage.encode(x, None, sequences_of([[0], [], [0]]))[0]
-    )
-
-
-def test_state_has_only_the_span() -> None:
-    sequences = sequences_of(CHANGING)
-    _, state = Attention(WIDTH, span=3).double().encode(rows(sequences.num_cells, WIDTH), None, sequences)
-    assert len(state["x"]) == sum(map(len, CHANGING[-2:]))
-
-
 @pytest.mark.parametrize(
     ("module", "message"),
     [

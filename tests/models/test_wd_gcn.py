@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from strobe.errors import OptionError
 from strobe.graph import DynamicGraph
 from strobe.models.structure import GCN
 from strobe.models.wd_gcn import WDGCN
@@ -46,9 +45,3 @@ def test_outputs_and_gradients_equal_dense_convolutions_and_an_lstm_per_node(lay
     model = WDGCN(INPUTS, 4, layers=layers).double()
     out, _ = run(model, graph)
     assert_same_with_gradients(out, reference(model, plain, graph), model)
-
-
-@pytest.mark.parametrize("wrong", [{"hidden": 0}, {"layers": -1}])
-def test_sizes_below_one_are_refused(wrong: dict[str, int]) -> None:
-    with pytest.raises(OptionError, match="at least 1"):
-        WDGCN(INPUTS, **wrong)

@@ -17,28 +17,14 @@ from strobe.ops import triton
 
 ROOT = Path(__file__).parents[2]
 
-without_gpu = [
-    pytest.mark.skipif(not triton.available(), reason="Triton is not installed"),
-    pytest.mark.skipif(torch.cuda.is_available(), reason="test_triton.py runs on the GPU"),
-]
 
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        pytest.param(
-            ["-p", "tests.support.one_case", "-k", "not bits and not bfloat16 and not models"],
-            marks=without_gpu,
-            id="one case",
-        ),
-        pytest.param([], marks=[*without_gpu, pytest.mark.slow], id="every pair of options"),
-    ],
-)
-def test_kernels_match_plain_torch_in_the_interpreter(options: list[str]) -> None:
+@pytest.mark.slow
+@pytest.mark.skipif(not triton.available(), reason="Triton is not installed")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="test_triton.py runs on the GPU")
+def test_kernels_match_plain_torch_in_the_interpreter() -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    command = [sys.executable, "-m", "pytest", "tests/ops/test_triton.py", "-p", "no:cacheprovider", "--tb=short"]
     child = subprocess.run(
-        [*command, *options],
+        [sys.executable, "-m", "pytest", "tests/ops/test_triton.py", "-p", "no:cacheprovider", "--tb=short"],
         cwd=ROOT,
         env=environment | {"TRITON_INTERPRET": "1"},
         capture_output=True,

@@ -38,13 +38,6 @@ def test_every_instruction_set_gives_the_same_to_rounding(level: str, monkeypatc
         torch.testing.assert_close(found, right, rtol=1e-4, atol=1e-4)
 
 
-def test_without_the_library_plain_torch_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = _run()
-    monkeypatch.setattr(native, "library", lambda: None)
-    for found, right in zip(_run(), expected, strict=True):
-        torch.testing.assert_close(found, right, rtol=1e-4, atol=1e-4)
-
-
 def test_a_library_of_other_sources_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native, "VERSION", native.VERSION + 1)
     assert native.load("base") is None

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from strobe.errors import OptionError
 from strobe.graph import DynamicGraph
 from strobe.placement import (
     BySequence,
@@ -150,6 +152,25 @@ def test_one_rank_owns_everything(placement: Placement) -> None:
 @every_placement
 def test_a_placement_survives_json(placement: Placement) -> None:
     assert make_strategy("placement", json.loads(json.dumps(placement.to_json()))) == placement
+
+
+INVALID: list[tuple[type[Placement], dict[str, Any]]] = [
+    (Metis, {"chunks": -1}),
+    (TimeBlocks, {"parts": 0}),
+    (LoadAware, {"layers": 0}),
+    (Online, {"window": 0}),
+    (Online, {"segments": 0}),
+    (Online, {"capacity": 0}),
+    (Online, {"sweeps": -1}),
+    (Online, {"slack": 0.9}),
+    (Online, {"eta": 0.5}),
+]
+
+
+@pytest.mark.parametrize(("placement", "options"), INVALID, ids=str)
+def test_options_out_of_range_raise(placement: type[Placement], options: dict[str, Any]) -> None:
+    with pytest.raises(OptionError, match="at least"):
+        placement(**options)
 
 
 def _whole(graph: DynamicGraph, placed: Partition, *, by: int) -> bool:

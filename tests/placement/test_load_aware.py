@@ -11,15 +11,13 @@ from hypothesis import strategies as st
 from strobe.engine.inputs.model_choice import choose_model
 from strobe.engine.model_costs import measure_model_costs
 from strobe.engine.trace import sparse_products
-from strobe.errors import OptionError
 from strobe.graph import DynamicGraph, from_edges
 from strobe.graph.synthetic import Social
 from strobe.ops.sparse.csr import FloatArray
 from strobe.placement import Hash, LoadAware, ModelCosts
 from strobe.placement.load_aware import assign_in_snake_order, count_walks, stratify_by_load
 from strobe.plan import Plan
-from tests.support.graphs import AWKWARD, PlainGraph, dynamic_graphs
-from tests.support.placement_cases import owned
+from tests.support.graphs import PlainGraph, dynamic_graphs
 from tests.support.runs import small_graph
 
 FIRST = [(0, 1), (2, 1), (2, 0), (0, 3), (2, 3)]
@@ -57,7 +55,7 @@ def test_ranks_have_the_loads_of_the_papers_third_example(example: DynamicGraph)
 
 
 def walks_to(plain: PlainGraph, t: int, node: int, length: int) -> int:
-    """Walks along so many arcs that end in a cell, counted one by one."""
+    """Walks of ``length`` arcs that end in a cell, counted one by one."""
     if not length:
         return 1
     return sum(walks_to(plain, t, source, length - 1) for end, source, _ in plain.arcs(t) if end == node)
@@ -99,27 +97,6 @@ def test_nodes_without_load_change_nothing_for_the_others(loads: list[float], mo
     assert padded[: len(loads)].tolist() == assign_in_snake_order(np.array(loads) + 1, num_ranks).tolist()
 
 
-@given(dynamic_graphs(carried=False), st.integers(1, 5), st.integers(1, 3))
-def test_every_cell_has_one_owner_the_same_every_time(plain: PlainGraph, num_ranks: int, layers: int) -> None:
-    graph = plain.build()
-    first, again = (LoadAware(layers=layers).place(graph, [], num_ranks, seed=seed) for seed in (0, 7))
-    owners = owned(graph, first)
-    assert list(owners) == plain.cells()
-    assert set(owners.values()) <= set(range(num_ranks))
-    assert owned(graph, again) == owners
-    assert first.whole_sequences
-
-
-@pytest.mark.parametrize("name", AWKWARD)
-def test_awkward_graphs_are_even(name: str) -> None:
-    graph = AWKWARD[name].build()
-    loads = count_walks(graph, 2)
-    for num_ranks in (1, 2, 10):
-        placed = LoadAware(layers=2).place(graph, [range(len(graph))], num_ranks)
-        held = np.bincount(placed.node_owner, loads, num_ranks)
-        assert held.max() - held.min() <= loads.max(initial=0)
-
-
 def test_hubs_are_spread_where_a_hash_takes_its_chance() -> None:
     graph = Social(nodes=400, snapshots=6, edges=2_000).write()
     loads, uneven = count_walks(graph, 2), []
@@ -133,7 +110,7 @@ def test_as_many_layers_are_counted_as_the_model_has_products() -> None:
     graph = Social(nodes=60, snapshots=3, edges=150, seed=2).write()
     one, two = (LoadAware(layers=layers).place(graph, [], 3).node_owner.tolist() for layers in (1, 2))
     assert one != two
-    assert LoadAware().place(graph, [], 3).node_owner.tolist() == one, "nobody knows: one"
+    assert LoadAware().place(graph, [], 3).node_owner.tolist() == one
     assert LoadAware().place(graph, [], 3, costs=ModelCosts(hops=2)).node_owner.tolist() == two
     assert LoadAware(layers=1).place(graph, [], 3, costs=ModelCosts(hops=2)).node_owner.tolist() == one
     assert LoadAware.needs_model_costs
@@ -146,10 +123,6 @@ def test_the_engine_tells_how_far_a_model_reads(model: str, options: dict[str, i
     choice, graph = choose_model(model, options), small_graph()
     told = measure_model_costs(choice, graph, Plan().exchange, torch.float32).hops
     assert told == sparse_products(choice, graph) > 0
-
-
-def test_a_model_without_products_leaves_nodes_in_order() -> None:
-    assert LoadAware().place(small_graph(), [], 2, costs=ModelCosts(hops=0)).node_owner[:5].tolist() == [0, 1, 1, 0, 0]
 
 
 def test_who_places_by_loads_tells_them(example: DynamicGraph) -> None:
@@ -181,8 +154,3 @@ def test_groups_have_as_many_nodes_each_and_loads_that_fall(
 def test_nodes_of_equal_load_are_grouped_by_id() -> None:
     groups = stratify_by_load(np.array([1, 3, 4, 6, 8]), np.array([0.0, 5, 9, 5, 7, 9, 5, 9, 5]), 2)
     assert [group.tolist() for group in groups] == [[1, 3, 4], [6, 8]]
-
-
-def test_loads_need_a_layer() -> None:
-    with pytest.raises(OptionError, match="at least 1, not 0"):
-        LoadAware(layers=0)

@@ -40,14 +40,6 @@ def test_loads_are_even_over_all_time() -> None:
     assert of_ranks.max() < 1.05 * of_ranks.min()
 
 
-def test_another_seed_gives_other_parts() -> None:
-    random = np.random.default_rng(0)
-    graph = from_edges([random.integers(0, 200, (2, 600))], num_nodes=200)
-    first, again, other = (Metis().place(graph, [], 4, seed=seed).node_owner.tolist() for seed in (1, 1, 2))
-    assert first == again
-    assert first != other
-
-
 def test_one_rank_needs_no_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pymetis", None)
     graph = AWKWARD["isolated nodes"].build()

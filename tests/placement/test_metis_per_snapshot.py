@@ -22,7 +22,7 @@ def test_every_snapshot_is_even() -> None:
     assert (of_ranks.max(axis=1) < 1.05 * of_ranks.min(axis=1)).all()
 
 
-def test_nobody_moves_while_nothing_changes() -> None:
+def test_nodes_stay_while_nothing_changes() -> None:
     graph = communities([4, 7, 5], 4)
     owners = owned(graph, MetisPerSnapshot().place(graph, [], 3))
     assert all(owner == owners[0, v] for (_, v), owner in owners.items())

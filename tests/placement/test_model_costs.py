@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from strobe.placement import ModelCosts
 from strobe.placement.model_costs import CELL_LOAD, CellSetSizes, count_load
 
 SIZES = CellSetSizes(np.array([2, 0, 5]), np.array([7, 0, 1]), np.array([1, 0, 4]))
@@ -20,10 +19,3 @@ def test_sets_can_be_made_larger_each_by_itself() -> None:
     assert larger.arcs.tolist() == [7, 0, 0.5]
     assert larger.sequences.tolist() == [1, 0, 2]
     assert len(larger) == len(SIZES) == 3
-
-
-def test_without_a_model_a_row_goes_along_edges_and_sequences_alike() -> None:
-    work = ModelCosts()
-    assert work.arc_bytes == work.state_bytes > 0
-    assert work.cell_bytes == 0
-    assert work.load_model(SIZES).tolist() == count_load(SIZES).tolist()

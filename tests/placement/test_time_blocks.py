@@ -5,9 +5,10 @@ from itertools import pairwise, permutations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from strobe.comm import NO_RANK
 from strobe.errors import OptionError
 from strobe.graph import DynamicGraph, from_edges
 from strobe.placement import TimeBlocks
@@ -56,35 +57,20 @@ def test_the_largest_block_of_every_window_is_as_small_as_can_be(
         assert of_ranks.max() == smallest_largest(loads.tolist(), num_ranks)
 
 
-def test_blocks_are_cut_where_the_load_balances_not_where_the_count_does() -> None:
-    placed = TimeBlocks().place(chain([1, 1, 1, 1, 4, 4]), [], 3)
-    assert placed.snapshot_owner.tolist() == [0, 0, 0, 0, 1, 2]
-
-
 def test_every_window_is_shared_by_all_ranks() -> None:
     placed = TimeBlocks(parts=1).place(chain([4, 4, 1, 1, 1, 3]), [range(2), range(2, 6)], 2)
     assert placed.snapshot_owner.tolist() == [0, 1, 0, 0, 0, 1]
 
 
-def test_snapshots_stay_whole_where_blocks_are_even_enough() -> None:
-    assert TimeBlocks().place(chain([5] * 8), [], 4).whole_snapshots
-
-
-def test_nodes_are_cut_where_snapshots_alone_cannot_balance() -> None:
-    graph = few_large_snapshots()
-    assert uneven(graph, 6, TimeBlocks(parts=1)) > 1.5
-    assert uneven(graph, 6, TimeBlocks()) <= MAX_IMBALANCE
-
-
-@pytest.mark.parametrize("num_ranks", range(2, 9))
+@pytest.mark.parametrize("num_ranks", [2, 3, 8])
 def test_ranks_are_even_where_whole_snapshots_are_not(num_ranks: int) -> None:
     graph = growing()
     assert uneven(graph, num_ranks, TimeBlocks(parts=1)) > MAX_IMBALANCE
     assert uneven(graph, num_ranks, TimeBlocks()) < 1.04
 
 
-@pytest.mark.parametrize("num_ranks", range(2, 9))
-def test_only_neighbouring_ranks_share_a_snapshot_and_each_pair_one(num_ranks: int) -> None:
+@pytest.mark.parametrize("num_ranks", [2, 3, 8])
+def test_only_consecutive_ranks_share_a_snapshot_and_each_pair_one(num_ranks: int) -> None:
     graph = growing()
     placed = TimeBlocks().place(graph, [], num_ranks)
     ranks = [set(placed.owners(graph, t).tolist()) for t in range(len(graph))]
@@ -108,21 +94,13 @@ def test_ranks_follow_each_other_in_time_in_every_window() -> None:
 
 def test_sharing_snapshots_at_borders_sends_fewer_rows_than_cutting_nodes_into_parts() -> None:
     graph = growing()
-    nobody = np.full(graph.num_nodes, -1)
+    last = np.full(graph.num_nodes, NO_RANK)
 
     def rows(placement: TimeBlocks) -> int:
         placed = placement.place(graph, [], 4)
-        return rows_sent(graph, [placed.owners(graph, t) for t in range(len(graph))], nobody)
+        return rows_sent(graph, [placed.owners(graph, t) for t in range(len(graph))], last)
 
     assert rows(TimeBlocks()) < 0.7 * min(rows(TimeBlocks(parts=parts)) for parts in (2, 4))
-
-
-def test_every_window_is_even_by_itself() -> None:
-    graph = growing()
-    windows = [range(8), range(8, 17)]
-    placed = TimeBlocks().place(graph, windows, 3)
-    of_ranks = loads_of_ranks(graph, placed, windows)
-    assert (of_ranks.max(axis=1) < 1.05 * of_ranks.mean(axis=1)).all()
 
 
 def test_windows_that_are_even_keep_whole_snapshots() -> None:
@@ -142,7 +120,7 @@ def test_snapshots_in_no_window_need_not_be_even() -> None:
 def test_nodes_are_cut_where_that_sends_fewer_rows_than_many_ranks_in_every_snapshot() -> None:
     graph = communities([6] * 6, 3)
     owners = owned(graph, TimeBlocks().place(graph, [], 6))
-    assert all(owners[t, v] == owners[0, v - v % 6] for t, v in owners)  # nobody moves, and no community is cut
+    assert all(owners[t, v] == owners[0, v - v % 6] for t, v in owners)  # no node moves, and no community is cut
     assert set(owners.values()) == set(range(6))
 
 
@@ -153,15 +131,6 @@ def test_snapshots_are_shared_by_many_ranks_where_that_sends_fewer_rows_than_cut
     assert set(owners.values()) == set(range(6))
 
 
-@settings(max_examples=40, deadline=None)
-@given(dynamic_graphs(carried=False, max_nodes=12, max_edges=12, min_snapshots=1))
-def test_no_number_of_parts_is_much_more_even(plain: PlainGraph) -> None:
-    graph = plain.build()
-    if graph.num_cells:
-        found = min(uneven(graph, 6, TimeBlocks(parts=parts)) for parts in (1, 2, 3, 6))
-        assert uneven(graph, 6, TimeBlocks()) <= MAX_IMBALANCE * max(found, 1.0)
-
-
 def test_nodes_keep_their_part_from_block_to_block_where_they_can() -> None:
     random = np.random.default_rng(0)
     graph = from_edges([random.integers(0, 60, (2, 90)) for _ in range(4)], num_nodes=60)
@@ -170,16 +139,6 @@ def test_nodes_keep_their_part_from_block_to_block_where_they_can() -> None:
     for before, after in pairwise(parts):
         most = max(int((np.array(names)[after] == before).sum()) for names in permutations(range(3)))
         assert int((after == before).sum()) == most
-
-
-def test_ranks_are_blocks_times_parts_as_asked() -> None:
-    graph = few_large_snapshots(4)
-    owners = owned(graph, TimeBlocks(parts=4).place(graph, [], 8))
-    assert {(t // 2, owner // 4) for (t, _), owner in owners.items()} == {(0, 0), (1, 1)}
-
-
-def test_one_rank_takes_any_number_of_parts() -> None:
-    assert set(owned(chain([2, 2]), TimeBlocks(parts=8).place(chain([2, 2]), [], 1)).values()) == {0}
 
 
 def test_without_the_package_nodes_are_cut_by_hash(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,12 +159,3 @@ def test_without_the_package_snapshots_are_shared_by_hash(monkeypatch: pytest.Mo
 def test_parts_that_do_not_divide_the_ranks_are_refused() -> None:
     with pytest.raises(OptionError, match="choose one of 1, 2, 3, 6"):
         TimeBlocks(parts=4).place(chain([1]), [], 6)
-
-
-def test_less_than_one_part_is_refused() -> None:
-    with pytest.raises(OptionError, match="at least 1, not 0"):
-        TimeBlocks(parts=0)
-
-
-def test_whole_snapshots_are_promised_only_for_one_part() -> None:
-    assert [TimeBlocks(parts=parts).gives for parts in (None, 1, 2)] == [(), ("whole snapshots",), ()]

@@ -18,9 +18,16 @@ from strobe.graph.synthetic import Growth, Social
 from strobe.models import MODELS
 from strobe.ops.runtime.memory_trace import measure_peak_bytes
 from strobe.planner import memory
-from strobe.planner.memory import check_memory, downsample, predict_batch_bytes, predict_peak_memory, upper_bound_bytes
+from strobe.planner.memory import (
+    check_memory,
+    downsample,
+    measure_pass_bytes,
+    predict_batch_bytes,
+    predict_peak_memory,
+    upper_bound_bytes,
+)
 from strobe.planner.services import PlannerServices
-from strobe.planner.time.passes import measure_pass_bytes, part_sizes
+from strobe.planner.time.passes import part_sizes
 from tests.support.runs import small_graph
 
 WHOLE = Social(nodes=3_000, snapshots=6, edges=9_000, away=0.3, communities=4, labels=True, seed=1).write()
@@ -70,13 +77,11 @@ def job_of(model: str, task: str, **changes: Any) -> Job:
     ("model", "task", "recompute"),
     [
         ("tgcn", "regression", None),
-        ("tgcn", "link-prediction", 2),
         ("mpnn-lstm", "regression", 2),
         ("gat-lstm", "link-prediction", None),
-        ("evolvegcn-o", "regression", None),
     ],
 )
-def test_a_pass_takes_within_a_tenth_of_what_was_said(model: str, task: str, recompute: int | None) -> None:
+def test_a_pass_takes_within_a_tenth_of_the_prediction(model: str, task: str, recompute: int | None) -> None:
     job = job_of(model, task, recompute=recompute)
     said = predict_peak_memory(job, nodes=2_400)
     largest = job.batches[int(batch_loads(job.problem.graph, job.batches).argmax())]
@@ -89,10 +94,8 @@ def test_a_pass_takes_within_a_tenth_of_what_was_said(model: str, task: str, rec
     assert said.offloaded - said.weights - computed == 2 * said.segment
 
 
-@pytest.mark.parametrize(
-    ("model", "recompute"), [("tgcn", 2), ("gat-lstm", None), ("evolvegcn-o", None), ("mpnn-lstm", 2)]
-)
-def test_a_run_on_a_graph_that_grows_takes_within_a_tenth_of_what_was_said(model: str, recompute: int | None) -> None:
+@pytest.mark.parametrize(("model", "recompute"), [("tgcn", 2), ("evolvegcn-o", None)])
+def test_a_run_on_a_graph_that_grows_takes_within_a_tenth_of_the_prediction(model: str, recompute: int | None) -> None:
     """Its test snapshots are much larger than those it learns from: of EvolveGCN, scoring takes most."""
     graph = Growth(nodes=3_000, snapshots=16, edges=6_000, ratio=8.0, curve="exponential", noise=0.0, seed=1).write()
     given: dict[str, Any] = {"threads": 1, "device": "cpu", "window": 4, "offload": "never", "epochs": 1}
@@ -169,9 +172,10 @@ def has(monkeypatch: pytest.MonkeyPatch, free: float) -> None:
     monkeypatch.setattr(memory, "free_bytes", lambda device: int(free))
 
 
-@pytest.mark.parametrize("model", ["tgcn", "mpnn-lstm", "gat-lstm"])
-@pytest.mark.parametrize("recompute", [None, 2])
-def test_the_largest_batch_takes_about_what_was_said(model: str, recompute: int | None, passes: list[Any]) -> None:
+@pytest.mark.parametrize(("model", "recompute"), [("tgcn", None), ("mpnn-lstm", 2), ("gat-lstm", None)])
+def test_the_largest_batch_takes_about_the_predicted_bytes(
+    model: str, recompute: int | None, passes: list[Any]
+) -> None:
     job = batch_job(model, recompute=recompute)
     said = predict_batch_bytes(job)
     sizes = [part_sizes(job.problem.graph, batch)[0] for batch in job.batches]
@@ -220,8 +224,10 @@ def test_batches_that_ranks_share_are_not_looked_at(monkeypatch: pytest.MonkeyPa
     assert not passes
 
 
-@pytest.mark.parametrize("model", [name for name in MODELS if name != "evolvegcn-h"])  # its sparse rows are not counted
-@pytest.mark.parametrize("hidden", [8, 32, 128])
+@pytest.mark.parametrize(
+    ("model", "hidden"),  # sparse rows of EvolveGCN-H are not counted
+    [(name, (8, 32, 128)[k % 3]) for k, name in enumerate(MODELS) if name != "evolvegcn-h"],
+)
 def test_models_stay_below_what_is_taken_for_granted(model: str, hidden: int) -> None:
     job = batch_job(model, hidden=hidden)
     assert measure_pass_bytes(job, job.batches[-1]) < upper_bound_bytes(job)[-1]

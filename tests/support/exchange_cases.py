@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from strobe.exchange.relay.legs import NO_RANK
+from strobe.comm import NO_RANK
 from strobe.models import time
 from strobe.ops.sparse.csr import IntArray
 from strobe.ops.time.sequences import Sequences

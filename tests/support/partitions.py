@@ -10,9 +10,8 @@ import torch
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 
-from strobe.comm import Comm, SingleRankComm
+from strobe.comm import NO_RANK, Comm, SingleRankComm
 from strobe.exchange import Exchange, Halo, Relay
-from strobe.exchange.relay.legs import NO_RANK
 from strobe.graph import DynamicGraph
 from strobe.placement import Partition
 from strobe.view import LocalPartition, Owners, WindowData

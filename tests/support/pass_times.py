@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from strobe.ops.sparse.csr import FloatArray
-from strobe.planner.time.chunk_benchmark import ChunkTimes
+from strobe.planner.time.chunks import ChunkTimes
 
 CELL_S, ARC_S, STATE_S = 4e-7, 3e-8, 6e-7
 

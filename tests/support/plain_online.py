@@ -10,7 +10,7 @@ import numpy as np
 
 from strobe.ops.sparse.csr import FloatArray
 from strobe.placement import Online
-from strobe.placement.algorithms.pricing import ROW_WEIGHT, compute_prices, compute_rewards
+from strobe.placement.online import ROW_WEIGHT, compute_prices, compute_rewards
 from tests.support.graphs import PlainGraph
 
 Owners = dict[int, int]

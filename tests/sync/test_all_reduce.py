@@ -135,28 +135,6 @@ def test_buckets_leave_in_one_order_whatever_is_ready_first() -> None:
     assert not comm.sums[0].any()
 
 
-def test_only_the_last_backward_of_a_step_sends_and_it_sends_all_of_it() -> None:
-    parameters, comm = weights([3]), Listening()
-    syncing = AllReduce().start(parameters, comm)
-    syncing.begin_backward(last=False)
-    loss_of(parameters, 0, [0]).backward()
-    assert comm.sums == []
-    syncing.begin_backward(last=True)
-    loss_of(parameters, 1, [0]).backward()
-    (sent,) = comm.sums
-    torch.testing.assert_close(sent, ((2 + 3) * 2 * parameters[0].detach()).flatten())
-    syncing.end_backward()
-    assert len(comm.sums) == 1
-
-
-def test_a_rank_without_any_backward_takes_part_with_zeros() -> None:
-    parameters, comm = weights([3, 2]), Listening()
-    syncing = AllReduce().start(parameters, comm)
-    syncing.begin_backward()
-    syncing.end_backward()
-    assert [each.tolist() for each in comm.sums] == [[0.0] * 5]
-
-
 def test_after_close_nothing_is_sent_any_more() -> None:
     parameters, comm = weights([3]), Listening()
     syncing = AllReduce().start(parameters, comm)
@@ -182,7 +160,7 @@ def test_one_rank_sends_nothing_and_keeps_its_gradients() -> None:
     parameters = weights([3, 2])
     syncing = AllReduce().start(parameters, SingleRankComm())
     run_once(syncing, parameters, [1])
-    assert parameters[0].grad is None, "nobody touched it"
+    assert parameters[0].grad is None
     torch.testing.assert_close(parameters[1].grad, 8 * parameters[1].detach())
     assert syncing.loss_scale == 1.0
     assert not parameters[1]._post_accumulate_grad_hooks
@@ -211,7 +189,7 @@ def test_buckets_are_as_full_as_they_may_be_from_the_last_parameter_to_the_first
         assert not fits or following[0].dtype != bucket[0].dtype
 
 
-def test_a_bucket_is_so_many_kibibytes() -> None:
+def test_bucket_size_is_in_kibibytes() -> None:
     parameters, comm = weights([100, 100, 60]), Listening()  # 8 bytes each
     run_once(AllReduce(bucket_kb=1).start(parameters, comm), parameters, [0])
     assert [len(each) for each in comm.sums] == [60, 100, 100]
@@ -220,8 +198,6 @@ def test_a_bucket_is_so_many_kibibytes() -> None:
     assert [len(each) for each in comm.sums] == [160, 100]
 
 
-@pytest.mark.parametrize("bucket_kb", [0, -3])
-def test_empty_buckets_are_refused(bucket_kb: int) -> None:
-    with pytest.raises(OptionError, match=f"at least 1 KiB, not {bucket_kb}"):
-        AllReduce(bucket_kb=bucket_kb)
-    assert AllReduce().exact
+def test_empty_buckets_are_refused() -> None:
+    with pytest.raises(OptionError, match="at least 1 KiB, not 0"):
+        AllReduce(bucket_kb=0)

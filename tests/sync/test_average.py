@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from strobe.comm import Comm, SingleRankComm
+from strobe.comm import Comm
 from strobe.errors import OptionError
 from strobe.sync import AllReduce, Average, Sync
 from tests.support.ranks import as_threads
@@ -38,7 +38,7 @@ Optimisers = Callable[..., torch.optim.Optimizer]
 def trained(
     sync: Sync, num_steps: int, optimiser: Optimisers = torch.optim.SGD, idle: int | None = None
 ) -> list[list[Tensor]]:
-    """The weights of every rank after so many steps, in every second of which one rank may have nothing to do."""
+    """The weights of every rank after ``num_steps`` steps; rank ``idle`` computes only every second one."""
     whole = model()
 
     def work(comm: Comm) -> list[Tensor]:
@@ -60,24 +60,14 @@ def trained(
     return as_threads(work, RANKS)
 
 
-def test_averaging_every_step_of_plain_descent_is_all_reduce() -> None:
-    averaged, summed = trained(Average(every=1), 4), trained(AllReduce(), 4)
+@pytest.mark.parametrize(
+    ("options", "idle"), [({}, None), ({"momentum": 0.9}, 1), ({"momentum": 0.9, "nesterov": True}, None)], ids=str
+)
+def test_averaging_every_step_of_sgd_is_all_reduce(options: dict[str, float], idle: int | None) -> None:
+    sgd = partial(torch.optim.SGD, **options)  # type: ignore[arg-type]
+    averaged, summed = (trained(sync, 5, sgd, idle) for sync in (Average(every=1), AllReduce()))
     assert not torch.equal(summed[0][0], next(model().parameters())), "there was something to learn"
     torch.testing.assert_close(averaged, summed, rtol=1e-12, atol=1e-14)
-
-
-@pytest.mark.parametrize("idle", [None, 1])
-@pytest.mark.parametrize(
-    "options", [{"momentum": 0.9}, {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1}], ids=str
-)
-def test_averaging_every_step_of_descent_with_momentum_is_all_reduce(
-    options: dict[str, float], idle: int | None
-) -> None:
-    optimiser = partial(torch.optim.SGD, **options)  # type: ignore[arg-type]
-    averaged, summed = (trained(sync, 5, optimiser, idle) for sync in (Average(every=1), AllReduce()))
-    torch.testing.assert_close(averaged, summed, rtol=1e-12, atol=1e-14)
-    plain = trained(AllReduce(), 5, idle=idle)
-    assert not torch.allclose(averaged[0][0], plain[0][0]), "momentum makes a difference"
 
 
 def test_both_are_what_one_rank_does_with_all_rows() -> None:
@@ -92,18 +82,14 @@ def test_both_are_what_one_rank_does_with_all_rows() -> None:
         torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.parametrize(("every", "num_steps"), [(1, 1), (2, 2), (2, 4), (3, 3)])
-def test_ranks_have_the_same_weights_after_every_so_many_steps(every: int, num_steps: int) -> None:
+@pytest.mark.parametrize(("every", "num_steps"), [(1, 1), (2, 4), (3, 3), (2, 1), (2, 3), (4, 3)])
+def test_weights_are_equal_after_an_average_and_diverge_between_averages(every: int, num_steps: int) -> None:
     first, *others = trained(Average(every=every), num_steps)
     for other in others:
-        assert all(torch.equal(a, b) for a, b in zip(first, other, strict=True))
-
-
-@pytest.mark.parametrize(("every", "num_steps"), [(2, 1), (2, 3), (4, 3)])
-def test_between_averages_ranks_drift_apart(every: int, num_steps: int) -> None:
-    first, *others = trained(Average(every=every), num_steps)
-    for other in others:
-        assert not torch.allclose(first[0], other[0], atol=1e-6)
+        if num_steps % every:
+            assert not torch.allclose(first[0], other[0], atol=1e-6)
+        else:
+            assert all(torch.equal(a, b) for a, b in zip(first, other, strict=True))
 
 
 @pytest.mark.parametrize("optimiser", [torch.optim.SGD, torch.optim.Adam])
@@ -112,21 +98,6 @@ def test_averaging_keeps_the_mean(optimiser: Optimisers) -> None:
     mean = [torch.stack(each).mean(0) for each in zip(*alone, strict=True)]
     for found in trained(Average(every=3), 3, optimiser):
         torch.testing.assert_close(found, mean, rtol=1e-12, atol=1e-14)
-
-
-def test_averages_of_two_kinds_of_numbers_keep_their_kinds_and_frozen_ones_their_values() -> None:
-    def work(comm: Comm) -> list[nn.Parameter]:
-        value = 2.0 * comm.rank + 1
-        mixed = [nn.Parameter(torch.full((2, 1), value)), nn.Parameter(torch.full((3,), value).double())]
-        frozen = nn.Parameter(torch.full((1,), value), requires_grad=False)
-        Average().start([*mixed, frozen], comm).after_step()
-        return [*mixed, frozen]
-
-    for rank, (single, double, frozen) in enumerate(as_threads(work, 2)):
-        assert (single.dtype, double.dtype) == (torch.float32, torch.float64)
-        assert single.tolist() == [[2.0], [2.0]]
-        assert double.tolist() == [2.0] * 3
-        assert frozen.item() == 2.0 * rank + 1
 
 
 @pytest.mark.parametrize("free", [False, True])
@@ -173,33 +144,26 @@ def test_a_rank_that_runs_free_steps_as_one_rank_would() -> None:
     assert as_threads(work, 2) == [[False, True]] * 2
 
 
-def test_one_rank_is_its_own_mean() -> None:
-    parameter = nn.Parameter(torch.ones(2))
-    syncing = Average().start([parameter], SingleRankComm())
-    syncing.after_step()
-    assert (syncing.loss_scale, parameter.tolist()) == (1.0, [1.0, 1.0])
+def test_frozen_parameters_keep_their_values() -> None:
+    def work(comm: Comm) -> list[nn.Parameter]:
+        weights = [nn.Parameter(torch.full((2,), 2.0 * comm.rank + 1), requires_grad=grad) for grad in (True, False)]
+        Average().start(weights, comm).after_step()
+        return weights
+
+    assert [[each.tolist() for each in weights] for weights in as_threads(work, 2)] == [
+        [[2.0, 2.0], [1.0, 1.0]],
+        [[2.0, 2.0], [3.0, 3.0]],
+    ]
 
 
-def test_averaging_every_no_step_is_refused() -> None:
-    with pytest.raises(OptionError, match="every 1 step or more, not 0"):
-        Average(every=0)
-    assert not Average().exact
+@pytest.mark.parametrize(
+    ("options", "number"), [({"every": 0}, "0"), ({"every_s": -1.5}, "-1.5"), ({"every": 4, "every_s": 2.5}, "4")]
+)
+def test_invalid_options_raise(options: dict[str, float], number: str) -> None:
+    with pytest.raises(OptionError, match=number):
+        Average(**options)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("every_s", [0, -1.5])
-def test_averaging_every_no_seconds_is_refused(every_s: float) -> None:
-    with pytest.raises(OptionError, match=f"more than 0, not {every_s:g}"):
-        Average(every_s=every_s)
-
-
-def test_averaging_by_steps_and_by_seconds_is_refused() -> None:
-    with pytest.raises(OptionError, match=r"leave out every \(it is 4\) or every_s \(it is 2.5\)"):
-        Average(every=4, every_s=2.5)
-    assert Average(every_s=2).steps_per_sync == 1
-
-
-def test_a_clock_needs_ranks_that_run_free() -> None:
-    assert Average(every=5).needs == ()
-    (need,) = Average(every_s=1.0).needs
-    assert (need.fact, "free-running" in need.fix) == ("independent steps", True)
-    assert Average().gives == ("divergent weights",)
+def test_seconds_need_free_running_ranks() -> None:
+    assert (Average(every=5).needs, Average(every=5).steps_per_sync) == ((), 5)
+    assert [need.fact for need in Average(every_s=1.0).needs] == ["independent steps"]

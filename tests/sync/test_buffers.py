@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from strobe.comm import Comm, SingleRankComm
+from strobe.comm import Comm
 from strobe.sync import average_buffers
 from tests.support.ranks import as_threads
 
@@ -35,28 +35,6 @@ def test_moments_become_the_mean_of_all_ranks_and_nothing_else_does() -> None:
             "wide": torch.tensor(4.0, dtype=torch.float64),
         }
         torch.testing.assert_close(values(module), expected, rtol=0, atol=0)
-
-
-def test_batch_norms_on_ranks_keep_the_mean_of_their_moments() -> None:
-    batches = [torch.randn(5, 2, generator=torch.Generator().manual_seed(rank)) + rank for rank in range(2)]
-
-    def work(comm: Comm) -> tuple[Tensor, Tensor]:
-        norm = nn.BatchNorm1d(2)
-        norm(batches[comm.rank])
-        average_buffers(norm, comm)
-        assert norm.running_mean is not None
-        assert norm.running_var is not None
-        return norm.running_mean, norm.running_var
-
-    for mean, variance in as_threads(work, 2):
-        torch.testing.assert_close(mean, 0.1 * torch.stack([each.mean(0) for each in batches]).mean(0))
-        torch.testing.assert_close(variance, 0.9 + 0.1 * torch.stack([each.var(0) for each in batches]).mean(0))
-
-
-def test_one_rank_keeps_its_own() -> None:
-    module = Kept(7.0)
-    average_buffers(module, SingleRankComm())
-    torch.testing.assert_close(values(module), values(Kept(7.0)))
 
 
 def test_a_model_without_moments_has_nothing_to_say() -> None:

@@ -21,7 +21,7 @@ def silent(snapshots: int, num_nodes: int, **carried: Any) -> DynamicGraph:
     return from_edges([np.empty((2, 0), np.int64)] * snapshots, num_nodes=num_nodes, **carried)
 
 
-def asked_nodes(problem: ClassificationProblem, part: str) -> set[int]:
+def example_nodes(problem: ClassificationProblem, part: str) -> set[int]:
     found: set[int] = set()
     for t in problem.split.part(part):
         examples = problem.examples(t)
@@ -35,31 +35,16 @@ def test_nodes_with_static_labels_are_in_one_part() -> None:
     labels = np.arange(100) % 3
     labels[::10] = -1  # ten are unlabelled
     problem = NodeClassification().bind(silent(10, 100, y=labels))
-    nodes = {part: asked_nodes(problem, part) for part in PARTS}
+    nodes = {part: example_nodes(problem, part) for part in PARTS}
     assert {part: len(found) for part, found in nodes.items()} == {"train": 63, "validation": 9, "test": 18}
     assert set.union(*nodes.values()) == set(np.flatnonzero(labels >= 0).tolist())
     assert problem.counts("train") == {"snapshots": 7, "examples": 7 * 63}
 
 
-def test_split_of_nodes_depends_on_the_seed() -> None:
-    graph = silent(10, 100, y=np.arange(100) % 3)
-    task = NodeClassification()
-    assert asked_nodes(task.bind(graph, seed=1), "test") == asked_nodes(task.bind(graph, seed=1), "test")
-    assert asked_nodes(task.bind(graph, seed=1), "test") != asked_nodes(task.bind(graph, seed=2), "test")
-    again = task.bind(graph, seed=2, state=task.bind(graph, seed=1).state())
-    assert asked_nodes(again, "test") == asked_nodes(task.bind(graph, seed=1), "test")
-
-
 def test_nodes_outside_a_view_are_in_no_part() -> None:
     graph = silent(10, 100, y=np.arange(100) % 3).subset(range(10))
     problem = NodeClassification().bind(graph)
-    assert [len(asked_nodes(problem, part)) for part in PARTS] == [7, 1, 2]
-
-
-def test_labels_of_cells_are_split_by_time_only() -> None:
-    y = [np.array([0, 1, 1]), np.array([1, 1, 0]), np.array([0, 0, 0]), np.array([1, 0, 1])] * 3
-    problem = NodeClassification().bind(silent(12, 3, y=y))
-    assert all(asked_nodes(problem, part) == {0, 1, 2} for part in PARTS)
+    assert [len(example_nodes(problem, part)) for part in PARTS] == [7, 1, 2]
 
 
 def test_classes_may_be_any_whole_numbers() -> None:
@@ -102,12 +87,6 @@ def test_last_label_survives_absence() -> None:
     assert problem.baselines("test")["last label"]["accuracy"] == pytest.approx(4 / 5)
 
 
-def test_last_label_falls_back_to_the_most_frequent_class() -> None:
-    y = [np.array([1, -1]), np.array([1, -1]), np.array([1, -1]), np.array([1, 1])]
-    problem = NodeClassification(label_delay=1).bind(silent(4, 2, y=y))
-    assert problem.baselines("test")["last label"]["accuracy"] == 1.0
-
-
 def test_smallest_of_equally_frequent_classes_is_predicted() -> None:
     assert NodeClassification().bind(silent(5, 2, y=[np.array([5, 3])] * 5)).most_frequent == 3
 
@@ -119,29 +98,6 @@ def test_nan_predictions_give_nan_metrics() -> None:
     scored = problem.metrics([torch.full((2, 2), math.nan)], [examples])
     assert math.isnan(scored["accuracy"])
     assert problem.metrics([], []) == {}
-
-
-def test_labels_may_have_one_column() -> None:
-    problem = NodeClassification().bind(silent(5, 2, y=[np.array([[0], [1]])] * 5))
-    examples = problem.examples(0)
-    assert examples is not None
-    assert examples.labels.tolist() == [0, 1]
-
-
-def test_graphs_without_classes_are_refused() -> None:
-    task = NodeClassification()
-    with pytest.raises(InputError, match="no labels"):
-        task.bind(silent(5, 2))
-    with pytest.raises(InputError, match="choose regression"):
-        task.bind(silent(5, 2, y=[np.array([0.5, 1.5])] * 5))
-    with pytest.raises(InputError, match="2 labels"):
-        task.bind(silent(5, 2, y=[np.array([[0, 1], [1, 0]])] * 5))
-    with pytest.raises(InputError, match="2 nodes have a class"):
-        task.bind(silent(5, 4, y=np.array([0, 1, -1, -1])))
-    with pytest.raises(InputError, match="label more nodes"):
-        task.bind(silent(5, 2, y=[np.array([-1, -1])] * 4 + [np.array([0, 1])]))
-    with pytest.raises(OptionError, match="-1 snapshots ahead"):
-        NodeClassification(ahead=-1)
 
 
 def named(*classes: str) -> DynamicGraph:
@@ -163,3 +119,23 @@ def test_other_class_names_are_refused() -> None:
     task.bind(silent(5, 12, y=np.arange(12) % 3), state=trained)  # numbers are taken as they are
     with pytest.raises(InputError, match="classes of this graph are NO, SE, the model was trained on DK, NO, SE"):
         task.bind(named("NO", "SE"), state=trained)
+
+
+@pytest.mark.parametrize(
+    ("graph", "word"),
+    [
+        (silent(5, 2), "no labels"),
+        (silent(5, 2, y=[np.array([0.5, 1.5])] * 5), "regression"),
+        (silent(5, 2, y=[np.array([[0, 1], [1, 0]])] * 5), "2 labels"),
+        (silent(5, 4, y=np.array([0, 1, -1, -1])), "2 nodes"),
+        (silent(5, 2, y=[np.array([-1, -1])] * 4 + [np.array([0, 1])]), "label more nodes"),
+    ],
+)
+def test_graphs_without_classes_are_refused(graph: DynamicGraph, word: str) -> None:
+    with pytest.raises(InputError, match=word):
+        NodeClassification().bind(graph)
+
+
+def test_negative_ahead_is_refused() -> None:
+    with pytest.raises(OptionError, match="-1"):
+        NodeClassification(ahead=-1)

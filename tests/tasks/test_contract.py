@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from strobe.errors import InputError, StrobeError, UnknownNameError
+from strobe.errors import StrobeError, UnknownNameError
 from strobe.graph import DynamicGraph, PerCell, Static, from_edges
 from strobe.tasks import (
     TASKS,
@@ -146,17 +146,6 @@ def test_later_snapshots_do_not_affect_training(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_parts_are_consecutive_and_disjoint(name: str) -> None:
-    task, kind = VARIANTS[name]
-    problem = task.bind(graph_of(kind))
-    parts = {part: set(problem.split.part(part)) for part in PARTS}
-    assert not parts["train"] & parts["validation"]
-    assert not (parts["train"] | parts["validation"]) & parts["test"]
-    assert max(parts["train"]) < min(parts["validation"]) <= max(parts["validation"]) < min(parts["test"])
-    assert problem.examples(max(parts["test"]) + 1) is None
-
-
-@pytest.mark.parametrize("name", VARIANTS)
 def test_cell_index_is_within_the_snapshot(name: str) -> None:
     problem = bound(name)
     for part in PARTS:
@@ -220,15 +209,6 @@ def test_perfect_predictions_score_best(name: str) -> None:
             right.append(each.labels.double())
     best = problem.metrics(right, examples)[problem.metric]
     assert best == pytest.approx(1 if problem.higher_is_better else 0, abs=1e-12)
-
-
-@pytest.mark.parametrize("name", VARIANTS)
-def test_table_has_a_row_per_example(name: str) -> None:
-    problem = bound(name)
-    examples = evaluated(problem, "test")[0]
-    table = problem.table(answers_for(problem, examples), examples, problem.split.test[0])
-    assert table
-    assert {len(column) for column in table.values()} == {len(examples)}
 
 
 @pytest.mark.parametrize("task", [NodeRegression(target="labels"), *(known() for known in TASKS.values())])
@@ -339,8 +319,3 @@ def test_unknown_task_names_the_nearest() -> None:
         make_task("link_prediction")
     with pytest.raises(UnknownNameError, match="did you mean 'negatives'"):
         make_task("link-prediction", negative=3)
-
-
-def test_too_few_snapshots_are_refused() -> None:
-    with pytest.raises(InputError, match="at least 3 are needed"):
-        NodeRegression().bind(graph_of("none")[:3])

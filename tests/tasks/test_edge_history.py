@@ -60,13 +60,6 @@ def test_undirected_features_do_not_depend_on_the_order() -> None:
     assert features(both, 3, 0, 2)[:4] == features(both, 3, 2, 0)[:4] == pytest.approx([1, 1, np.log(2), 1])
 
 
-def test_cells_are_positions_in_the_snapshot_read() -> None:
-    plain = from_edges([[[1], [3]], [[1], [3]]], nodes=[[1, 3], [0, 1, 2, 3]], num_nodes=4)
-    assert features(plain, 0, 0, 1)[:4] == features(plain, 0, 0, 1)[:4] == pytest.approx([1, 1, np.log(2), 1])
-    assert features(plain, 1, 1, 3)[:4] == pytest.approx([1, 1, np.log(3), 1])
-    assert features(plain, 1, 0, 1)[:4] == NEVER
-
-
 @pytest.mark.parametrize("awkward", AWKWARD)
 @pytest.mark.parametrize("directed", [True, False])
 def test_awkward_graphs_have_a_history(awkward: str, directed: bool) -> None:
@@ -118,19 +111,3 @@ def test_runs_keep_order_and_halve_in_length(arriving: list[list[int]]) -> None:
         runs = append_run(runs, new, list.__add__)
     assert [item for run in runs for item in run] == [item for new in arriving for item in new]
     assert all(2 * len(after) < len(before) for before, after in pairwise(runs))
-
-
-@pytest.mark.parametrize("shrinking", [False, True])
-def test_items_are_merged_few_times(shrinking: bool) -> None:
-    merged = 0
-
-    def merge(one: range, other: range) -> range:
-        nonlocal merged
-        merged += len(one) + len(other)
-        return range(len(one) + len(other))
-
-    runs: tuple[range, ...] = ()
-    sizes = [2000 - k if shrinking else 10 for k in range(1000)]
-    for size in sizes:
-        runs = append_run(runs, range(size), merge)
-    assert merged < 16 * sum(sizes)

@@ -19,10 +19,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from strobe.graph import DynamicGraph, from_edges
-from strobe.ops.sparse.normalize import normalize
 from strobe.tasks import Examples, LinkPrediction, NodeClassification, NodeRegression, Split
 
 L0, L1, L2, L3, L4 = 0.0, 0.6931471805599453, 1.0986122886681098, 1.3862943611198906, 1.6094379124341003
@@ -51,11 +49,6 @@ def positions(examples: Examples | None) -> list[list[int]] | None:
 # Splits. Of six snapshots five have a next one: the first int(5 · 0.7) = 3 train, then int(5 · 0.8) - 3 = 1, then 1.
 
 
-def test_split_of_snapshots_with_a_successor() -> None:
-    split = NodeRegression().bind(four_nodes()).split
-    assert split == Split(range(3), range(3, 4), range(4, 5))
-
-
 # Inputs: standardised over the cells of snapshots 0, 1 and 2, of which there are 4 + 3 + 4 = 11.
 # In-degrees there: 0 four times, 1 five times, 2 once, 4 once; out-degrees: 0 three times, 1 five times, 2 three times.
 
@@ -81,37 +74,6 @@ def test_inputs_are_log_degrees_standardised_over_training_snapshots() -> None:
     np.testing.assert_allclose(snapshot.x, expected, atol=1e-6)
     # The first number, worked out: (0.693147181 - 0.561253282) / 0.498584059 = 0.131893898 / 0.498584059
     np.testing.assert_allclose(snapshot.x[0, 0], 0.264537, atol=1e-6)
-
-
-# Aggregation weights. Rows are destinations.
-
-
-def test_gcn_weights_of_snapshot_1() -> None:
-    snapshot = four_nodes()[1]
-    row_ptr, col, weight = normalize("gcn", snapshot.row_ptr, snapshot.col, snapshot.weight)
-    # With loops node 0 reads {0}, node 1 reads {0, 1, 2}, node 2 reads {1, 2}: degrees 1, 3 and 2.
-    assert row_ptr.tolist() == [0, 1, 4, 6]
-    assert col.tolist() == [0, 0, 1, 2, 1, 2]
-    # 1/√(1·1); 1/√(3·1), 1/√(3·3), 1/√(3·2); 1/√(2·3), 1/√(2·2)
-    np.testing.assert_allclose(weight, [1.0, 0.577350269, 0.333333333, 0.408248290, 0.408248290, 0.5], atol=1e-9)  # type: ignore[arg-type]
-
-
-def test_gcn_weights_of_snapshot_2_with_a_loop_and_parallel_edges() -> None:
-    snapshot = four_nodes()[2]
-    row_ptr, col, weight = normalize("gcn", snapshot.row_ptr, snapshot.col, snapshot.weight)
-    # Node 0 reads itself, 1, 2, and 3 twice: degree 5. The others read themselves: node 2 by the loop it has.
-    assert row_ptr.tolist() == [0, 5, 6, 7, 8]
-    assert col.tolist() == [0, 1, 2, 3, 3, 1, 2, 3]
-    root = 0.447213595  # 1/√(5·1)
-    np.testing.assert_allclose(weight, [0.2, root, root, root, root, 1.0, 1.0, 1.0], atol=1e-9)  # type: ignore[arg-type]
-
-
-def test_mean_weights_of_snapshot_2() -> None:
-    snapshot = four_nodes()[2]
-    row_ptr, col, weight = normalize("mean", snapshot.row_ptr, snapshot.col, snapshot.weight)
-    # Node 0 reads four arcs, two of them from 3; node 2 reads itself; nobody else reads anything.
-    assert (row_ptr.tolist(), col.tolist()) == ([0, 4, 4, 5, 5], [1, 2, 3, 3, 2])
-    np.testing.assert_allclose(weight, [0.25, 0.25, 0.25, 0.25, 1.0])  # type: ignore[arg-type]
 
 
 # Regression on the next snapshot's degrees: asked of nodes present in both.
@@ -147,15 +109,6 @@ def test_degree_targets_of_each_snapshot(t: int) -> None:
     np.testing.assert_allclose(values, targets, atol=1e-6)
 
 
-def test_degree_offsets_are_those_of_the_snapshot_read() -> None:
-    examples = NodeRegression(from_last=True).bind(four_nodes()).examples(3)
-    assert examples is not None
-    assert examples.offset is not None
-    np.testing.assert_allclose(examples.offset, [[L0, L1], [L0, L1], [L3, L0]], atol=1e-6)
-    # The head is to say (target - base) / change: node 1 gains an in-edge, 0.693147181 / 0.971321254.
-    np.testing.assert_allclose(examples.labels[0], [0.713612, 0.0], atol=1e-6)
-
-
 def test_regression_fits_the_mean_and_the_changes_of_training_targets() -> None:
     problem = NodeRegression(from_last=True).bind(four_nodes())
     np.testing.assert_allclose(problem.mean, TARGET_MEAN, atol=1e-7)
@@ -180,14 +133,6 @@ def test_regression_baselines() -> None:
     mean = problem.baselines("test")["mean"]
     assert mean["mse"] == pytest.approx(0.062343773, abs=1e-6)
     assert mean["mae"] == pytest.approx(0.189160625, abs=1e-6)
-
-
-def test_zero_predictions_score_as_the_last_value() -> None:
-    problem = NodeRegression(from_last=True).bind(four_nodes())
-    examples = problem.examples(4)
-    assert examples is not None
-    scored = problem.metrics([torch.zeros(3, 2)], [examples])
-    assert scored["mse"] == pytest.approx(0.187551330, abs=1e-6)
 
 
 # Classification: the label of the snapshot read. Six snapshots: int(6 · 0.7) = 4 train, one validates, one tests.
@@ -268,14 +213,6 @@ def test_links_with_a_new_end_are_counted() -> None:
 
 # The test reads snapshot 4, nodes 1, 2 and 3. Each has an edge to one of the two others, so its only negative is the
 # third: positives 1→2, 2→3, 3→1 against 1→3, 2→1, 3→2, each drawn twice.
-
-
-def test_link_negatives_of_the_test() -> None:
-    problem = LinkPrediction(eval_negatives=2).bind(four_nodes())
-    examples = problem.examples(4)
-    assert positions(examples) == [[0, 0, 0, 1, 1, 1, 2, 2, 2], [1, 2, 2, 2, 0, 0, 0, 1, 1]]
-    assert examples is not None
-    assert examples.labels.tolist() == [1, 0, 0] * 3
 
 
 def test_link_baselines() -> None:

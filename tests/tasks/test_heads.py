@@ -30,15 +30,11 @@ def test_untrained_decoder_predicts_0_and_has_gradients() -> None:
     assert bool((head.score.weight.grad != 0).any())
 
 
-def test_directed_scores_depend_on_the_order() -> None:
-    head, s, d = trained(directed=True), torch.randn(5, 4), torch.randn(5, 4)
-    assert not torch.allclose(scores(head, s, d), scores(head, d, s))
-
-
-def test_undirected_scores_do_not_depend_on_the_order() -> None:
-    head, s, d = trained(directed=False), torch.randn(5, 4), torch.randn(5, 4)
+@pytest.mark.parametrize("directed", [True, False])
+def test_only_directed_scores_depend_on_the_order(directed: bool) -> None:
+    head, s, d = trained(directed=directed), torch.randn(5, 4), torch.randn(5, 4)
     assert bool((scores(head, s, d) != 0).any())
-    torch.testing.assert_close(scores(head, s, d), scores(head, d, s))
+    assert torch.allclose(scores(head, s, d), scores(head, d, s)) != directed
 
 
 @pytest.mark.parametrize("number", [0, 1, 7, 9])
@@ -50,17 +46,3 @@ def test_chunked_scores_are_equal(number: int, monkeypatch: pytest.MonkeyPatch) 
         chunked = scores(head, s, d)
     assert chunked.shape == (number,)
     torch.testing.assert_close(chunked, whole)
-
-
-def test_decoder_can_express_a_direction() -> None:
-    head = PairDecoder(2, directed=True)
-    assert head.destination is not None
-    with torch.no_grad():
-        for parameter in head.parameters():
-            parameter.zero_()
-        head.source.weight[:, 0] = torch.tensor([1.0, -1.0])
-        head.destination.weight[:, 0] = torch.tensor([-1.0, 1.0])
-        head.score.weight[0] = torch.tensor([1.0, -1.0])
-    # relu(s - d) - relu(d - s) = s - d in the first number: an edge leads from the larger to the smaller
-    s, d = torch.tensor([[3.0, 9.0], [1.0, 9.0]]), torch.tensor([[1.0, 5.0], [3.0, 5.0]])
-    assert scores(head, s, d).tolist() == [2.0, -2.0]

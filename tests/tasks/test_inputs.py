@@ -33,17 +33,6 @@ def test_other_number_of_features_is_refused() -> None:
         with_inputs(other, SPLIT, fitted)
 
 
-def test_standardized_features_do_not_change() -> None:
-    features = Standardized(Degrees(), (1.0, 2.0), (3.0, 4.0))
-    graph = from_edges(EDGES, num_nodes=2).with_features(features)
-    assert with_inputs(graph, SPLIT).features == features
-
-
-def test_state_replaces_fitting() -> None:
-    graph = with_inputs(from_edges(EDGES, num_nodes=2), SPLIT, {"mean": [1, 2], "std": [3, 4]})
-    assert inputs_state(graph) == {"mean": [1, 2], "std": [3, 4]}
-
-
 def test_concatenated_features_are_standardized_except_signatures() -> None:
     values = PerCell(np.array([[1.0], [3.0], [100.0], [200.0], [7.0], [7.0]]))
     graph = from_edges(EDGES, num_nodes=2).with_features(Concatenated((RandomSignature(3), values, Degrees(log=True))))

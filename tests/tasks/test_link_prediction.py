@@ -60,27 +60,6 @@ def test_negatives_share_the_source_of_their_positive(directed: bool) -> None:
             assert all(source == s and (source, other) not in arcs and other != s for source, other in others)
 
 
-def test_undirected_edge_is_one_positive_in_a_random_direction() -> None:
-    graph = random_graph(directed=False)
-    groups = grouped(LinkPrediction().bind(graph), 2)
-    positives = [group[0] for group in groups]
-    src, dst, _ = graph[3].edges()
-    expected = {(int(u), int(v)) for u, v in zip(src, dst, strict=True) if u != v}
-    assert sorted((min(pair), max(pair)) for pair in positives) == sorted(expected)
-    assert 0.2 < np.mean([s < d for s, d in positives]) < 0.8
-
-
-@pytest.mark.parametrize("ahead", [1, 2])
-def test_edges_are_those_of_the_snapshot_ahead(ahead: int) -> None:
-    graph = random_graph()
-    problem = LinkPrediction(ahead=ahead).bind(graph)
-    t = problem.split.test.start
-    src, dst = graph[t + ahead].arcs()
-    expected = {(s, d) for s, d in zip(src.tolist(), dst.tolist(), strict=True) if s != d}
-    assert {group[0] for group in grouped(problem, t)} == expected
-    assert problem.split.test.stop == len(graph) - ahead
-
-
 def test_examples_differ_between_epochs_but_not_in_evaluation() -> None:
     problem = LinkPrediction().bind(random_graph())
     assert problem.resamples_each_epoch
@@ -99,11 +78,6 @@ def test_target_edges_beyond_the_cache_are_recomputed(monkeypatch: pytest.Monkey
     tight = LinkPrediction().bind(random_graph())
     assert [grouped(tight, t, epoch) for epoch in (None, 0, 1) for t in range(7)] == asked
     assert (len(roomy._target_edges_cache), len(tight._target_edges_cache)) == (7, 1)
-
-
-def test_first_epoch_and_evaluation_have_different_samples() -> None:
-    problem = LinkPrediction(negatives=4, eval_negatives=4).bind(random_graph())
-    assert grouped(problem, 1) != grouped(problem, 1, 0)
 
 
 def test_more_positives_than_allowed_are_sampled_and_counted() -> None:
@@ -201,24 +175,6 @@ def test_offset_is_the_log_odds_of_the_history(directed: bool) -> None:
     np.testing.assert_allclose(chances, torch.sigmoid(start).numpy())
 
 
-def test_unlabeled_examples_have_offsets() -> None:
-    problem = LinkPrediction().bind(lasting_graph(True))
-    asked = problem.unlabeled_examples(7)
-    assert asked is not None
-    assert asked.offset is not None
-    assert len(asked.offset) == len(asked)
-    assert asked.offset.min() > 0  # in this graph edges last
-
-
-def test_offset_weights_are_in_the_state() -> None:
-    problem = LinkPrediction().bind(lasting_graph(True), seed=3)
-    other = LinkPrediction().bind(random_graph(), state=problem.state())
-    assert problem.offset_weights is not None
-    assert other.offset_weights is not None
-    assert other.offset_weights.tolist() == problem.offset_weights.tolist()
-    assert LinkPrediction(from_history=False).bind(random_graph()).state()["offset_weights"] is None
-
-
 @pytest.mark.parametrize("from_history", [True, False])
 @pytest.mark.parametrize("directed", [True, False])
 def test_rebound_problem_equals_one_bound_to_the_whole_graph(
@@ -228,37 +184,28 @@ def test_rebound_problem_equals_one_bound_to_the_whole_graph(
     task, whole = LinkPrediction(from_history=from_history), lasting_graph(directed)
     problem: Problem = task.bind(whole[:4], seed=2)
     state = problem.state()
-    anew = [task.bind(whole[:end], seed=2, state=state).with_online_split(end - 2) for end in range(4, 11)]
-    expected = [_told(each, end - 2) for end, each in enumerate(anew, 4)]
+    rebuilt = [task.bind(whole[:end], seed=2, state=state).with_online_split(end - 2) for end in range(4, 11)]
+    expected = [_all_examples(each, end - 2) for end, each in enumerate(rebuilt, 4)]
     read: list[int] = []
 
     def keys_of(snapshot: Snapshot) -> pairs.Keys:
         read.append(snapshot.t)
         return pairs.edge_keys(snapshot)
 
-    for module in (edge_history, edge_history):
-        monkeypatch.setattr(module, "edge_keys", keys_of)
+    monkeypatch.setattr(edge_history, "edge_keys", keys_of)
     found = []
     for end in range(4, 11):
         problem = task.rebind(problem, whole[:end]).with_online_split(end - 2)
-        found.append(_told(problem, end - 2))
+        found.append(_all_examples(problem, end - 2))
     assert found == expected
     assert [read.count(t) for t in range(10)] == [1] * 4 + [1 + from_history] * 5 + [int(from_history)]
 
 
-def _told(problem: Problem, t: int) -> Any:
+def _all_examples(problem: Problem, t: int) -> Any:
     asked = [problem.examples(t), problem.examples(t, 0), problem.unlabeled_examples(t)]
     listed = [(each.cell_index, each.labels, each.offset) for each in asked if each is not None]
     plain = [[None if part is None else torch.as_tensor(part).tolist() for part in (y, base)] for _, y, base in listed]
     return plain, [[part.tolist() for part in rows or ()] for rows, _, _ in listed], problem.baselines("validation")
-
-
-def test_offset_is_fitted_to_a_sample_of_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link_prediction, "MAX_FIT_PAIRS", 100)
-    start = LinkPrediction().bind(lasting_graph(True)).offset_weights
-    assert start is not None
-    assert bool(np.isfinite(start).all())
-    assert start[1:5].sum() > 0  # of a pair that has an edge now
 
 
 @pytest.mark.parametrize(

@@ -86,17 +86,6 @@ def test_keys_hold_more_nodes_than_the_root_of_an_int32() -> None:
     assert others.max() < last
 
 
-def test_keys_of_max_nodes_fit_int64() -> None:
-    last = np.array([MAX_NODES - 1])
-    assert pair_keys(last, last, True).tolist() == [MAX_NODES**2 - 1]
-
-
-def test_undirected_pairs_are_looked_up_in_either_order() -> None:
-    graph = from_edges([np.array([[2], [1]])], num_nodes=3, directed=False)
-    keys = edge_keys(graph[0])
-    assert contains(keys, pair_keys(np.array([1, 2]), np.array([2, 1]), False)).all()
-
-
 @given(ids, ids)
 def test_merged_keys_are_the_union(a: np.ndarray, b: np.ndarray) -> None:
     assert merge_keys(a, b).tolist() == sorted({*a.tolist(), *b.tolist()})

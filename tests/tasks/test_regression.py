@@ -32,24 +32,6 @@ def values(problem: RegressionProblem, t: int) -> list[Any]:
 COUNTING = [[10.0 * t, 10.0 * t + 1] for t in range(8)]
 
 
-def test_labels_are_targets_of_their_own_cell() -> None:
-    problem = NodeRegression(target="labels", label_delay=1, from_last=True).bind(labelled(COUNTING))
-    assert len(problem.split.test) + problem.split.test.start == 8
-    assert values(problem, 3) == [[30.0], [31.0]]
-    examples = problem.examples(3)
-    assert examples is not None
-    assert examples.offset is not None
-    assert examples.offset.tolist() == [[20.0], [21.0]]  # known when 3 is read: the labels of 2
-
-
-def test_first_label_has_the_mean_as_offset() -> None:
-    problem = NodeRegression(target="labels", label_delay=1, from_last=True).bind(labelled(COUNTING))
-    examples = problem.examples(0)
-    assert examples is not None
-    assert examples.offset is not None
-    assert examples.offset.tolist() == [[problem.mean[0]]] * 2
-
-
 @pytest.mark.parametrize("ahead", [1, 2, 3])
 def test_offset_of_labels_ahead_is_the_label_read(ahead: int) -> None:
     graph = labelled([[10.0 * t, 10.0 * t + 1] for t in range(16)])
@@ -136,24 +118,6 @@ def test_one_column_of_features_is_predicted() -> None:
         walking(column=2)
 
 
-def test_training_targets_are_known_when_the_next_part_begins() -> None:
-    problem = walking(horizon=12)
-    split = problem.split
-    for part, following in (("train", split.validation), ("validation", split.test)):
-        assert max(split.with_examples(part)) + problem.target_delay == following.start
-        assert problem.examples(following.start - 1) is None
-
-
-def test_targets_are_standardized_with_the_mean_as_offset() -> None:
-    problem = NodeRegression(target="labels", from_last=False).bind(labelled(COUNTING))
-    train = np.array(COUNTING[:5])
-    assert problem.mean.tolist() == [train.mean()]
-    assert problem.std.tolist() == pytest.approx([train.std()])
-    said = torch.cat([examples.labels for t in range(5) if (examples := problem.examples(t)) is not None])
-    assert float(said.mean()) == pytest.approx(0, abs=1e-9)
-    assert float((said**2).mean()) == pytest.approx(1)
-
-
 def test_unknown_and_absent_targets_have_no_examples() -> None:
     y = [[1.0, 2.0], [3.0], [5.0, math.nan], [7.0, 8.0]]
     problem = NodeRegression(target="labels", ahead=1).bind(labelled(y, nodes=[[0, 1], [1], [0, 1], [0, 1]]))
@@ -189,11 +153,6 @@ def test_integer_label_minus_1_means_unlabeled() -> None:
     assert problem.mean.tolist() == [(4 + 5 + 6) / 3]
     assert values(problem, 0) == [[4.0]]
     assert problem.examples(2) is None
-
-
-def test_float_label_minus_1_is_a_target() -> None:
-    problem = NodeRegression(target="labels").bind(labelled([[4.0, -1.0], [5.0, 6.0], [1.0, -1.0], [7.0, 8.0]]))
-    assert len(values(problem, 0)) == 2
 
 
 def test_constant_column_is_not_divided_by_zero() -> None:
@@ -268,18 +227,20 @@ def test_invalid_options_are_refused(options: dict[str, Any], text: str) -> None
         NodeRegression(**options)
 
 
-def test_graphs_without_targets_are_refused() -> None:
-    with pytest.raises(InputError, match="no labels to regress on"):
-        NodeRegression(target="labels").bind(from_edges([np.array([[0], [1]])] * 5, num_nodes=2))
-    with pytest.raises(InputError, match="no features to regress on"):
-        NodeRegression(target="features").bind(from_edges([np.array([[0], [1]])] * 5, num_nodes=2))
-    with pytest.raises(InputError, match="never change"):
-        NodeRegression(target="features").bind(
-            from_edges([np.array([[0], [1]])] * 5, num_nodes=2, x=np.zeros((2, 3), np.float32))
-        )
-    with pytest.raises(InputError, match="no target of the training snapshots is known"):
-        NodeRegression(target="labels").bind(labelled([[math.nan, math.nan]] * 4 + [[1.0, 2.0]]))
-    with pytest.raises(InputError, match="infinite"):
-        NodeRegression(target="labels").bind(labelled([[1.0, math.inf]] * 5))
-    with pytest.raises(InputError, match="0 snapshots have targets"):
-        NodeRegression(ahead=9).bind(labelled(COUNTING))
+PLAIN = [np.array([[0], [1]])] * 5
+
+
+@pytest.mark.parametrize(
+    ("options", "graph", "word"),
+    [
+        ({"target": "labels"}, from_edges(PLAIN, num_nodes=2), "no labels"),
+        ({"target": "features"}, from_edges(PLAIN, num_nodes=2), "no features"),
+        ({"target": "features"}, from_edges(PLAIN, num_nodes=2, x=np.zeros((2, 3), np.float32)), "never change"),
+        ({"target": "labels"}, labelled([[math.nan, math.nan]] * 4 + [[1.0, 2.0]]), "no target"),
+        ({"target": "labels"}, labelled([[1.0, math.inf]] * 5), "infinite"),
+        ({"ahead": 9}, labelled(COUNTING), "0 snapshots"),
+    ],
+)
+def test_graphs_without_targets_are_refused(options: dict[str, Any], graph: DynamicGraph, word: str) -> None:
+    with pytest.raises(InputError, match=word):
+        NodeRegression(**options).bind(graph)

@@ -18,12 +18,6 @@ def test_parts_are_consecutive_and_cover_all_snapshots(samples: int, train: int,
     assert all(split.part_of(t) == name for name in PARTS for t in split.part(name))
 
 
-def test_snapshot_beyond_the_split_is_in_no_part() -> None:
-    split = Split.by_time(5)
-    assert split.part_of(5) is None
-    assert split.part_of(-1) is None
-
-
 @pytest.mark.parametrize(
     ("number", "train", "validation", "expected"),
     [

@@ -78,14 +78,7 @@ def test_successor_of_the_last_epoch_is_prefetched(offloaded: OffloadedWindows) 
 def test_training_backward_and_evaluation_have_their_own_successors(offloaded: OffloadedWindows) -> None:
     first, second, third, other = (made(offloaded, k) for k in (0, 2, 4, 6))
     for _ in range(2):
-        for cells in (
-            first,
-            second,
-            third,
-            third,
-            second,
-            first,
-        ):  # segments, then again on the way back
+        for cells in (first, second, third, third, second, first):  # forward, then backward
             cells.prefetch()
         with torch.no_grad():
             for cells in (first, second, third, other):
@@ -102,13 +95,13 @@ def test_training_backward_and_evaluation_have_their_own_successors(offloaded: O
 
 
 def test_related_objects_are_offloaded_with_their_window(offloaded: OffloadedWindows) -> None:
-    cells, beside = made(offloaded, 0), [{"y": torch.arange(5)}]
-    cells.prefetch(beside)
-    cells.prefetch(beside)
+    cells, related = made(offloaded, 0), [{"y": torch.arange(5)}]
+    cells.prefetch(related)
+    cells.prefetch(related)
     made(offloaded, 2)
-    assert beside[0]["y"].untyped_storage().nbytes() == 0
-    cells.prefetch(beside)
-    assert torch.equal(beside[0]["y"], torch.arange(5))
+    assert related[0]["y"].untyped_storage().nbytes() == 0
+    cells.prefetch(related)
+    assert torch.equal(related[0]["y"], torch.arange(5))
 
 
 def test_shared_memory_stays_while_one_of_its_windows_is_resident(offloaded: OffloadedWindows) -> None:

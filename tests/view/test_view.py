@@ -1,39 +1,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
-from torch_geometric.nn import GCNConv, SAGEConv
 
-from strobe.models.structure import GCN, Convolution
 from strobe.ops.sparse.normalize import Norm
-from strobe.ops.time.sequences import Sequences
 from strobe.view import Carry, View, WindowData
 from tests.support.dense import window_matrix
 from tests.support.graphs import PlainGraph, PlainSnapshot
 from tests.support.model_cases import AWKWARD_GRAPHS, CHANGING, INPUTS, with_inputs
 
-SIMPLE = replace(CHANGING, snapshots=[CHANGING.snapshots[0], *CHANGING.snapshots[2:]])
-
 
 def view_of(plain: PlainGraph = CHANGING, carry: Carry | None = None) -> View:
     return View(WindowData(with_inputs(plain.build()), dtype=torch.float64), carry)
-
-
-class Counting:
-    """A time encoder that counts the cells of each node so far."""
-
-    def encode(self, x: Tensor, state: Any | None, sequences: Sequences) -> tuple[Tensor, Any]:
-        seen = torch.zeros(sequences.num_slots, dtype=x.dtype) if state is None else state.clone()
-        counts = []
-        for slot in sequences.slots.tolist():
-            seen[slot] += 1
-            counts.append(seen[slot].clone())
-        return torch.stack(counts)[:, None] if counts else x.new_zeros(0, 1), seen
 
 
 # Structure.
@@ -70,39 +51,7 @@ def test_edge_index_points_from_read_to_reading_cells() -> None:
     assert weighted.edge_weight.tolist() == [1.0, 0.25, 2.0, 0.5]
 
 
-@pytest.mark.parametrize("directed", [True, False])
-@pytest.mark.parametrize("weighted", [True, False])
-def test_gcn_equals_pytorch_geometric(directed: bool, weighted: bool) -> None:
-    torch.manual_seed(0)
-    view = view_of(replace(SIMPLE, directed=directed, weighted=weighted))
-    ours, theirs = GCN(INPUTS, 4).double(), GCNConv(INPUTS, 4).double()
-    with torch.no_grad():
-        nn.init.normal_(ours.bias)  # type: ignore[arg-type]
-        theirs.lin.weight.copy_(ours.weight)
-        theirs.bias.copy_(ours.bias)
-    torch.testing.assert_close(Convolution(theirs)(view, view.x), ours(view, view.x), rtol=1e-12, atol=1e-12)
-
-
-def test_pytorch_geometric_mean_convolution_averages_read_rows() -> None:
-    view = view_of(replace(SIMPLE, weighted=False))
-    theirs = SAGEConv(INPUTS, INPUTS, bias=False, root_weight=False).double()
-    nn.init.eye_(theirs.lin_l.weight)
-    torch.testing.assert_close(Convolution(theirs)(view, view.x), view.aggregate(view.x, "mean"), rtol=1e-12, atol=0)
-
-
 # Time.
-
-
-def test_encoder_continues_from_the_previous_window() -> None:
-    whole = view_of().over_time(Counting(), view_of().x)
-    graph = with_inputs(CHANGING.build())
-    outputs, carry = [], None
-    for part in (graph[:2], graph[2:3], graph[3:]):
-        view = View(WindowData(part, dtype=torch.float64), carry)
-        outputs.append(view.over_time(Counting(), view.x))
-        carry = view.carry
-    assert torch.equal(torch.cat(outputs), whole)
-    assert whole[-6:, 0].tolist() == [4, 4, 5, 3, 4, 3]
 
 
 def test_states_are_loaded_in_the_order_they_were_saved() -> None:
@@ -152,13 +101,6 @@ def test_state_of_a_snapshot_with_all_nodes_is_not_copied() -> None:
     assert step.scatter_state(state, rows) is rows
 
 
-def test_an_empty_snapshot_changes_no_state() -> None:
-    step = list(view_of().steps())[2]
-    state = torch.ones(6, 2)
-    assert step.gather_state(state).shape == (0, 2)
-    assert torch.equal(step.scatter_state(state, step.gather_state(state)), state)
-
-
 def test_top_rows_are_weighted_sorted_and_zero_padded() -> None:
     view = view_of(replace(CHANGING, snapshots=CHANGING.snapshots[:3]))  # 4, 3 and 0 cells
     score = torch.tensor([0.5, -1.0, 2.0, 1.0, -3.0, 0.0, -2.0], dtype=torch.float64)
@@ -171,13 +113,6 @@ def test_top_rows_are_weighted_sorted_and_zero_padded() -> None:
         assert not top[len(best) :].any()
     (learnt,) = torch.autograd.grad(tops.sum(), direction)
     assert learnt[1] != 0, "the direction learns through the weights of the rows it chooses"
-
-
-def test_top_rows_selects_the_best_of_each_snapshot() -> None:
-    view = view_of(replace(CHANGING, snapshots=CHANGING.snapshots[:2]))
-    x = torch.tensor([[0.5], [-1.0], [2.0], [1.0], [-3.0], [0.5], [-2.0]])
-    tops = view.top_rows(x, torch.ones(1), 1)
-    assert tops[:, 0, 0].tolist() == pytest.approx([2 * np.tanh(2.0), 0.5 * np.tanh(0.5)])
 
 
 def test_top_rows_breaks_ties_by_row() -> None:
@@ -212,14 +147,6 @@ def test_snapshot_norm_of_a_single_cell_is_the_shift_without_variance() -> None:
     view = View(WindowData(AWKWARD_GRAPHS["one node"]))
     out, means, variances = view.snapshot_norm(view.x, torch.ones(INPUTS), torch.full((INPUTS,), 2.0), 1e-5)
     assert out[0].tolist() == pytest.approx([2.0] * INPUTS, abs=1e-4)
-    assert len(means) == len(variances) == 0
-
-
-@pytest.mark.parametrize("name", ["no snapshots", "only empty snapshots"])
-def test_snapshot_norm_of_no_cells_is_empty(name: str) -> None:
-    view = View(WindowData(AWKWARD_GRAPHS[name]))
-    out, means, variances = view.snapshot_norm(view.x, torch.ones(INPUTS), torch.zeros(INPUTS), 1e-5)
-    assert out.shape == view.x.shape
     assert len(means) == len(variances) == 0
 
 

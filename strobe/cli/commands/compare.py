@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
 from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
-from rich.text import Text
 
-from strobe.cli.console import out
+from strobe.cli.console import print_json, print_result
 from strobe.cli.errors import RunInterruptedError
-from strobe.cli.options.groups import explicit_options, flatten_options
-from strobe.cli.options.plan import PLANS_HELP, RANKS_PANEL, DeadlineOption, read_plans
+from strobe.cli.options.groups import explicit_options, flatten_options, option
+from strobe.cli.options.plan import RANKS_PANEL, DeadlineOption, PlansOption, read_plans
 from strobe.cli.options.run import TRAIN_PANEL, AsJsonOption, DataDirOption, GraphArgument, QuietOption
 from strobe.cli.options.training import DEFAULT_MODEL, MachineOptions, ModelAndTaskOptions, TrainingOptions
 from strobe.cli.progress import show_progress
@@ -21,7 +19,6 @@ from strobe.comm.ledger_stats import significant_kinds
 from strobe.compare import PlanResult, add_loss_differences, sort_by_epoch_time
 from strobe.compare import compare as compare_plans
 from strobe.format import align_columns, duration, file_size, format_metric, format_ratio, percent, pluralize
-from strobe.io.atomic import nan_to_none
 
 _NOISE = 1.1  # epochs that differ by a smaller factor may swap places in another run
 _EQUAL_LOSS = 1e-4
@@ -31,19 +28,12 @@ _EQUAL_LOSS = 1e-4
 def compare(
     graph: GraphArgument,
     *,
-    plans: Annotated[
-        str, typer.Option(metavar="PLAN,PLAN,…", help=PLANS_HELP, rich_help_panel=RANKS_PANEL)
-    ] = "pss,pts,pss-ts,relay",
-    ranks: Annotated[
-        int, typer.Option(metavar="N", help="Processes on this machine.", rich_help_panel=RANKS_PANEL)
-    ] = 2,
+    plans: PlansOption = "pss,pts,pss-ts,relay",
+    ranks: Annotated[int, option("Processes on this machine.", metavar="N", panel=RANKS_PANEL)] = 2,
     deadline: DeadlineOption = None,
     model_and_task: ModelAndTaskOptions,
     epochs: Annotated[
-        int,
-        typer.Option(
-            help="Passes over the training snapshots; the first is not measured.", rich_help_panel=TRAIN_PANEL
-        ),
+        int, option("Passes over the training snapshots; the first is not measured.", panel=TRAIN_PANEL)
     ] = 5,
     training: TrainingOptions,
     machine: MachineOptions,
@@ -65,23 +55,21 @@ def compare(
     Exact plans that take equal steps reach equal losses.
     """
     chosen, model = read_plans(plans), model_and_task.model or DEFAULT_MODEL
-    settings = {"epochs": epochs, "deadline_s": deadline, **explicit_options(training), **explicit_options(machine)}
     results, complete = _run_plans(
         quiet,
         graph=graph,
         plans=chosen,
         ranks=ranks,
-        data_dir=data_dir,
         **model_and_task.to_arguments(),
-        **{name: value for name, value in settings.items() if value is not None},
+        **explicit_options(training, machine, epochs=epochs, deadline_s=deadline, data_dir=data_dir),
     )
     if as_json:
         report = {"graph": graph, "model": model, "ranks": ranks, "epochs": epochs}
         report["plans"] = [each.to_json() for each in results]
-        typer.echo(json.dumps(nan_to_none(report), allow_nan=False))
+        print_json(report)
     else:
         head = f"{model} on {graph}: {pluralize(ranks, 'rank')}, {pluralize(epochs, 'epoch')}"
-        out.print(Text("\n".join([head, "", *compare_table(results)])), soft_wrap=True)
+        print_result(head, "", *compare_table(results))
     if not complete:
         raise RunInterruptedError(f"stopped: {len(results)} of {pluralize(len(chosen), 'plan')} were compared")
     if all(each.reason is not None for each in results):
@@ -129,7 +117,7 @@ def _costs(ran: Sequence[PlanResult]) -> list[str]:
             _format_factor(each.work_imbalance),
             file_size(each.memory_bytes or 0),
             format_metric(each.loss),
-            _format_difference(each),
+            "–" if each.loss_difference is None else f"{each.loss_difference:+.2g}" if each.loss_difference else "0",
         ]
         for each in ran
     ]
@@ -166,12 +154,6 @@ def _fastest(results: Sequence[PlanResult]) -> str:
     if any(abs(each.loss_difference or 0.0) > _EQUAL_LOSS * abs(each.loss or 0.0) for each in order):
         text += "; losses differ where a plan takes other steps or is approximate"
     return text
-
-
-def _format_difference(each: PlanResult) -> str:
-    if each.loss_difference is None:
-        return "–"
-    return "0" if not each.loss_difference else f"{each.loss_difference:+.2g}"
 
 
 def _format_factor(value: float | None) -> str:

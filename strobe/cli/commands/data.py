@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -10,8 +9,8 @@ import typer
 from rich import box
 from rich.table import Table
 
-from strobe.cli.commands import make
-from strobe.cli.console import err, out, show_written, stage_bar
+from strobe.cli.commands.make import make
+from strobe.cli.console import out, print_json, print_note, print_result, show_written, stage_bar
 from strobe.cli.options.clock import (
     EventsOption,
     EveryOption,
@@ -21,7 +20,8 @@ from strobe.cli.options.clock import (
     SnapshotsOption,
     make_clock,
 )
-from strobe.cli.options.run import DataDirOption
+from strobe.cli.options.groups import option
+from strobe.cli.options.run import DataDirOption, OverwriteOption
 from strobe.errors import UnknownNameError
 from strobe.format import format_short
 from strobe.graph.datasets import DATASETS, TASKS, Dataset, data_dir, find, load, status
@@ -33,21 +33,20 @@ data = typer.Typer(
     add_completion=False,
     rich_markup_mode="markdown",
 )
-data.add_typer(make.app, name="make")
+data.add_typer(make, name="make")
 
 _LETTERS = {"link prediction": "L", "node classification": "C", "node regression": "R"}
 _STATUS = {"local": "[green]local[/]", "downloadable": "[cyan]download[/]", "manual": "[dim]manual[/]"}
 _CHOICES = "Options of some data sets"
+_OUT = "The directory to write the graph to; without it, NAME."
 
 
 @data.command("list")
 def list_sets(
-    task: Annotated[
-        str | None, typer.Option(help=f"Only sets for a task, or a part of its name: {', '.join(TASKS)}.")
-    ] = None,
-    local: Annotated[bool, typer.Option("--local", help="Only sets whose files are on this machine.")] = False,
+    task: Annotated[str | None, option(f"Only sets for a task, or a part of its name: {', '.join(TASKS)}.")] = None,
+    local: Annotated[bool, option("Only sets whose files are on this machine.", "--local")] = False,
     directory: DataDirOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON, with titles and sources.")] = False,
+    as_json: Annotated[bool, option("Print one line of JSON, with titles and sources.", "--json")] = False,
 ) -> None:
     """List all data sets: size, task, and whether their files are on this machine.
 
@@ -58,12 +57,11 @@ def list_sets(
     rows = [_row(dataset, root) for dataset in DATASETS.values() if _matches_task(dataset, task)]
     rows = [row for row in rows if row["files"] == "local" or not local]
     if as_json:
-        typer.echo(json.dumps({"data_dir": str(root), "data_sets": rows}))
+        print_json({"data_dir": str(root), "data_sets": rows})
         return
     out.print(_table(rows), highlight=False)
     letters = ", ".join(f"{letter} {task}" for task, letter in _LETTERS.items())
-    notes = (f"for: {letters}", f"{len(rows)} data sets in {root}", "Next: strobe data get NAME")
-    err.print(*notes, sep="\n", highlight=False, markup=False, soft_wrap=True)
+    print_note(f"for: {letters}\n{len(rows)} data sets in {root}\nNext: strobe data get NAME")
 
 
 @data.command("get")
@@ -71,27 +69,17 @@ def get(
     name: Annotated[
         str, typer.Argument(metavar="NAME", help="A data set that `strobe data list` lists.", show_default=False)
     ],
-    target: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="OUT", help="The directory to write the graph to; without it, NAME.", show_default=False
-        ),
-    ] = None,
+    target: Annotated[Path | None, typer.Argument(metavar="OUT", help=_OUT, show_default=False)] = None,
     every: EveryOption = None,
     per: PerOption = None,
     events: EventsOption = None,
     snapshots: SnapshotsOption = None,
     life: LifeOption = None,
     presence: PresenceOption = None,
-    label: Annotated[
-        str | None,
-        typer.Option(help="Which labels: file_ext or file_dir for rust_git.", rich_help_panel=_CHOICES),
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option(help="Which random edges, for simulated sets (cora-t, …).", rich_help_panel=_CHOICES)
-    ] = None,
+    label: Annotated[str | None, option("Which labels: file_ext or file_dir for rust_git.", panel=_CHOICES)] = None,
+    seed: Annotated[int | None, option("Which random edges, for simulated sets (cora-t, …).", panel=_CHOICES)] = None,
     directory: DataDirOption = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing graph.")] = False,
+    overwrite: OverwriteOption = False,
 ) -> None:
     """Make a graph of a data set: download missing files, cut time into snapshots, write the graph.
 
@@ -118,7 +106,7 @@ def get(
             label=label,
             seed=seed,
         )
-    out.print(f"{dataset.title}\n{_origin(dataset)}", highlight=False, markup=False, soft_wrap=True)
+    print_result(dataset.title, f"{dataset.citation}. {dataset.source}", f"Licence: {dataset.licence}")
     show_written(graph, path)
 
 
@@ -132,33 +120,16 @@ def _matches_task(dataset: Dataset, task: str | None) -> bool:
 
 
 def _row(dataset: Dataset, root: Path) -> dict[str, Any]:
-    return {
-        "name": dataset.name,
-        "title": dataset.title,
-        "nodes": dataset.nodes,
-        "edges": dataset.edges,
-        "snapshots": dataset.snapshots,
-        "tasks": list(dataset.tasks),
-        "files": status(dataset, root),
-        "source": dataset.source,
-        "citation": dataset.citation,
-        "licence": dataset.licence,
-    }
+    columns = ("name", "title", "nodes", "edges", "snapshots", "tasks", "source", "citation", "licence")
+    return {column: getattr(dataset, column) for column in columns} | {"files": status(dataset, root)}
 
 
 def _table(rows: list[dict[str, Any]]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("name", no_wrap=True)
-    for column in ("nodes", "edges", "snapshots"):
-        table.add_column(column, justify="right", no_wrap=True)
-    for column in ("for", "files"):
-        table.add_column(column, no_wrap=True)
+    sizes = ("nodes", "edges", "snapshots")
+    for column in ("name", *sizes, "for", "files"):
+        table.add_column(column, justify="right" if column in sizes else "left", no_wrap=True)
     for row in rows:
         tasks = "".join(letter if task in row["tasks"] else " " for task, letter in _LETTERS.items())
-        sizes = (format_short(row[column]) for column in ("nodes", "edges", "snapshots"))
-        table.add_row(row["name"], *sizes, tasks, _STATUS[row["files"]])
+        table.add_row(row["name"], *(format_short(row[column]) for column in sizes), tasks, _STATUS[row["files"]])
     return table
-
-
-def _origin(dataset: Dataset) -> str:
-    return f"{dataset.citation}. {dataset.source}\nLicence: {dataset.licence}"

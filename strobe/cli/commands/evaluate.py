@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
-import typer
-from rich.text import Text
-
 from strobe.api import open_run
-from strobe.cli.console import out
+from strobe.cli.console import print_json, print_result
+from strobe.cli.options.groups import option
 from strobe.cli.options.run import AsJsonOption, DeviceOption, GraphOption, RunArgument
 from strobe.engine import evaluate as evaluate_run
-from strobe.io.atomic import nan_to_none
 from strobe.report.summary import compare_with_baselines, score_table
 
 
 def evaluate(
     run: RunArgument,
-    part: Annotated[
-        str, typer.Option(help="Which snapshots: train, validation, test, or all (of another graph).")
-    ] = "test",
+    part: Annotated[str, option("Which snapshots: train, validation, test, or all (of another graph).")] = "test",
     graph: GraphOption = None,
     device: DeviceOption = None,
     as_json: AsJsonOption = False,
@@ -34,11 +28,10 @@ def evaluate(
     opened = open_run(run, graph=graph, device=device)
     result = evaluate_run(opened, part)
     if as_json:
-        values = {"run": str(run), "graph": opened.job.source.name, **result.to_json()}
-        typer.echo(json.dumps(nan_to_none(values), allow_nan=False))
+        print_json({"run": str(run), "graph": opened.job.source.name, **result.to_json()})
         return
     problem, (first, last) = opened.problem, result.snapshots
     lines = [f"{opened.job.choice.name} on {opened.job.source.name}, snapshots {first} to {last - 1}", ""]
     lines += score_table(part, opened.job.choice.name, result.metrics, result.baselines)
     lines += [compare_with_baselines(result.metrics, result.baselines, problem.metric, problem.higher_is_better)]
-    out.print(Text("\n".join(lines)), soft_wrap=True)
+    print_result(*lines)

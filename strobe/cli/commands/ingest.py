@@ -2,66 +2,72 @@
 
 from __future__ import annotations
 
-import json
+from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Annotated
 
-from strobe.cli.console import err, out, show_written, stage_bar
-from strobe.cli.options import ingest as options
-from strobe.cli.options.clock import (
-    EventsOption,
-    EveryOption,
-    LifeOption,
-    PerOption,
-    PresenceOption,
-    SnapshotsOption,
-    make_clock,
-)
-from strobe.cli.options.ingest import parse_column
+import typer
+
+from strobe.cli.console import print_json, print_note, print_result, show_written, stage_bar
+from strobe.cli.options.clock import CUT_PANEL, SnapshotsOption
+from strobe.cli.options.events import FILES_PANEL, EventOptions, parse_column, parse_optional_column
+from strobe.cli.options.groups import flatten_options, option
 from strobe.errors import OptionError
 from strobe.format import pluralize
 from strobe.graph.dynamic import DynamicGraph
-from strobe.graph.ingest import NodeTable, TextOptions
+from strobe.graph.ingest import NodeTable
 from strobe.graph.ingest import ingest as ingest_table
 from strobe.graph.ingest.clock import MAX_SNAPSHOTS
 
+_NODES = "Node table"
+_MAX_SNAPSHOTS = "Fail with more: one wrong time among the events makes millions of empty snapshots."
 
+
+@dataclass(frozen=True, kw_only=True)
+class NodeTableOptions:
+    """A table with features and labels of nodes, and its columns."""
+
+    nodes: Annotated[Path | None, option("A table with features and labels of nodes.", panel=_NODES)] = None
+    node_id: Annotated[str, option("Its id column.", panel=_NODES)] = "id"
+    features: Annotated[str | None, option("Its feature columns, separated by commas.", panel=_NODES)] = None
+    label: Annotated[str | None, option("Its label column.", panel=_NODES)] = None
+    node_time: Annotated[
+        str | None, option("Its time column: a row is valid until the node's next row.", panel=_NODES)
+    ] = None
+    fill_missing: Annotated[bool, option("Zeros for nodes without a row.", "--fill-missing", panel=_NODES)] = False
+
+    def to_table(self) -> NodeTable | None:
+        """The node table, if there is one."""
+        if self.nodes is None:
+            if self.features or self.label or self.node_time:
+                raise OptionError("--features, --label and --node-time are columns of a node table: add --nodes FILE")
+            return None
+        return NodeTable(
+            source=self.nodes,
+            id=parse_column(self.node_id),
+            features=[parse_column(name.strip()) for name in self.features.split(",")] if self.features else [],
+            label=parse_optional_column(self.label),
+            time=parse_optional_column(self.node_time),
+            missing="zero" if self.fill_missing else "error",
+        )
+
+
+@flatten_options
 def ingest(
-    sources: options.SourcesArgument,
-    to: options.ToOption,
-    src: options.SrcOption = "src",
-    dst: options.DstOption = "dst",
-    time: options.TimeOption = None,
-    weight: options.WeightOption = None,
-    ids: options.IdsOption = None,
-    time_unit: options.TimeUnitOption = None,
-    every: EveryOption = None,
-    per: PerOption = None,
-    events: EventsOption = None,
+    sources: Annotated[list[Path], typer.Argument(help="Files: CSV, TSV, plain text (also .gz), Parquet, NPZ.")],
+    to: Annotated[Path, option("The directory to write the graph to.", "--out", "-o")],
+    *,
+    events: EventOptions,
     snapshots: SnapshotsOption = None,
-    by_column: options.ByColumnOption = None,
-    per_file: options.PerFileOption = False,
-    max_snapshots: options.MaxSnapshotsOption = MAX_SNAPSHOTS,
-    undirected: options.UndirectedOption = False,
-    life: LifeOption = None,
-    repeated: options.RepeatedOption = None,
-    self_loops: options.SelfLoopsOption = True,
-    presence: PresenceOption = None,
-    nodes: options.NodesOption = None,
-    node_id: options.NodeIdOption = "id",
-    features: options.FeaturesOption = None,
-    label: options.LabelOption = None,
-    node_time: options.NodeTimeOption = None,
-    fill_missing: options.FillMissingOption = False,
-    delimiter: options.DelimiterOption = None,
-    header: options.HeaderOption = None,
-    encoding: options.EncodingOption = "utf-8",
-    skip_bad_rows: options.SkipBadRowsOption = False,
-    rejects: options.RejectsOption = None,
-    memory: options.MemoryOption = "512MB",
-    overwrite: options.OverwriteOption = False,
-    as_json: options.AsJsonOption = False,
+    max_snapshots: Annotated[int, option(_MAX_SNAPSHOTS, metavar="N", panel=CUT_PANEL)] = MAX_SNAPSHOTS,
+    node_table: NodeTableOptions,
+    rejects: Annotated[Path | None, option("That file. \\[default: OUT.rejects.csv]", panel=FILES_PANEL)] = None,
+    memory: Annotated[
+        str, option("Memory of the database; larger tables are spilled to disk.", panel=FILES_PANEL)
+    ] = "512MB",
+    overwrite: Annotated[bool, option("Replace an existing graph.", "--overwrite", panel=FILES_PANEL)] = False,
+    as_json: Annotated[bool, option("Print the result as one line of JSON.", "--json")] = False,
 ) -> None:
     """Make a dynamic graph from tables of events.
 
@@ -75,40 +81,22 @@ def ingest(
     Bad rows are reported with file, line, column and reason, and nothing is written, unless `--skip-bad-rows` skips
     them. Tables may be larger than memory.
     """
-    clock = make_clock(every, per, events, snapshots, None if by_column is None else parse_column(by_column), per_file)
-    if clock is None:
-        raise OptionError(
-            "choose how to cut time into snapshots: --per month, --every 7d, --events 10000, --snapshots 50, "
-            "--by-column NAME or --per-file"
-        )
-    chosen: dict[str, Any] = {
-        "ids": ids,
-        "time_unit": time_unit,
-        "repeated": repeated,
-        "presence": presence,
-        "life": life,
-        "nodes": _node_table(nodes, node_id, features, label, node_time, fill_missing),
-    }
+    arguments = events.to_arguments(snapshots, also="--snapshots 50, ")
+    nodes = node_table.to_table()
     begin = perf_counter()
     with stage_bar() as on_stage:
         graph = ingest_table(
             list(sources),
-            src=parse_column(src),
-            dst=parse_column(dst),
-            time=None if time is None else parse_column(time),
-            weight=None if weight is None else parse_column(weight),
-            clock=clock,
+            **arguments,
+            nodes=nodes,
             max_snapshots=max_snapshots,
             out=to,
-            directed=not undirected,
-            self_loops=self_loops,
-            text=TextOptions(delimiter=delimiter, header=header, encoding=encoding),
-            skip_bad_rows=skip_bad_rows,
+            text=events.text,
+            skip_bad_rows=events.skip_bad_rows,
             rejects=rejects,
             memory=memory,
             overwrite=overwrite,
             on_stage=on_stage,
-            **{name: value for name, value in chosen.items() if value is not None},
         )
     _summary(graph, to, perf_counter() - begin, as_json)
 
@@ -117,39 +105,15 @@ def _summary(graph: DynamicGraph, path: Path, seconds: float, as_json: bool) -> 
     info, rows = graph.info, int(graph.info["rows"])
     if as_json:
         counts = {"nodes": graph.num_nodes, "snapshots": len(graph), "cells": graph.num_cells, "edges": graph.num_edges}
-        out.print_json(json.dumps({"graph": str(path), **counts, **info, "seconds": round(seconds, 3)}), indent=None)
+        print_json({"graph": str(path), **counts, **info, "seconds": round(seconds, 3)})
         return
-    out.print(f"{rows:,} events in {seconds:.1f} s ({rows / max(seconds, 1e-9):,.0f} per second)", highlight=False)
+    print_result(f"{rows:,} events in {seconds:.1f} s ({rows / max(seconds, 1e-9):,.0f} per second)")
     empty = sum(not snapshot.num_edges for snapshot in graph)
     if 10 * empty > 9 * len(graph):
         times = f"{graph.times[0]} to {graph.times[-1]}"
-        err.print(
-            f"{empty:,} of {len(graph):,} snapshots, from {times}, have no edges: is a time wrong?",
-            style="yellow",
-            highlight=False,
-            soft_wrap=True,
-        )
+        print_note(f"{empty:,} of {len(graph):,} snapshots, from {times}, have no edges: is a time wrong?", "yellow")
     if info["comment_lines"]:
-        skipped = pluralize(info["comment_lines"], "comment line")
-        err.print(f"skipped {skipped}", style="dim", highlight=False, soft_wrap=True)
+        print_note(f"skipped {pluralize(info['comment_lines'], 'comment line')}", "dim")
     if info["bad_rows"]:
-        skipped = pluralize(info["bad_rows"], "bad row")
-        err.print(f"skipped {skipped}, see {info['rejects']}", style="yellow", highlight=False, soft_wrap=True)
+        print_note(f"skipped {pluralize(info['bad_rows'], 'bad row')}, see {info['rejects']}", "yellow")
     show_written(graph, path)
-
-
-def _node_table(
-    source: Path | None, node_id: str, features: str | None, label: str | None, time: str | None, fill_missing: bool
-) -> NodeTable | None:
-    if source is None:
-        if features or label or time:
-            raise OptionError("--features, --label and --node-time are columns of a node table: add --nodes FILE")
-        return None
-    return NodeTable(
-        source=source,
-        id=parse_column(node_id),
-        features=[parse_column(name.strip()) for name in features.split(",")] if features else [],
-        label=None if label is None else parse_column(label),
-        time=None if time is None else parse_column(time),
-        missing="zero" if fill_missing else "error",
-    )

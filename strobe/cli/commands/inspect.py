@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -10,11 +9,11 @@ from typing import Annotated
 import numpy as np
 import typer
 from rich import box
-from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from strobe.cli.console import err, out, progress_bar
+from strobe.cli.console import out, print_json, print_note, progress_bar
+from strobe.cli.options.groups import option
 from strobe.errors import OptionError
 from strobe.format import file_size, format_count, format_short, percent, pluralize
 from strobe.graph.datasets import DATASETS
@@ -27,16 +26,10 @@ from strobe.report.page import check_target, write_page
 
 def inspect(
     graph: Annotated[Path, typer.Argument(metavar="GRAPH", help="The directory of a saved graph.", show_default=False)],
-    html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Write one self-contained page with plots.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of tables.")] = False,
-    verify: Annotated[
-        bool, typer.Option("--verify", help="Check every array first, even if it was checked before.")
-    ] = False,
-    snapshots: Annotated[
-        str | None, typer.Option("--snapshots", metavar="A:B", help="Only snapshots A up to B, such as 10:20 or -12:.")
-    ] = None,
+    html: Annotated[Path | None, option("Write one self-contained page with plots.", metavar="FILE")] = None,
+    as_json: Annotated[bool, option("Print one line of JSON instead of tables.", "--json")] = False,
+    verify: Annotated[bool, option("Check every array first, even if it was checked before.", "--verify")] = False,
+    snapshots: Annotated[str | None, option("Only snapshots A up to B, such as 10:20 or -12:.", metavar="A:B")] = None,
 ) -> None:
     """Show a graph's size, churn, degrees, sequence lengths, bytes and imbalance.
 
@@ -47,20 +40,15 @@ def inspect(
     if str(graph) in DATASETS and not graph.exists():
         raise OptionError(f"there is no graph at {graph} yet: make it with strobe data get {graph}")
     opened = _open(graph, verify)
-    stats = _compute_stats(opened if snapshots is None else _select_snapshots(opened, snapshots))
+    with progress_bar("snapshots") as on_progress:
+        stats = describe(opened if snapshots is None else _select_snapshots(opened, snapshots), on_progress)
     name = graph.resolve().name
     if as_json:
-        values = {"graph": str(graph), "verified": verify, **stats.to_dict()}
-        typer.echo(json.dumps(values, allow_nan=False))
+        print_json({"graph": str(graph), "verified": verify, **stats.to_dict()})
     else:
-        out.print(*render_summary(stats, name), sep="\n", highlight=False)
+        out.print(_heading(stats, name), _over_time(stats), _facts(stats), sep="\n", highlight=False)
     if html is not None:
         _write_page(html, stats, name)
-
-
-def _compute_stats(graph: DynamicGraph) -> GraphStats:
-    with progress_bar("snapshots") as on_progress:
-        return describe(graph, on_progress)
 
 
 def _open(folder: Path, verify: bool) -> DynamicGraph:
@@ -69,8 +57,7 @@ def _open(folder: Path, verify: bool) -> DynamicGraph:
     if verify:
         files = list(folder.rglob("*.npy"))
         size = file_size(sum(path.stat().st_size for path in files))
-        note = f"verified: {len(files)} arrays, {size}, all match their checksums, and all indices are in range"
-        err.print(Text(note), highlight=False, soft_wrap=True)
+        print_note(f"verified: {len(files)} arrays, {size}, all match their checksums, and all indices are in range")
     return graph
 
 
@@ -91,19 +78,13 @@ def _write_page(path: Path, stats: GraphStats, name: str) -> None:
         write_page(path, graph_page(stats, name))
     except OSError as error:
         raise OptionError(f"cannot write {path}: {error.strerror or error}") from error
-    err.print(Text(f"page: {path}"), highlight=False, soft_wrap=True)
+    print_note(f"page: {path}")
 
 
-SPARK_WIDTH = 24
 _BARS = "▁▂▃▄▅▆▇█"
 
 
-def render_summary(stats: GraphStats, name: str) -> list[RenderableType]:
-    """Render a heading, numbers per snapshot with sparklines, and facts about the graph."""
-    return [_heading(stats, name), _over_time(stats), _facts(stats)]
-
-
-def sparkline(values: Sequence[float], width: int = SPARK_WIDTH) -> str:
+def sparkline(values: Sequence[float], width: int = 24) -> str:
     """Draw values as bars from 0 to the largest, averaged to ``width`` columns. Only 0 has the lowest bar."""
     if not len(values):
         return ""
@@ -117,19 +98,13 @@ def sparkline(values: Sequence[float], width: int = SPARK_WIDTH) -> str:
 def _heading(stats: GraphStats, name: str) -> Text:
     kind = "directed" if stats.directed else "undirected"
     weighted = "weighted" if stats.weighted else "unweighted"
-    span = _span(stats)
+    ends = [str(each.time) for each in (*stats.snapshots[:1], *stats.snapshots[1:][-1:])]
+    span = f" ({' … '.join(ends)})" if ends else ""
     return Text.assemble(
         (name, "bold"),
         f"  {pluralize(stats.num_nodes, 'node')} · {pluralize(stats.num_snapshots, 'snapshot')}{span}\n",
         (f"{kind} · {weighted} · features: {stats.features or 'none'}", "dim"),
     )
-
-
-def _span(stats: GraphStats) -> str:
-    if not stats.snapshots:
-        return ""
-    first, last = stats.snapshots[0].time, stats.snapshots[-1].time
-    return f" ({first})" if stats.num_snapshots == 1 else f" ({first} … {last})"
 
 
 def _over_time(stats: GraphStats) -> Table:
@@ -138,32 +113,23 @@ def _over_time(stats: GraphStats) -> Table:
     for column in ("total", "mean", "min", "max"):
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("over time", style="cyan", no_wrap=True)
-    _add_counts(table, stats)
-    table.add_section()
-    _add_churn(table, stats)
-    return table
-
-
-def _add_counts(table: Table, stats: GraphStats) -> None:
     rows = {"cells": "nodes", "edges": "edges", "arcs": "arcs", "load: cells+arcs": "load"}
     rows |= {"isolated cells": "isolated", "self-loops": "self_loops", "parallel edges": "parallel_edges"}
     if stats.directed:
         del rows["arcs"]  # they equal edges
     for label, name in rows.items():
         _add_row(table, label, stats.series(name), always=name in ("nodes", "edges"))
-
-
-def _add_churn(table: Table, stats: GraphStats) -> None:
-    """Add changes since the previous snapshot."""
-    later = stats.snapshots[1:]
-    for label, name in (("arrivals", "arrivals"), ("departures", "departures"), ("returns", "returns")):
-        _add_row(table, label, [getattr(s, name) for s in later])
+    table.add_section()
+    later = stats.snapshots[1:]  # changes since the previous snapshot
+    for name in ("arrivals", "departures", "returns"):
+        _add_row(table, name, [getattr(s, name) for s in later])
     shares = {"new edges": "new_share", "dropped edges": "dropped_share", "Jaccard": "jaccard"}
     for label, name in shares.items():
         values = [getattr(s, name) for s in later]
         if values:
             numbers = [f"{100 * number:.1f}%" for number in (float(np.mean(values)), min(values), max(values))]
             table.add_row(label, "", *numbers, sparkline(values))
+    return table
 
 
 def _add_row(table: Table, label: str, values: list[int], *, always: bool = False) -> None:
@@ -180,7 +146,8 @@ def _facts(stats: GraphStats) -> Table:
     table.add_column()
     table.add_row("in-degree" if stats.directed else "degree", _degree_line(stats))
     table.add_row("sequences", _sequence_line(stats))
-    table.add_row("bytes", _bytes_line(stats))
+    full, delta = file_size(stats.full_bytes), file_size(stats.delta_bytes)
+    table.add_row("bytes", f"{full} in full · {delta} as deltas ({percent(stats.delta_share)})")
     table.add_row("uneven edges", _spread_line(stats.edge_spread))
     table.add_row("uneven load", _spread_line(stats.load_spread))
     return table
@@ -205,11 +172,6 @@ def _sequence_line(stats: GraphStats) -> str:
         f"{always} nodes always present · {never} never · {gaps} with gaps\n"
         f"nodes by length: short {sparkline(lives.counts[1:])} long"
     )
-
-
-def _bytes_line(stats: GraphStats) -> str:
-    full, delta = file_size(stats.full_bytes), file_size(stats.delta_bytes)
-    return f"{full} in full · {delta} as deltas ({percent(stats.delta_share)})"
 
 
 def _spread_line(spread: Spread) -> str:

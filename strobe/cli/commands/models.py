@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 
 import typer
 
-from strobe.cli.console import err, out
-from strobe.cli.listing import default_options, options_table
+from strobe.cli.console import out, print_note
+from strobe.cli.listing import default_options, first_sentence, options_table
 from strobe.cli.options.run import AsJsonOption
 from strobe.models import MODELS, describe_model
 from strobe.tasks import TASKS
@@ -26,15 +25,11 @@ def models(as_json: AsJsonOption = False) -> None:
         for each in map(describe_model, MODELS)
     ]
     task_rows = [
-        {
-            "name": name,
-            "summary": (inspect.getdoc(task) or "").split("\n", 1)[0].replace("``", "`"),
-            "options": default_options(task),
-        }
+        {"name": name, "summary": first_sentence(task), "options": default_options(task)}
         for name, task in TASKS.items()
     ]
     if as_json:
         typer.echo(json.dumps({"models": model_rows, "tasks": task_rows}, default=str))
         return
     out.print(options_table("model", model_rows), "", options_table("task", task_rows), sep="\n", highlight=False)
-    err.print("\nNext: strobe train GRAPH --model NAME --task NAME", highlight=False, markup=False, soft_wrap=True)
+    print_note("\nNext: strobe train GRAPH --model NAME --task NAME")

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import shlex
+from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.text import Text
 
 from strobe.api import train_online
-from strobe.cli.console import err, out
+from strobe.batching import Sampled
+from strobe.cli.console import print_json, print_note, print_result
 from strobe.cli.failures import explain_failures
-from strobe.cli.options.groups import explicit_options, flatten_options
-from strobe.cli.options.online import OnlineRankOptions, OnlineTrainingOptions, SourceOptions
+from strobe.cli.options.events import COLUMNS_PANEL, DstOption, EventOptions, SrcOption
+from strobe.cli.options.groups import explicit_options, flatten_options, option
+from strobe.cli.options.plan import RANKS_PANEL, DeadlineOption, axis_option, choose_plan, read_plan
 from strobe.cli.options.run import AsJsonOption, DataDirOption, QuietOption
 from strobe.cli.options.run_directory import RunDirectoryOptions, resolve_run_directory
 from strobe.cli.options.training import DEFAULT_MODEL, MachineOptions, ModelAndTaskOptions, TrainingOptions
@@ -23,20 +25,103 @@ from strobe.engine.online.loop import OnlineConfig
 from strobe.engine.online.result import OnlineResult
 from strobe.engine.records.run_directory import last_started, read_config, refuse_other_kind
 from strobe.errors import OptionError
-from strobe.io.atomic import nan_to_none
+from strobe.graph.follow.base import Follower
+from strobe.graph.follow.resolve import follow
+from strobe.graph.ingest.options import IngestOptions
+from strobe.plan import Plan
+from strobe.presets import DEFAULT_ONLINE
+
+_SOURCE = (
+    "A directory where files arrive, a text file that grows, an SQLite database, a saved graph, or the name of a data "
+    "set. With --resume, the run's own."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceOptions(EventOptions):
+    """Columns and snapshots of a source of events. A saved graph needs none of these."""
+
+    src: SrcOption = None
+    dst: DstOption = None
+    table: Annotated[str | None, option("The table of an SQLite database.", panel=COLUMNS_PANEL)] = None
+
+    def explicit(self) -> dict[str, Any]:
+        """The options that differ from their defaults, by name."""
+        defaults = {field.name: field.default for field in fields(self)}
+        return {name: value for name, value in asdict(self).items() if value != defaults[name]}
+
+    def follow(self, source: str, into: Path, data_dir: str | None) -> Follower:
+        """Start to follow a source, or continue where the graph at ``into`` ends."""
+        return follow(
+            source,
+            self._options(),
+            into=into,
+            table=self.table,
+            text=self.text,
+            skip_bad_rows=self.skip_bad_rows,
+            data_dir=data_dir,
+        )
+
+    def _options(self) -> IngestOptions | None:
+        if self.src is not None or self.dst is not None:
+            return IngestOptions(**self.to_arguments())
+        if self.explicit():
+            flags = ", ".join(f"--{name.replace('_', '-')}" for name in self.explicit())
+            raise OptionError(f"{flags} need the columns of events: --src and --dst")
+        return None
+
+
+_online = partial(option, panel="Online training")
+_FIT = "Snapshots to wait for before training begins: scales are fitted to them, and they are not evaluated."
+_ONCE = "No more events will arrive: the last snapshot is complete, and the run ends with it."
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnlineTrainingOptions:
+    """How long to wait for snapshots, and how often to train on them."""
+
+    fit_snapshots: Annotated[int | None, _online(_FIT, metavar="N", default="8")] = None
+    passes: Annotated[int | None, _online("Passes over each window.", metavar="N", default="1")] = None
+    poll: Annotated[float, _online("Seconds between polls.", metavar="SECONDS")] = 2.0
+    once: Annotated[bool, _online(_ONCE, "--once")] = False
+    snapshots: Annotated[int | None, _online("Stop after N snapshots.", metavar="N", default="never")] = None
+
+
+_ranks_option = partial(option, panel=RANKS_PANEL)
+_PLAN = "A plan whose batches are sampled: a name of `strobe plans`, or a JSON file with a plan."
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnlineRankOptions:
+    """The number of ranks, and the plan that divides the work among them."""
+
+    ranks: Annotated[
+        int | None, _ranks_option("Processes on this machine that train together.", metavar="N", default="1")
+    ] = None
+    plan: Annotated[str | None, _ranks_option(_PLAN, metavar="NAME|FILE", default=DEFAULT_ONLINE)] = None
+    store: Annotated[str | None, axis_option("store", "full")] = None
+    placement: Annotated[str | None, axis_option("placement", "hash or greedy")] = None
+    batching: Annotated[str | None, axis_option("batching", "sampled:size=4096,fanouts=10,5,history=6")] = None
+    deadline: DeadlineOption = None
+
+    def to_arguments(self, earlier: dict[str, Any] | None, passes: int | None) -> dict[str, Any]:
+        """The arguments of training; options not given are those of ``earlier``, the config of a resumed run."""
+
+        def base() -> Plan:
+            return read_plan(DEFAULT_ONLINE) if earlier is None else Plan.from_json(earlier["plan"])
+
+        plan = choose_plan(self, base)
+        if passes is not None:
+            plan = base() if plan is None else plan
+            if isinstance(plan.batching, Sampled):
+                plan = replace(plan, batching=replace(plan.batching, passes=passes))
+        ranks = self.ranks if self.ranks is not None or earlier is None else int(earlier["ranks"])
+        return explicit_options(plan=plan, ranks=ranks, deadline_s=self.deadline)
 
 
 @flatten_options
 def online(
-    source: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="SOURCE",
-            help="A directory where files arrive, a text file that grows, an SQLite database, a saved graph, or the "
-            "name of a data set. With --resume, the run's own.",
-            show_default=False,
-        ),
-    ] = None,
+    source: Annotated[str | None, typer.Argument(metavar="SOURCE", help=_SOURCE, show_default=False)] = None,
     *,
     events: SourceOptions,
     online_training: OnlineTrainingOptions,
@@ -71,35 +156,32 @@ def online(
 
     RUN/graph is the graph so far: `strobe inspect`, `strobe train` and `strobe predict RUN` can read it.
     """
-    if source is None and not run_directory.resume:
-        raise OptionError("give a source: a directory, a file, a database, a graph or a data set")
-    if source is None and run_directory.to is None:
-        raise OptionError("give the run to resume: strobe online --resume --out RUN")
-    directory = resolve_run_directory(run_directory, source, model_and_task.model or DEFAULT_MODEL)
-    earlier: dict[str, Any] | None = None
-    if run_directory.resume:
-        earlier = read_config(directory)
-        refuse_other_kind(directory, earlier, online=True)
-    fit = online_training.fit_snapshots
+    directory, earlier = _open_directory(run_directory, source, model_and_task.model or DEFAULT_MODEL)
     arguments = {
         **model_and_task.to_arguments(None if earlier is None else directory),
         **ranks.to_arguments(earlier, online_training.passes),
-        **explicit_options(training),
-        **explicit_options(machine),
-        **({} if fit is None else {"fit_snapshots": fit}),
+        **explicit_options(training, machine, fit_snapshots=online_training.fit_snapshots),
     }
-    result = _run_online(
-        _make_config(source, events, online_training, earlier, data_dir),
-        directory,
-        quiet,
-        run_directory.resume,
-        run_directory.overwrite,
-        arguments,
-    )
+    config = _make_config(source, events, online_training, earlier, data_dir)
+    result = _run_online(config, directory, quiet, run_directory, arguments)
     if as_json:
-        typer.echo(json.dumps(nan_to_none(result.to_json()), allow_nan=False))
+        print_json(result.to_json())
     else:
         _show(result, directory, quiet)
+
+
+def _open_directory(options: RunDirectoryOptions, source: str | None, model: str) -> tuple[Path, dict[str, Any] | None]:
+    """The run directory, and the config of the run that it resumes."""
+    if source is None and not options.resume:
+        raise OptionError("give a source: a directory, a file, a database, a graph or a data set")
+    if source is None and options.to is None:
+        raise OptionError("give the run to resume: strobe online --resume --out RUN")
+    directory = resolve_run_directory(options, source, model)
+    if not options.resume:
+        return directory, None
+    earlier = read_config(directory)
+    refuse_other_kind(directory, earlier, online=True)
+    return directory, earlier
 
 
 def _make_config(
@@ -132,26 +214,26 @@ def _make_config(
 
 
 def _run_online(
-    config: OnlineConfig, directory: Path, quiet: bool, resume: bool, overwrite: bool, arguments: dict[str, Any]
+    config: OnlineConfig, directory: Path, quiet: bool, options: RunDirectoryOptions, arguments: dict[str, Any]
 ) -> OnlineResult:
-    before = None if resume else last_started(directory)
+    before = None if options.resume else last_started(directory)
+    arguments |= {"out": directory, "resume": options.resume, "overwrite": options.overwrite}
     with (
         explain_failures("online", directory, lambda: last_started(directory) != before),
         show_online_progress(quiet) as progress,
     ):
-        return train_online(config, **arguments, out=directory, resume=resume, overwrite=overwrite, progress=progress)
+        return train_online(config, **arguments, progress=progress)
 
 
 def _show(result: OnlineResult, directory: Path, quiet: bool) -> None:
-    out.print(Text(result.summary()), soft_wrap=True)
+    print_result(result.summary())
     if quiet:
         return
     run = shlex.quote(str(directory))
     chart = f" (chart: {directory / 'online.svg'})" if result.evaluated else ""
-    lines = (
-        f"\nrun: {directory}{chart}",
-        f"Next: strobe online --resume --out {run}",
-        f"      strobe predict {run} -o predictions.parquet",
-        f"      strobe inspect {run}/graph",
+    print_note(
+        f"\nrun: {directory}{chart}\n"
+        f"Next: strobe online --resume --out {run}\n"
+        f"      strobe predict {run} -o predictions.parquet\n"
+        f"      strobe inspect {run}/graph"
     )
-    err.print(Text("\n".join(lines)), soft_wrap=True)

@@ -2,46 +2,29 @@
 
 from __future__ import annotations
 
-import json
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import typer
 from rich.table import Table
-from rich.text import Text
 
 from strobe.cli.chart_file import chart_option, choose_chart_path, write_chart
-from strobe.cli.console import out, text_bar
-from strobe.cli.options.groups import flatten_options
+from strobe.cli.console import out, print_json, print_result, text_bar
+from strobe.cli.options.groups import explicit_options, flatten_options, option
 from strobe.cli.options.plan import RANKS_PANEL, override_choices
-from strobe.cli.options.run import (
-    AsJsonOption,
-    DataDirOption,
-    DeviceOption,
-    GraphArgument,
-    QuietOption,
-    SeedOption,
-    WindowOption,
-)
+from strobe.cli.options.run import AsJsonOption, DataDirOption, DeviceOption, GraphArgument, QuietOption, StepOptions
 from strobe.cli.options.training import ModelAndTaskOptions
 from strobe.cli.progress import show_progress
 from strobe.format import duration, file_size, format_ratio, format_short, percent, pluralize, wrap_line
 from strobe.plan import Plan
-from strobe.planner.partition import PartitionEstimate, estimate_partition
-from strobe.planner.rank_costs import RankCost
+from strobe.planner.partition import PartitionEstimate, RankCost, estimate_partition
 from strobe.report.charts.partition import partition_svg
 from strobe.report.summary import format_choice
 
 DEFAULT_CHART = Path("partition.svg")
 _BAR_WIDTH = 6
 _MAX_ROWS = 32
-
-
-def _choice_option(help: str, default: str | bool = True) -> typer.models.OptionInfo:
-    option: typer.models.OptionInfo = typer.Option(
-        metavar="CHOICE", help=help, show_default=default, rich_help_panel=RANKS_PANEL
-    )
-    return option
+_choice = partial(option, metavar="CHOICE", panel=RANKS_PANEL)
 
 
 @flatten_options
@@ -49,16 +32,13 @@ def partition(
     graph: GraphArgument,
     *,
     by: Annotated[
-        str, _choice_option("A placement that `strobe plans` lists, such as metis or chunks:per_rank=8.")
+        str, _choice("A placement that `strobe plans` lists, such as metis or chunks:per_rank=8.")
     ] = "chunks",
-    ranks: Annotated[
-        int, typer.Option(metavar="N", help="The number of ranks; none is started.", rich_help_panel=RANKS_PANEL)
-    ],
-    structure: Annotated[str | None, _choice_option("The exchange of neighbor rows.", "halo")] = None,
-    time: Annotated[str | None, _choice_option("The exchange of states along sequences.", "relay")] = None,
+    ranks: Annotated[int, option("The number of ranks; none is started.", metavar="N", panel=RANKS_PANEL)],
+    structure: Annotated[str | None, _choice("The exchange of neighbor rows.", default="halo")] = None,
+    time: Annotated[str | None, _choice("The exchange of states along sequences.", default="relay")] = None,
     model_and_task: ModelAndTaskOptions,
-    window: WindowOption = None,
-    seed: SeedOption = None,
+    steps: StepOptions,
     chart: Annotated[Path | None, chart_option(DEFAULT_CHART)] = None,
     device: DeviceOption = None,
     data_dir: DataDirOption = None,
@@ -80,9 +60,7 @@ def partition(
     `strobe train social --ranks 8 --placement chunks`
     """
     chart = choose_chart_path(chart, DEFAULT_CHART, as_json)
-    choices = {"placement": by, "structure": structure, "time": time}
-    plan = override_choices(Plan(), {axis: text for axis, text in choices.items() if text})
-    settings: dict[str, Any] = {"window": window, "seed": seed, "device": device}
+    plan = override_choices(Plan(), explicit_options(placement=by, structure=structure, time=time))
     with show_progress(quiet) as progress:
         result = estimate_partition(
             graph,
@@ -90,16 +68,15 @@ def partition(
             exchange=plan.exchange,
             ranks=ranks,
             progress=progress,
-            data_dir=data_dir,
             **model_and_task.to_arguments(),
-            **{name: value for name, value in settings.items() if value is not None},
+            **explicit_options(steps, device=device, data_dir=data_dir),
         )
     if as_json:
-        typer.echo(json.dumps(result.to_json(), allow_nan=False))
+        print_json(result.to_json())
     else:
-        out.print(Text("\n".join([*partition_head(result), ""])), soft_wrap=True)
+        print_result(*partition_head(result), "")
         out.print(partition_table(result))
-        out.print(Text("\n".join(["", *partition_lines(result)])), soft_wrap=True)
+        print_result("", *partition_lines(result))
     if chart is not None:
         write_chart(partition_svg(result), chart, quiet)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from typing import Annotated, Any
@@ -11,25 +10,20 @@ import typer
 from rich.console import RenderableType
 from rich.table import Table
 
-from strobe.cli.console import err, out
+from strobe.cli.console import out, print_json, print_note
 from strobe.cli.listing import default_options, first_sentence, format_options, options_table
 from strobe.cli.options.plan import AXIS_DESCRIPTIONS, read_plan
 from strobe.cli.options.run import AsJsonOption
 from strobe.plan import Plan
-from strobe.presets import PRESETS, describe, preset
+from strobe.presets import PRESETS
 from strobe.registry import AXES
 from strobe.report.summary import choices_by_axis
 
+_PLAN = "One plan, with options if any (relay:pipeline_groups=4), or a JSON file. Without it, all."
+
 
 def plans(
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="PLAN",
-            help="One plan, with options if any (relay:pipeline_groups=4), or a JSON file. Without it, all.",
-            show_default=False,
-        ),
-    ] = None,
+    name: Annotated[str | None, typer.Argument(metavar="PLAN", help=_PLAN, show_default=False)] = None,
     as_json: AsJsonOption = False,
 ) -> None:
     """List plans and the choices they are made of, or show one plan.
@@ -51,25 +45,24 @@ def plans(
         return
     presets, choices = _presets(), _choices()
     if as_json:
-        typer.echo(json.dumps({"plans": presets, "choices": choices}))
+        print_json({"plans": presets, "choices": choices})
         return
     out.print(options_table("plan", presets), "", *_matrix(presets), sep="\n", highlight=False)
     for axis, rows in choices.items():
         out.print("", options_table(f"--{axis}", rows, heading=AXIS_DESCRIPTIONS[axis]), sep="\n", highlight=False)
-    hints = "\nNext: strobe plans NAME\n      strobe compare GRAPH --plans NAME,NAME --ranks 4"
-    err.print(hints, highlight=False, markup=False, soft_wrap=True)
+    print_note("\nNext: strobe plans NAME\n      strobe compare GRAPH --plans NAME,NAME --ranks 4")
 
 
 def _presets() -> list[dict[str, Any]]:
     return [
         {
             "name": name,
-            "summary": summary.replace("``", "`"),
-            "options": default_options(PRESETS[name]),
-            "exact": preset(name).exact,
-            "plan": preset(name).to_json(),
+            "summary": first_sentence(make),
+            "options": default_options(make),
+            "exact": make().exact,
+            "plan": make().to_json(),
         }
-        for name, summary in describe()
+        for name, make in PRESETS.items()
     ]
 
 
@@ -118,7 +111,7 @@ def _matrix(presets: list[dict[str, Any]]) -> Iterator[RenderableType]:
 def _show(plan: Plan, as_json: bool) -> None:
     values = plan.to_json()
     if as_json:
-        typer.echo(json.dumps(values))
+        print_json(values)
         return
     table = Table.grid(padding=(0, 2, 0, 0))
     for style in ("dim", "bold", ""):

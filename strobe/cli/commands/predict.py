@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import pyarrow as pa
-import typer
 from rich import box
 from rich.markup import escape
 from rich.table import Table
-from rich.text import Text
 
 from strobe.api import open_run
-from strobe.cli.console import out, progress_bar
+from strobe.cli.console import out, print_json, print_result, progress_bar
+from strobe.cli.options.groups import option
 from strobe.cli.options.run import AsJsonOption, DeviceOption, GraphOption, RunArgument
 from strobe.engine.evaluation.predict import opener, write_predictions
 from strobe.errors import OptionError
@@ -24,18 +22,17 @@ from strobe.format import file_size, pluralize
 def predict(
     run: RunArgument,
     to: Annotated[
-        Path, typer.Option("--out", "-o", metavar="FILE", help="The file to write: Parquet (.parquet) or CSV (.csv).")
+        Path, option("The file to write: Parquet (.parquet) or CSV (.csv).", "--out", "-o", metavar="FILE")
     ] = Path("predictions.parquet"),
     part: Annotated[
-        str,
-        typer.Option(help="Which snapshots: next (the newest, with an unknown future), train, validation, test."),
+        str, option("Which snapshots: next (the newest, with an unknown future), train, validation, test.")
     ] = "next",
     embeddings: Annotated[
-        bool, typer.Option("--embeddings", help="Also write the embeddings that predictions are made from.")
+        bool, option("Also write the embeddings that predictions are made from.", "--embeddings")
     ] = False,
     graph: GraphOption = None,
     device: DeviceOption = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
+    overwrite: Annotated[bool, option("Replace an existing file.", "--overwrite")] = False,
     as_json: AsJsonOption = False,
 ) -> None:
     """Write the predictions of a run as a table, a row per node (or pair) and snapshot.
@@ -57,9 +54,9 @@ def predict(
         written = write_predictions(opened, to, part, embeddings=embeddings, on_progress=on_progress)
     rows, size = written.rows, to.stat().st_size
     if as_json:
-        typer.echo(json.dumps({"run": str(run), "part": part, "file": str(to), "rows": rows, "bytes": size}))
+        print_json({"run": str(run), "part": part, "file": str(to), "rows": rows, "bytes": size})
         return
-    out.print(Text(f"{pluralize(rows, 'prediction')}, {file_size(size)} at {to}"), soft_wrap=True)
+    print_result(f"{pluralize(rows, 'prediction')}, {file_size(size)} at {to}")
     out.print(_first_rows(written.first), highlight=False)
 
 

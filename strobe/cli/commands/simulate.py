@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -12,18 +11,17 @@ from rich.table import Table
 from rich.text import Text
 
 from strobe.cli.chart_file import chart_option, choose_chart_path, write_chart
-from strobe.cli.console import out, text_bar
-from strobe.cli.options.groups import explicit_options, flatten_options
-from strobe.cli.options.plan import PLANS_HELP, RANKS_PANEL, read_plans
-from strobe.cli.options.run import AsJsonOption, DataDirOption, GraphArgument, QuietOption, SeedOption, WindowOption
+from strobe.cli.console import out, print_json, print_result, text_bar
+from strobe.cli.options.groups import explicit_options, flatten_options, option
+from strobe.cli.options.plan import RANKS_PANEL, PlansOption, read_plans
+from strobe.cli.options.run import AsJsonOption, DataDirOption, GraphArgument, QuietOption, StepOptions
 from strobe.cli.options.training import MachineOptions, ModelAndTaskOptions
 from strobe.cli.progress import show_progress
 from strobe.errors import OptionError
 from strobe.format import duration, format_count, format_ratio, percent, pluralize, wrap_line
 from strobe.planner.comm.network import Network
-from strobe.planner.simulate import Simulation
+from strobe.planner.simulate import SimulatedEpoch, Simulation, double_range
 from strobe.planner.simulate import simulate as simulate_plans
-from strobe.planner.simulator import SimulatedEpoch, double_range
 from strobe.planner.time.calibration import Calibration
 from strobe.planner.time.passes import MIN_PASSES
 from strobe.report.charts.simulation import simulation_svg
@@ -33,6 +31,8 @@ LOCAL = "local"
 MAX_RANKS = 16_384
 """Counts for all pairs of more ranks would fill the memory of most machines."""
 
+_RANKS = "Numbers of ranks: 8, or 4,8,100, or 4..1024, which doubles from 4 up to 1024. No rank is started."
+_NETWORK = "The network between hosts, as above; local: all ranks on this machine, whose messages are timed."
 _COLUMNS = ("ranks", "epoch", "speed-up", "efficiency", "", "compute", "wait", "send", "sync", "steps", "uneven")
 _BAR_COLUMN, _BAR_WIDTH = 3, 10
 _EQUAL = format_ratio(1.0)
@@ -46,28 +46,11 @@ _LEGEND = (
 def simulate(
     graph: GraphArgument,
     *,
-    plans: Annotated[
-        str, typer.Option("--plan", metavar="PLAN,PLAN,…", help=PLANS_HELP, rich_help_panel=RANKS_PANEL)
-    ] = "relay",
-    ranks: Annotated[
-        str,
-        typer.Option(
-            metavar="N,N..N,…",
-            help="Numbers of ranks: 8, or 4,8,100, or 4..1024, which doubles from 4 up to 1024. No rank is started.",
-            rich_help_panel=RANKS_PANEL,
-        ),
-    ] = "1..64",
-    network: Annotated[
-        str,
-        typer.Option(
-            metavar="LINK:OPTION=VALUE,…",
-            help="The network between hosts, as above; local: all ranks on this machine, whose messages are timed.",
-            rich_help_panel=RANKS_PANEL,
-        ),
-    ] = "10gbit",
+    plan: PlansOption = "relay",
+    ranks: Annotated[str, option(_RANKS, metavar="N,N..N,…", panel=RANKS_PANEL)] = "1..64",
+    network: Annotated[str, option(_NETWORK, metavar="LINK:OPTION=VALUE,…", panel=RANKS_PANEL)] = "10gbit",
     model_and_task: ModelAndTaskOptions,
-    window: WindowOption = None,
-    seed: SeedOption = None,
+    steps: StepOptions,
     chart: Annotated[Path | None, chart_option(DEFAULT_CHART)] = None,
     machine: MachineOptions,
     data_dir: DataDirOption = None,
@@ -86,8 +69,7 @@ def simulate(
 
     `strobe simulate social --plan relay --ranks 1,2 --network local`
 
-    **A network** is 1gbit, 10gbit, 25gbit, 100gbit, or the bandwidth of a host's link (40Gbit, 5GB), followed by
-    options:
+    **A network** is 1gbit, 10gbit, 25gbit, 100gbit, or the bandwidth of a host's link (40Gbit, 5GB), and options:
 
     - latency=10us: of a message between hosts
 
@@ -102,20 +84,18 @@ def simulate(
     `--network 25gbit:latency=10us,ranks_per_host=8,inside=20GB,all_reduce=tree`
     """
     chart = choose_chart_path(chart, DEFAULT_CHART, as_json)
-    settings = {"window": window, "seed": seed, **explicit_options(machine)}
     with show_progress(quiet) as progress:
         result = simulate_plans(
             graph=graph,
-            plans=read_plans(plans),
+            plans=read_plans(plan),
             ranks=read_ranks(ranks),
             network=None if network.strip().lower() == LOCAL else Network.parse(network),
-            data_dir=data_dir,
             progress=progress,
             **model_and_task.to_arguments(),
-            **{name: value for name, value in settings.items() if value is not None},
+            **explicit_options(steps, machine, data_dir=data_dir),
         )
     if as_json:
-        typer.echo(json.dumps(result.to_json(), allow_nan=False))
+        print_json(result.to_json())
     else:
         _show(result)
     if not result.results:
@@ -153,12 +133,12 @@ def _parse_rank_range(part: str) -> list[int]:
 
 
 def _show(result: Simulation) -> None:
-    out.print(Text("\n".join([*simulate_head(result), ""])), soft_wrap=True)
+    print_result(*simulate_head(result), "")
     for name, table in simulate_tables(result).items():
         out.print(Text(name, style="bold"), soft_wrap=True)
         out.print(table)
         out.print()
-    out.print(Text("\n".join(simulate_lines(result))), soft_wrap=True)
+    print_result(*simulate_lines(result))
 
 
 def simulate_head(result: Simulation) -> list[str]:
@@ -195,15 +175,9 @@ def simulate_lines(result: Simulation) -> list[str]:
 
 def _table(rows: Sequence[Sequence[str]], widths: Sequence[int]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
-    for column, (name, width) in enumerate(zip(_COLUMNS, widths, strict=True)):
-        is_bar = column == _BAR_COLUMN
-        table.add_column(
-            name,
-            justify="left" if is_bar else "right",
-            style="cyan" if is_bar else None,
-            min_width=width,
-            no_wrap=True,
-        )
+    for name, width in zip(_COLUMNS, widths, strict=True):
+        table.add_column(name, justify="right", min_width=width, no_wrap=True)
+    table.columns[_BAR_COLUMN].justify, table.columns[_BAR_COLUMN].style = "left", "cyan"
     for row in rows:
         table.add_row(*row)
     return table
@@ -233,14 +207,9 @@ def _network_line(result: Simulation) -> str:
 
 
 def _format_costs(calibration: Calibration) -> str:
-    line = calibration.pass_cost
-    parts = [
-        (line.per_cell, " a cell"),
-        (line.per_arc, " an arc"),
-        (line.per_snapshot, " a snapshot"),
-        (line.fixed, ""),
-    ]
-    terms = [f"{_short_duration(seconds)}{unit}" for seconds, unit in parts if seconds > 0] or ["nothing"]
+    units = {"per_cell": " a cell", "per_arc": " an arc", "per_snapshot": " a snapshot", "fixed": ""}
+    costs = {unit: getattr(calibration.pass_cost, name) for name, unit in units.items()}
+    terms = [f"{_short_duration(seconds)}{unit}" for unit, seconds in costs.items() if seconds > 0] or ["nothing"]
     cost = f"{', '.join(terms[:-1])} and {terms[-1]}" if len(terms) > 1 else terms[0]
     error = "not known" if calibration.error is None else percent(calibration.error)
     return f"a pass costs {cost}, an optimizer step {_short_duration(calibration.step_s)}; error {error}"

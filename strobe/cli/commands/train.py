@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
-from rich.text import Text
+from typing import Any
 
 from strobe.api import train as train_model
-from strobe.cli.console import err, is_first_rank, out
+from strobe.cli.console import is_first_rank, out, print_json, print_note, print_result
 from strobe.cli.failures import explain_failures
 from strobe.cli.options.groups import explicit_options, flatten_options
 from strobe.cli.options.plan import RankOptions, num_ranks
-from strobe.cli.options.run import AsJsonOption, DataDirOption, QuietOption
+from strobe.cli.options.run import AsJsonOption, DataDirOption, GraphOrResumeArgument, QuietOption
 from strobe.cli.options.run_directory import RunDirectoryOptions, resolve_run_directory
 from strobe.cli.options.training import (
     DEFAULT_MODEL,
@@ -28,20 +24,12 @@ from strobe.cli.progress import show_progress
 from strobe.engine import Run
 from strobe.engine.checkpoint.store import has_checkpoint
 from strobe.engine.records.run_directory import last_started
-from strobe.io.atomic import nan_to_none
 from strobe.report.charts.learning_curve import build_curves, terminal_curve
 
 
 @flatten_options
 def train(
-    graph: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="GRAPH",
-            help="The directory of a saved graph, or the name of a data set. With --resume, the run's own.",
-            show_default=False,
-        ),
-    ] = None,
+    graph: GraphOrResumeArgument = None,
     *,
     model_and_task: ModelAndTaskOptions,
     stopping: StoppingOptions,
@@ -89,17 +77,14 @@ def train(
         graph=graph,
         resume=run_directory.resume,
         overwrite=run_directory.overwrite,
-        data_dir=data_dir,
         **model_and_task.to_arguments(earlier),
         **ranks.to_arguments(earlier),
-        **explicit_options(stopping),
-        **explicit_options(training),
-        **explicit_options(machine),
+        **explicit_options(stopping, training, machine, data_dir=data_dir),
     )
     if not is_first_rank():
         return
     if as_json:
-        typer.echo(json.dumps(nan_to_none(run.to_json()), allow_nan=False))
+        print_json(run.to_json())
     else:
         _show(run, directory, quiet)
 
@@ -117,15 +102,14 @@ def _show(run: Run, directory: Path, quiet: bool) -> None:
     if not quiet:
         width = max(min(out.width - 14, 60), 20)
         for curve in build_curves(run.to_json(), run.history):
-            out.print(Text("\n".join([*terminal_curve(curve, width=width, height=5), ""])), soft_wrap=True)
-    out.print(Text(run.summary()), soft_wrap=True)
+            print_result(*terminal_curve(curve, width=width, height=5), "")
+    print_result(run.summary())
     if quiet:
         return
     quoted = shlex.quote(str(directory))
-    lines = (
-        f"\nrun: {directory} (chart: {directory / 'learning_curve.svg'})",
-        f"Next: strobe predict {quoted} -o predictions.parquet",
-        f"      strobe evaluate {quoted} --part validation",
-        f"      tensorboard --logdir {quoted}",
+    print_note(
+        f"\nrun: {directory} (chart: {directory / 'learning_curve.svg'})\n"
+        f"Next: strobe predict {quoted} -o predictions.parquet\n"
+        f"      strobe evaluate {quoted} --part validation\n"
+        f"      tensorboard --logdir {quoted}"
     )
-    err.print(Text("\n".join(lines)), soft_wrap=True)

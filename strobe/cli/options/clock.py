@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, cast
 
-import typer
-
+from strobe.cli.options.groups import option
 from strobe.errors import OptionError
 from strobe.graph.ingest import ByColumn, ByFile, Calendar, Clock, EventsEach, Every, Into
 from strobe.graph.ingest.clock import UNITS, Unit
@@ -13,52 +12,17 @@ from strobe.graph.ingest.clock import UNITS, Unit
 CUT_PANEL = "How time is cut into snapshots (give one)"
 EDGES_PANEL = "Edges and presence"
 
-EveryOption = Annotated[
-    str | None,
-    typer.Option(
-        "--every",
-        metavar="LENGTH",
-        help="A snapshot per interval: 30m, 12h, 7d, 2w, or a plain number in the table's own unit.",
-        rich_help_panel=CUT_PANEL,
-    ),
-]
-PerOption = Annotated[
-    str | None,
-    typer.Option(
-        "--per",
-        metavar="UNIT",
-        help=f"A snapshot per calendar unit, in UTC: {', '.join(UNITS)}.",
-        rich_help_panel=CUT_PANEL,
-    ),
-]
-EventsOption = Annotated[
-    int | None,
-    typer.Option("--events", metavar="N", help="A snapshot per N events, in order of time.", rich_help_panel=CUT_PANEL),
-]
-SnapshotsOption = Annotated[
-    int | None,
-    typer.Option("--snapshots", metavar="N", help="N snapshots of equal length in time.", rich_help_panel=CUT_PANEL),
-]
+_EVERY = "A snapshot per interval: 30m, 12h, 7d, 2w, or a plain number in the table's own unit."
+_PER = f"A snapshot per calendar unit, in UTC: {', '.join(UNITS)}."
+_PRESENCE = "When a node is present: active (while it has an edge), seen (from its first edge on), always."
+EveryOption = Annotated[str | None, option(_EVERY, metavar="LENGTH", panel=CUT_PANEL)]
+PerOption = Annotated[str | None, option(_PER, metavar="UNIT", panel=CUT_PANEL)]
+EventsOption = Annotated[int | None, option("A snapshot per N events, in order of time.", metavar="N", panel=CUT_PANEL)]
+SnapshotsOption = Annotated[int | None, option("N snapshots of equal length in time.", metavar="N", panel=CUT_PANEL)]
 LifeOption = Annotated[
-    int | None,
-    typer.Option(
-        "--life",
-        metavar="N",
-        help="Snapshots that an edge lives for.",
-        show_default="1",
-        rich_help_panel=EDGES_PANEL,
-    ),
+    int | None, option("Snapshots that an edge lives for.", metavar="N", default="1", panel=EDGES_PANEL)
 ]
-PresenceOption = Annotated[
-    str | None,
-    typer.Option(
-        "--presence",
-        metavar="WHEN",
-        help="When a node is present: active (while it has an edge), seen (from its first edge on), always.",
-        show_default="active",
-        rich_help_panel=EDGES_PANEL,
-    ),
-]
+PresenceOption = Annotated[str | None, option(_PRESENCE, metavar="WHEN", default="active", panel=EDGES_PANEL)]
 
 
 def make_clock(

@@ -7,13 +7,13 @@ A choice may wrap another: ``stale:threshold=0.3,inner=halo``. Brackets enclose 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
+from strobe.cli.options.groups import explicit_options, option
 from strobe.cli.options.run import read_options
 from strobe.comm.launch.environment import is_launched_rank, rank_from_environment
 from strobe.engine.records.run_directory import read_config
@@ -35,73 +35,49 @@ AXIS_DESCRIPTIONS = {
     "sync": "how ranks synchronize weights",
 }
 
-PLANS_HELP = "Names of `strobe plans`, with options if any (relay:pipeline_groups=4), or JSON files."
-DeadlineOption = Annotated[
-    float | None,
-    typer.Option(
-        "--deadline",
-        metavar="SECONDS",
-        help="End the run if a rank waits for a message for longer; not while rank 0 works alone.",
-        show_default="120",
-        rich_help_panel=RANKS_PANEL,
-    ),
-]
+_ranks_option = partial(option, panel=RANKS_PANEL)
+_PLANS = "Names of `strobe plans`, with options if any (relay:pipeline_groups=4), or JSON files."
+_DEADLINE = "End the run if a rank waits for a message for longer; not while rank 0 works alone."
+_RANKS = "Processes on this machine that train together. Under torchrun the ranks are torchrun's."
+_PLAN = "How ranks divide the work: a name of `strobe plans`, or a JSON file with a plan."
+_RESTARTS = "How often a run with a failed rank restarts from its last checkpoint."
+PlansOption = Annotated[str, _ranks_option(_PLANS, metavar="PLAN,PLAN,…")]
+DeadlineOption = Annotated[float | None, _ranks_option(_DEADLINE, metavar="SECONDS", default="120")]
 
 
-def _axis_option(axis: str, example: str) -> Any:
-    help = f"{AXIS_DESCRIPTIONS[axis].capitalize()}, such as {example}."
-    return typer.Option(metavar="CHOICE", help=help, show_default=False, rich_help_panel=RANKS_PANEL)
+def axis_option(axis: str, example: str) -> Any:
+    """An option that overrides the choice of a plan on an axis."""
+    return _ranks_option(f"{AXIS_DESCRIPTIONS[axis].capitalize()}, such as {example}.", metavar="CHOICE", default=False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RankOptions:
     """The number of ranks, and the plan that divides the work among them."""
 
-    ranks: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help="Processes on this machine that train together. Under torchrun the ranks are torchrun's.",
-            show_default="1",
-            rich_help_panel=RANKS_PANEL,
-        ),
-    ] = None
-    plan: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME|FILE",
-            help="How ranks divide the work: a name of `strobe plans`, or a JSON file with a plan.",
-            show_default="relay",
-            rich_help_panel=RANKS_PANEL,
-        ),
-    ] = None
-    store: Annotated[str | None, _axis_option("store", "delta:window=4")] = None
-    placement: Annotated[str | None, _axis_option("placement", "metis")] = None
-    batching: Annotated[str | None, _axis_option("batching", "windows:size=8")] = None
-    structure: Annotated[str | None, _axis_option("structure", "halo")] = None
-    time: Annotated[str | None, _axis_option("time", "relay:pipeline_groups=32")] = None
-    schedule: Annotated[str | None, _axis_option("schedule", "in-order")] = None
-    sync: Annotated[str | None, _axis_option("sync", "average:every=4")] = None
+    ranks: Annotated[int | None, _ranks_option(_RANKS, metavar="N", default="1")] = None
+    plan: Annotated[str | None, _ranks_option(_PLAN, metavar="NAME|FILE", default="relay")] = None
+    store: Annotated[str | None, axis_option("store", "delta:window=4")] = None
+    placement: Annotated[str | None, axis_option("placement", "metis")] = None
+    batching: Annotated[str | None, axis_option("batching", "windows:size=8")] = None
+    structure: Annotated[str | None, axis_option("structure", "halo")] = None
+    time: Annotated[str | None, axis_option("time", "relay:pipeline_groups=32")] = None
+    schedule: Annotated[str | None, axis_option("schedule", "in-order")] = None
+    sync: Annotated[str | None, axis_option("sync", "average:every=4")] = None
     deadline: DeadlineOption = None
-    max_restarts: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help="How often a run with a failed rank restarts from its last checkpoint.",
-            show_default="0",
-            rich_help_panel=RANKS_PANEL,
-        ),
-    ] = None
+    max_restarts: Annotated[int | None, _ranks_option(_RESTARTS, metavar="N", default="0")] = None
 
     def to_arguments(self, earlier: Path | None = None) -> dict[str, Any]:
         """The arguments of training; options not given are those of ``earlier``, a resumed run."""
-        arguments = {
-            "plan": self._plan(earlier),
-            "ranks": self._ranks(earlier),
-            "deadline_s": self.deadline,
-            "max_restarts": self.max_restarts,
-        }
-        return {name: value for name, value in arguments.items() if value is not None}
+
+        def base() -> Plan:
+            return Plan() if earlier is None else Plan.from_json(read_config(earlier)["plan"])
+
+        return explicit_options(
+            plan=choose_plan(self, base),
+            ranks=self._ranks(earlier),
+            deadline_s=self.deadline,
+            max_restarts=self.max_restarts,
+        )
 
     def _ranks(self, earlier: Path | None) -> int | None:
         if not is_launched_rank():
@@ -111,17 +87,6 @@ class RankOptions:
         if self.max_restarts is not None:
             raise OptionError("torchrun restarts failed ranks (its own --max-restarts): leave ours out")
         return None
-
-    def _plan(self, earlier: Path | None) -> Plan | None:
-        axes = ("store", "placement", "batching", "structure", "time", "schedule", "sync")
-        choices = {axis: text for axis in axes if (text := getattr(self, axis)) is not None}
-        if self.plan is None and not choices:
-            return None
-        if self.plan is not None:
-            base = read_plan(self.plan)
-        else:
-            base = Plan() if earlier is None else Plan.from_json(read_config(earlier)["plan"])
-        return override_choices(base, choices)
 
     def check_single_window(self, window: int | None) -> None:
         """Raise OptionError where --batching and --window both cut time into windows."""
@@ -133,6 +98,19 @@ def num_ranks(requested: int | None = None) -> int:
     """The number of ranks: torchrun's, else ``requested``, else 1."""
     environment = rank_from_environment()
     return (requested or 1) if environment is None else environment.num_ranks
+
+
+def choose_plan(options: Any, base: Callable[[], Plan]) -> Plan | None:
+    """The plan of an option group with ``plan`` and axes: ``--plan``, else ``base``, with overrides; None without any.
+
+    Args:
+        options: the group.
+        base: makes the plan that overrides apply to where no plan was given.
+    """
+    choices = {axis: text for axis in AXES if (text := getattr(options, axis, None)) is not None}
+    if options.plan is None and not choices:
+        return None
+    return override_choices(base() if options.plan is None else read_plan(options.plan), choices)
 
 
 def read_plan(text: str) -> Plan:
@@ -197,8 +175,8 @@ def _read_choice(axis: str, text: str) -> Any:
         return make_strategy(axis, name)  # raises
     hints = option_types(AXES[axis][name])
     options = read_options(pairs, hints, f"{axis} {name}")
-    for option in (option for option in options if is_strategy_type(hints[option])):
-        options[option] = _read_choice(axis, re.sub(r"^\[(.*)\]$", r"\1", options[option]))
+    for inner in [each for each in options if is_strategy_type(hints[each])]:
+        options[inner] = _read_choice(axis, re.sub(r"^\[(.*)\]$", r"\1", options[inner]))
     return make_strategy(axis, {"name": name, **options})
 
 

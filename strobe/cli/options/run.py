@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
+from strobe.cli.options.groups import option
 from strobe.errors import OptionError, UnknownNameError
 from strobe.graph.datasets.folder import DATA_DIR_VARIABLE
 from strobe.options import describe_type
@@ -17,51 +19,32 @@ RUN_PANEL = "The run and its directory"
 TRAIN_PANEL = "Training"
 MACHINE_PANEL = "Machine"
 
+_GRAPH = "The directory of a saved graph, or the name of a data set."
+_DEVICE = "auto (a GPU if there is one), cpu, cuda, cuda:1, …."
+_DATA_DIR = "The directory of data sets, one folder each. Without it, the user's cache."
 RunArgument = Annotated[
     Path, typer.Argument(metavar="RUN", help="The directory of a run, made by `strobe train`.", show_default=False)
 ]
-GraphArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="GRAPH", help="The directory of a saved graph, or the name of a data set.", show_default=False
-    ),
+GraphArgument = Annotated[str, typer.Argument(metavar="GRAPH", help=_GRAPH, show_default=False)]
+GraphOrResumeArgument = Annotated[
+    str | None, typer.Argument(metavar="GRAPH", help=f"{_GRAPH} With --resume, the run's own.", show_default=False)
 ]
-WindowOption = Annotated[
-    int | None, typer.Option("--window", help="Snapshots per step, as in training.", show_default="all")
-]
-SeedOption = Annotated[int | None, typer.Option("--seed", help="Seed of random choices.", show_default="0")]
 GraphOption = Annotated[
-    str | None,
-    typer.Option(
-        "--graph",
-        metavar="GRAPH",
-        help="Another graph than the run's own: a directory, or the name of a data set.",
-        show_default=False,
-    ),
+    str | None, option("Another graph than the run's own: a directory, or the name of a data set.", metavar="GRAPH")
 ]
-DeviceOption = Annotated[
-    str | None,
-    typer.Option(
-        "--device",
-        help="auto (a GPU if there is one), cpu, cuda, cuda:1, ….",
-        show_default="auto",
-        rich_help_panel=MACHINE_PANEL,
-    ),
-]
-DataDirOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--data-dir",
-        metavar="DIR",
-        envvar=DATA_DIR_VARIABLE,
-        help="The directory of data sets, one folder each. Without it, the user's cache.",
-        show_default=False,
-    ),
-]
-AsJsonOption = Annotated[bool, typer.Option("--json", help="Print one line of JSON, and nothing else on stdout.")]
-QuietOption = Annotated[
-    bool, typer.Option("--quiet", "-q", help="No progress, curve or hints; only the result.", show_default=False)
-]
+DeviceOption = Annotated[str | None, option(_DEVICE, default="auto", panel=MACHINE_PANEL)]
+DataDirOption = Annotated[Path | None, option(_DATA_DIR, "--data-dir", metavar="DIR", envvar=DATA_DIR_VARIABLE)]
+OverwriteOption = Annotated[bool, option("Replace an existing graph.", "--overwrite")]
+AsJsonOption = Annotated[bool, option("Print one line of JSON, and nothing else on stdout.", "--json")]
+QuietOption = Annotated[bool, option("No progress, curve or hints; only the result.", "--quiet", "-q", default=False)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepOptions:
+    """Settings of training that decide what a step computes."""
+
+    window: Annotated[int | None, option("Snapshots per step, as in training.", default="all")] = None
+    seed: Annotated[int | None, option("Seed of random choices.", default="0")] = None
 
 
 def read_options(pairs: Sequence[str], hints: Mapping[str, Any], subject: str) -> dict[str, Any]:
@@ -86,41 +69,33 @@ def read_options(pairs: Sequence[str], hints: Mapping[str, Any], subject: str) -
             raise UnknownNameError(f"option of {subject}", name, hints)
         try:
             options[name] = _parse_value(text.strip(), hints[name])
-        except ValueError:
+        except (ValueError, KeyError):
             raise OptionError(f"{name} of {subject} must be {describe_type(hints[name])}, not {text!r}") from None
     return options
 
 
+_BOOLS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+_NONES = {"none": None, "null": None, "": None}
+
+
 def _parse_value(text: str, hint: Any) -> Any:
-    """Parse a text as a type; ValueError if it is no value of the type."""
+    """Parse a text as a type; ValueError or KeyError if it is no value of the type."""
     if hint is bool:
-        return _parse_bool(text)
+        return _BOOLS[text.lower()]
+    if hint is NoneType:
+        return _NONES[text.lower()]
     if hint in (int, float):
         return hint(text.replace("_", ""))
-    if hint is NoneType:
-        return _parse_none(text)
     if get_origin(hint) is Literal:
-        return get_args(hint)[[str(choice) for choice in get_args(hint)].index(text)]
+        return {str(choice): choice for choice in get_args(hint)}[text]
     if get_origin(hint) in (list, tuple, Sequence):
         kind = get_args(hint)[0]
         return tuple(_parse_value(part.strip(), kind) for part in text.split(","))
     for part in get_args(hint):  # a union: the first that fits
         try:
             return _parse_value(text, part)
-        except ValueError:
+        except (ValueError, KeyError):
             continue
     if get_args(hint):
         raise ValueError
     return text
-
-
-def _parse_bool(text: str) -> bool:
-    values = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-    if text.lower() not in values:
-        raise ValueError
-    return values[text.lower()]
-
-
-def _parse_none(text: str) -> None:
-    if text.lower() not in ("none", "null", ""):
-        raise ValueError

@@ -1,4 +1,4 @@
-"""Entry point of a rank's process (``python -m``), started by ``strobe.comm.launch.process``."""
+"""Entry point of a rank's process (``python -m``), started by ``strobe.comm.launch.launcher``."""
 
 import sys
 

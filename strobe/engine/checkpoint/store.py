@@ -1,8 +1,8 @@
 """The state of a run, and checkpoints of it: a killed run resumes to the same weights.
 
-A checkpoint, ``checkpoints/epoch-000012``, holds the whole state, the best weights included. It is written under a
-temporary name and renamed before older ones are removed, so there is always a complete one. ``best.pt`` repeats the
-best weights for use without Strobe. Both hold tensors and plain values only and have checksums.
+A checkpoint, ``checkpoints/epoch-000012.safetensors``, holds the whole state, the best weights included. It is written
+under a temporary name and renamed before older ones are removed, so there is always a complete one.
+``best.safetensors`` repeats the best weights for use without Strobe.
 
 Weights are the same on all ranks: rank 0 writes for all, and hosts need not share a disk.
 """
@@ -24,14 +24,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from strobe.engine.checkpoint.folder import copy_tree
-from strobe.engine.checkpoint.weights_file import read_weights, write_weights
+from strobe.engine.checkpoint.serialization import copy_tree, is_intact, read_tree, write_tree
 from strobe.engine.machine import restore_random_state
 from strobe.engine.optimizer import load_optimizer_state
 from strobe.errors import FormatError, OptionError, StrobeError
-from strobe.io.atomic import UNFINISHED_GLOB, sync_folder, unfinished_name
+from strobe.io.atomic import UNFINISHED_GLOB, sync_folder
 
-LAST, BEST = "checkpoints", "best.pt"
+LAST, BEST = "checkpoints", "best.safetensors"
 NUM_RETAINED = 2
 """The newest, and one more in case the disk damages that."""
 SAVE_EVERY_S = 2.0
@@ -44,7 +43,9 @@ _TYPES: dict[str, tuple[type, ...]] = {
     **{"best": (float, int, NoneType), "best_weights": (dict, NoneType), "random": (list,)},
 }
 """What a checkpoint holds."""
-_NAME = re.compile(r"epoch-(\d+)")
+_BEST_TYPES = {"model": (dict,), "head": (dict,), "epoch": (int,), "metric": _TYPES["best"]}
+"""What the file of the best weights holds."""
+_NAME = re.compile(r"epoch-(\d+)\.safetensors")
 _NEVER_SAVED_HINT = "the run was stopped before its first was saved"
 
 Weights = dict[str, dict[str, Any]]
@@ -76,9 +77,9 @@ class TrainState:
     def state_dict(self) -> dict[str, Any]:
         """The whole state as tensors and plain values, copied to the CPU: training may continue."""
         values = {name: getattr(self, name) for name in _VALUES}
-        kept = copy_tree({**self.weights(), "optimizer": self.optimizer.state_dict(), **values}, "cpu")
+        captured = copy_tree({**self.weights(), "optimizer": self.optimizer.state_dict(), **values}, "cpu")
         history = [{name: value for name, value in line.items() if name != "ranks"} for line in self.history]
-        return {**kept, "history": history}
+        return {**captured, "history": history}
 
     def load_state_dict(self, found: dict[str, Any], rank: int) -> None:
         """Goes on from what was captured, on this or another number of ranks."""
@@ -182,28 +183,30 @@ class Checkpoints:
     def remove_unfinished(self) -> None:
         """Removes what a killed process has left unfinished."""
         for half in (self.folder / LAST).glob(UNFINISHED_GLOB):
-            rmtree(half, ignore_errors=True)
+            half.unlink()
 
     def clear(self) -> None:
         """Removes all, the oldest first: what is left at any moment belongs together."""
-        self.remove_unfinished()
         for old in _list_checkpoints(self.folder / LAST):
-            _remove(old)
+            old.unlink()
+        rmtree(self.folder / LAST, ignore_errors=True)  # unfinished ones, and those of older formats
         (self.folder / BEST).unlink(missing_ok=True)
 
-    def _write(self, kept: dict[str, Any], first: Callable[[], object] | None) -> None:
-        del kept["history"]  # the record has it, a line an epoch
+    def _write(self, captured: dict[str, Any], first: Callable[[], object] | None) -> None:
+        del captured["history"]  # the record has it, a line an epoch
         if first is not None:
             first()
-        if kept["best_weights"] is not None and kept["best_epoch"] != self._best_saved:
-            best = {**kept["best_weights"], "epoch": kept["best_epoch"], "metric": kept["best"]}
-            write_weights(self.folder / BEST, best)
-            self._best_saved = kept["best_epoch"]
-        target = self.folder / LAST / _folder_name(kept["epoch"])
+        if captured["best_weights"] is not None and captured["best_epoch"] != self._best_saved:
+            best = {**captured["best_weights"], "epoch": captured["best_epoch"], "metric": captured["best"]}
+            write_tree(self.folder / BEST, best)
+            self._best_saved = captured["best_epoch"]
+        target = self.folder / LAST / _file_name(captured["epoch"])
         if not target.exists():  # a run that ends has often just saved its last epoch
-            _write_checkpoint(target, kept)
+            target.parent.mkdir(exist_ok=True)
+            write_tree(target, captured)
+            sync_folder(self.folder)
         for old in _list_checkpoints(self.folder / LAST)[:-NUM_RETAINED]:
-            _remove(old)
+            old.unlink()
 
 
 def has_checkpoint(path: Path) -> bool:
@@ -212,11 +215,11 @@ def has_checkpoint(path: Path) -> bool:
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
-    """The tensors and plain values of ``best.pt``, or of the newest of a run's checkpoints; nothing is ever run."""
+    """The tensors and plain values of the best weights, or of the newest of a run's checkpoints."""
     if path.name == LAST:
         return _read_newest(path)
     try:
-        return read_weights(path)
+        return _read_typed(path, _BEST_TYPES)
     except FileNotFoundError:
         raise FormatError(f"there is no checkpoint at {path}: {_NEVER_SAVED_HINT}") from None
 
@@ -224,11 +227,12 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
 def best_weights(path: Path) -> tuple[Weights, int]:
     """The best weights of a run directory and their epoch; the latest weights where none were evaluated."""
     if (path / BEST).exists():
-        kept = read_checkpoint(path / BEST)
-        return kept, kept["epoch"]
+        best = read_checkpoint(path / BEST)
+        return best, best["epoch"]
     newest = read_checkpoint(path / LAST)
-    best = newest["best_weights"]
-    return (newest, newest["epoch"]) if best is None else (best, newest["best_epoch"])
+    if newest["best_weights"] is None:
+        return newest, newest["epoch"]
+    return newest["best_weights"], newest["best_epoch"]
 
 
 @contextmanager
@@ -246,68 +250,43 @@ def loading(what: str) -> Iterator[None]:
 def _read_newest(path: Path) -> dict[str, Any]:
     """Read the newest checkpoint. A damaged one is refused, not skipped: the user decides whether to resume from the
     one before."""
-    from strobe.engine.checkpoint.folder import is_intact
-
-    there = _list_checkpoints(path)
-    if not there:
+    if not (checkpoints := _list_checkpoints(path)):
         raise FormatError(f"there is no checkpoint in {path}: {_NEVER_SAVED_HINT}")
-    *before, newest = there
+    *before, newest = checkpoints
     try:
-        return _read_one(newest)
+        found = _read_typed(newest, _TYPES)
+        if newest.name != _file_name(found["epoch"]):
+            raise FormatError(f"{newest} is damaged: it holds epoch {found['epoch']}")
     except FormatError as error:
         if not before or not is_intact(before[-1]):
             raise
         raise FormatError(
             f"{error}. The checkpoint before it, {before[-1].name}, is whole: remove {newest} to go on from that one"
         ) from error
+    return found
 
 
-def _read_one(path: Path) -> dict[str, Any]:
-    """The values of one checkpoint, each of the type that a state has."""
-    from strobe.engine.checkpoint.folder import read_folder
-
-    found = read_folder(path)
-    if not isinstance(found, dict) or found.keys() != _TYPES.keys():
-        raise FormatError(f"{path} is damaged: it does not hold {', '.join(_TYPES)} and nothing else")
-    for name, types in _TYPES.items():
-        if not isinstance(found[name], types) or isinstance(found[name], bool):
+def _read_typed(path: Path, types: dict[str, tuple[type, ...]]) -> dict[str, Any]:
+    """The values of a file, each of its type."""
+    found = read_tree(path)
+    if not isinstance(found, dict) or found.keys() != types.keys():
+        raise FormatError(f"{path} is damaged: it does not hold {', '.join(types)} and nothing else")
+    for name, allowed in types.items():
+        if not isinstance(found[name], allowed) or isinstance(found[name], bool):
             raise FormatError(f"{path} is damaged: {name} cannot be a {type(found[name]).__name__}")
-    if path.name != _folder_name(found["epoch"]):
+    if found["epoch"] < 0:
         raise FormatError(f"{path} is damaged: it holds epoch {found['epoch']}")
     return found
 
 
-def _folder_name(epoch: int) -> str:
-    return f"epoch-{epoch:06d}"
+def _file_name(epoch: int) -> str:
+    return f"epoch-{epoch:06d}.safetensors"
 
 
 def _list_checkpoints(path: Path) -> list[Path]:
     """The checkpoints of a folder, the newest last. They get their names when they are whole."""
     named = {int(match[1]): found for found in path.glob("epoch-*") if (match := _NAME.fullmatch(found.name))}
     return [named[epoch] for epoch in sorted(named)]
-
-
-def _write_checkpoint(target: Path, kept: dict[str, Any]) -> None:
-    """Write a checkpoint under a temporary name, sync it to disk, and rename it."""
-    from strobe.engine.checkpoint.folder import write_folder  # loads much of torch: only here
-
-    target.parent.mkdir(exist_ok=True)
-    unfinished = target.with_name(unfinished_name(target.name))
-    try:
-        write_folder(unfinished, kept)
-        unfinished.rename(target)
-    except BaseException:
-        rmtree(unfinished, ignore_errors=True)
-        raise
-    for folder in (target.parent, target.parent.parent):
-        sync_folder(folder)  # the new names, too
-
-
-def _remove(target: Path) -> None:
-    """Takes a checkpoint's name away before its files: it is never there in part."""
-    unfinished = target.with_name(unfinished_name(target.name))
-    target.rename(unfinished)
-    rmtree(unfinished)
 
 
 def load_weights(model: nn.Module, head: nn.Module, weights: Weights) -> None:

@@ -1,15 +1,23 @@
-"""Metrics of a part of the snapshots."""
+"""Metrics of a part of the snapshots; validation between epochs, or in the background while training goes on."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from concurrent.futures import Future, ThreadPoolExecutor
+from copy import deepcopy
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from strobe.batching.base import EpochResult, StepSource
+from strobe.engine.checkpoint.serialization import copy_tree
+from strobe.engine.checkpoint.store import TrainState, Weights, load_weights
 from strobe.engine.examples import LocalExamples
 from strobe.engine.forward import predict_windows
 from strobe.engine.job import Job
@@ -17,10 +25,6 @@ from strobe.engine.windows import Window
 from strobe.ops.sparse.csr import IntArray
 from strobe.tasks.base import Examples, Metrics, Problem
 
-if TYPE_CHECKING:
-    pass
-
-ALL = "all"
 _RankPredictions = tuple[int, IntArray, npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any] | None]
 """Snapshot, indices of its examples, predictions, labels, offsets."""
 
@@ -34,35 +38,177 @@ def score(
     model.eval()
     head.eval()
     with job.comm.ledger.phase("evaluate"):
-        said = list(predict_windows(model, head, problem, windows, part))
+        local = list(predict_windows(model, head, problem, windows, part))
         if job.partitioned_graph.is_partitioned:
-            heard = job.comm.gather_object([_to_plain(*each) for each in said], kind="predictions")
+            ranks = job.comm.gather_object([_to_plain(*each) for each in local], kind="predictions")
             with job.comm.rank_0_alone("score"):
-                found = problem.metrics(*_merge_ranks(heard)) if job.comm.rank == 0 else None
-        else:  # this rank has said it all
-            found = problem.metrics([answer for _, answer, _ in said], [asked.examples for _, _, asked in said])
+                found = problem.metrics(*_merge_ranks(ranks)) if job.comm.rank == 0 else None
+        else:  # this rank has predicted all examples
+            found = problem.metrics([each for _, each, _ in local], [each.examples for _, _, each in local])
         metrics: Metrics = job.comm.broadcast_object(found, kind="predictions")
         return metrics
 
 
-def _to_plain(t: int, answer: Tensor, asked: LocalExamples) -> _RankPredictions:
-    examples = asked.examples
-    at = np.arange(len(asked)) if asked.example_index is None else asked.example_index
-    base = None if examples.offset is None else examples.offset.cpu().numpy()
-    return t, at, answer.numpy(), examples.labels.cpu().numpy(), base
+def _to_plain(t: int, predictions: Tensor, local: LocalExamples) -> _RankPredictions:
+    examples = local.examples
+    at = np.arange(len(local)) if local.example_index is None else local.example_index
+    offset = None if examples.offset is None else examples.offset.cpu().numpy()
+    return t, at, predictions.numpy(), examples.labels.cpu().numpy(), offset
 
 
-def _merge_ranks(heard: list[list[_RankPredictions]]) -> tuple[list[Tensor], list[Examples]]:
-    """Answers and examples of each snapshot, those of all ranks in one order."""
+def _merge_ranks(ranks: list[list[_RankPredictions]]) -> tuple[list[Tensor], list[Examples]]:
+    """Predictions and examples of each snapshot, those of all ranks in one order."""
     by_time: dict[int, list[_RankPredictions]] = {}
-    for each in (each for said in heard for each in said):
+    for each in chain.from_iterable(ranks):
         by_time.setdefault(each[0], []).append(each)
-    answered, asked = [], []
+    predictions, examples = [], []
     for _, parts in sorted(by_time.items()):
         order = np.argsort(np.concatenate([part[1] for part in parts]), kind="stable")
-        answer, y = (torch.from_numpy(np.concatenate([part[k] for part in parts])[order]) for k in (2, 3))
-        bases = [part[4] for part in parts if part[4] is not None]
-        base = torch.from_numpy(np.concatenate(bases)[order]) if bases else None
-        answered.append(answer)
-        asked.append(Examples(None, y, base))
-    return answered, asked
+        predicted, labels = (torch.from_numpy(np.concatenate([part[k] for part in parts])[order]) for k in (2, 3))
+        offsets = [part[4] for part in parts if part[4] is not None]
+        offset = torch.from_numpy(np.concatenate(offsets)[order]) if offsets else None
+        predictions.append(predicted)
+        examples.append(Examples(None, labels, offset))
+    return predictions, examples
+
+
+class Evaluator(ABC):
+    """Scores the weights of a run, for its history and for its patience. All ranks call every method."""
+
+    def __init__(self, job: Job, state: TrainState, source: StepSource) -> None:
+        self._job, self._state, self._source = job, state, source
+
+    @property
+    def _is_due(self) -> bool:
+        return self._state.epoch % self._job.settings.evaluate_every == 0
+
+    def score(self) -> Metrics:
+        """Metrics of the current weights, computed by all ranks together."""
+        job, state = self._job, self._state
+        return score(state.model, state.head, job, self._source.validation_windows, job.problem.split.validation)
+
+    @abstractmethod
+    def after_epoch(self, result: EpochResult) -> dict[str, Any]:
+        """What the epoch's line of the record says of an evaluation: of this epoch, or of an earlier one."""
+
+    def finish(self) -> None:  # noqa: B027
+        """Training is over: wait for evaluations that are pending."""
+
+    def close(self) -> None:  # noqa: B027
+        """Release threads."""
+
+
+def make_evaluator(job: Job, state: TrainState, source: StepSource) -> Evaluator:
+    """The evaluator that the schedule asks for."""
+    return (BackgroundEvaluator if job.plan.schedule.async_evaluation else BlockingEvaluator)(job, state, source)
+
+
+class BlockingEvaluator(Evaluator):
+    """Scores at the end of epochs; training waits."""
+
+    def after_epoch(self, result: EpochResult) -> dict[str, Any]:
+        if result.metrics is None and not self._is_due:
+            return {}
+        metrics = dict(self.score() if result.metrics is None else result.metrics)
+        problem = self._job.problem
+        self._state.record_metric(metrics.get(problem.metric), problem.higher_is_better)
+        return {"validation": metrics}
+
+
+class BackgroundEvaluator(Evaluator):
+    """Rank 0 scores a copy of the weights in a thread, on its own windows of the whole graph, while training goes on.
+
+    While it is busy no other weights are taken: training never waits, and a slow evaluation means fewer of them.
+    """
+
+    def __init__(self, job: Job, state: TrainState, source: StepSource) -> None:
+        super().__init__(job, state, source)
+        self._scorer = BackgroundScorer(job, state.model, state.head) if job.comm.rank == 0 else None
+
+    def after_epoch(self, result: EpochResult) -> dict[str, Any]:
+        del result
+        line = None
+        if self._scorer is not None:
+            line = self._record(self._scorer.poll())
+            if self._is_due and self._scorer.is_idle:
+                self._scorer.submit(self._state.epoch, self._state.weights())
+        return self._broadcast(line)
+
+    def finish(self) -> None:
+        state, line = self._state, None
+        with self._job.comm.rank_0_alone("evaluate"):
+            if self._scorer is not None:
+                line = self._record(self._scorer.poll(wait=True))
+                if state.history and (line is None or line["evaluated_epoch"] != state.epoch):
+                    self._scorer.submit(state.epoch, state.weights())
+                    line = self._record(self._scorer.poll(wait=True))
+        line = self._broadcast(line)
+        if state.history:
+            state.history[-1].update(line)
+        state.best_weights = self._job.comm.broadcast_object(state.best_weights, kind="weights")
+
+    def close(self) -> None:
+        if self._scorer is not None:
+            self._scorer.close()
+
+    def _record(self, result: EvaluationResult | None) -> dict[str, Any] | None:
+        if result is None:
+            return None
+        problem = self._job.problem
+        value = result.metrics.get(problem.metric)
+        self._state.record_metric(value, problem.higher_is_better, epoch=result.epoch, weights=result.weights)
+        return {"validation": result.metrics, "evaluated_epoch": result.epoch}
+
+    def _broadcast(self, line: dict[str, Any] | None) -> dict[str, Any]:
+        """What rank 0 knows, on all ranks: they must stop training together."""
+        state = self._state
+        known = line, state.best, state.best_epoch, state.evaluations_without_improvement
+        known = self._job.comm.broadcast_object(known, kind="predictions")
+        line, state.best, state.best_epoch, state.evaluations_without_improvement = known
+        return line or {}
+
+
+@dataclass(frozen=True, eq=False)
+class EvaluationResult:
+    """The weights after an epoch and their validation metrics."""
+
+    epoch: int
+    weights: Weights
+    metrics: Metrics
+
+
+class BackgroundScorer:
+    """Scores one set of weights at a time in a thread."""
+
+    def __init__(self, job: Job, model: nn.Module, head: nn.Module) -> None:
+        self._job = job.on_one_rank()
+        self._model, self._head = deepcopy(model), deepcopy(head)
+        self._thread = ThreadPoolExecutor(1, "evaluation")
+        self._pending: Future[EvaluationResult] | None = None
+        self._windows = self._job.validation_windows()
+
+    @property
+    def is_idle(self) -> bool:
+        return self._pending is None
+
+    def submit(self, epoch: int, weights: Weights) -> None:
+        """Start scoring a copy of the weights after an epoch."""
+        assert self._pending is None, "one at a time"
+        self._pending = self._thread.submit(self._score, epoch, copy_tree(weights))
+
+    def poll(self, *, wait: bool = False) -> EvaluationResult | None:
+        """The result, once, if it is there or waited for; raises what went wrong."""
+        if self._pending is None or not (wait or self._pending.done()):
+            return None
+        result, self._pending = self._pending.result(), None
+        return result
+
+    def close(self) -> None:
+        """Wait for the thread."""
+        self._thread.shutdown()
+
+    def _score(self, epoch: int, weights: Weights) -> EvaluationResult:
+        load_weights(self._model, self._head, weights)
+        part = self._job.problem.split.validation
+        metrics = score(self._model, self._head, self._job, self._windows, part)
+        return EvaluationResult(epoch, weights, metrics)

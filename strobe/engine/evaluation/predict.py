@@ -92,31 +92,30 @@ def iter_tables(
             on_progress(t + 1, times.stop)
         if t not in times:
             continue
-        asked = problem.unlabeled_examples(t) if part == NEXT else problem.examples(t)
-        if asked is not None:
-            columns = problem.table(predict_examples(run.head, z, asked), asked, t)
+        examples = problem.unlabeled_examples(t) if part == NEXT else problem.examples(t)
+        if examples is not None:
+            columns = problem.table(predict_examples(run.head, z, examples), examples, t)
             if part == NEXT:
                 columns = {name: values for name, values in columns.items() if not name.startswith("actual")}
-            yield _table(problem.graph, t, asked, columns, z if with_embeddings else None)
+            yield _table(problem.graph, t, examples, columns, z if with_embeddings else None)
 
 
 def _nothing(part: str) -> OptionError:
-    return OptionError(f"nothing can be asked about the part {part!r}: its snapshots are empty")
+    return OptionError(f"the part {part!r} has no examples: its snapshots are empty")
 
 
-def _table(graph: DynamicGraph, t: int, asked: Examples, columns: dict[str, Any], z: Tensor | None) -> pa.Table:
+def _table(graph: DynamicGraph, t: int, examples: Examples, columns: dict[str, Any], z: Tensor | None) -> pa.Table:
     snapshot = graph[t]
-    rows = (
-        [np.arange(snapshot.num_nodes)] if asked.cell_index is None else [row.cpu().numpy() for row in asked.cell_index]
-    )
+    cell_index = examples.cell_index
+    rows = [np.arange(snapshot.num_nodes)] if cell_index is None else [row.cpu().numpy() for row in cell_index]
     found: dict[str, Any] = {}
     for end, at in zip(_ENDS[len(rows)], rows, strict=True):
         nodes = snapshot.nodes[at].astype(np.int64)
         found[end] = nodes
         if graph.names is not None:
             found["name" if end == "node" else f"{end}_name"] = _names(graph)(nodes)
-    found["t"] = np.full(len(asked), t, np.int32)
-    found["time"] = pa.repeat(pa.scalar(_time(graph, t)), len(asked))
+    found["t"] = np.full(len(examples), t, np.int32)
+    found["time"] = pa.repeat(pa.scalar(_time(graph, t)), len(examples))
     found |= columns
     if z is not None:
         for end, at in zip(_ENDS[len(rows)], rows, strict=True):

@@ -1,13 +1,15 @@
-"""From what a user asked for to a job, or an error: settings, plan, model, graph and task, checked."""
+"""From a user's request to a job, or an error: settings, plan, model, graph and task, checked."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+import torch
 
 from strobe.comm import Comm, SingleRankComm
 from strobe.engine.checkpoint.store import loading
@@ -19,10 +21,11 @@ from strobe.engine.progress import Progress
 from strobe.engine.services import Services
 from strobe.engine.settings import Settings
 from strobe.errors import OptionError
+from strobe.graph import DynamicGraph
 from strobe.io.limits import check_address_space
 from strobe.ops import native, triton
 from strobe.plan import Plan
-from strobe.tasks import Task, make_task
+from strobe.tasks import Problem, Task, make_task
 
 MIN_ADDRESS_SPACE = 256 << 20
 """Bytes that a run must be allowed to map: with 16 MiB, torch was seen to hang or to end the process."""
@@ -55,9 +58,9 @@ def resolve(
     """The job of a request. Open choices come from ``earlier``, the configuration of the run that is resumed.
 
     Args:
-        request: what the user asked for.
+        request: the user's choices.
         earlier: the configuration of the run to resume, or None.
-        progress: is told what is read.
+        progress: reports what is read.
         comm: the ranks, one by default.
         num_ranks: the number of ranks to check the plan for, where they have not been started.
 
@@ -65,43 +68,26 @@ def resolve(
         StrobeError: the request is invalid, or is not the run that is resumed.
     """
     check_address_space(MIN_ADDRESS_SPACE, "a run")
-    settings = _settings(request, earlier)
+    settings = resolve_settings(request, earlier, Settings())
     comm = SingleRankComm() if comm is None else comm
-    plan = _plan(request, earlier, settings)
+    plan = resolve_plan(request, earlier, settings, Plan)
     plan.check(num_ranks or comm.num_ranks)
     device, threads = choose_device(settings.device), choose_threads(settings.threads)
     choose_arithmetic(device, tf32=settings.precision in ("tf32", "bf16"), deterministic=settings.deterministic)
-    if device.type == "cuda" and not triton.available():
-        progress.note("Triton is not installed, so plain torch runs on the GPU, several times slower")
-    if device.type == "cpu" and native.library() is None:
-        progress.note(
-            "the CPU kernels are not built, so plain torch runs: python -m strobe.ops.native.build makes them"
-        )
+    _report_missing_kernels(device, progress)
     choice = _model(request, earlier)
     source = _source(request, earlier, progress)
-    said = request.task is not None or earlier is None
-    task = choose_task(request.task if said else make_task(**earlier["task"]), source.graph)  # type: ignore[index]
+    if request.task is None and earlier is not None:
+        task = make_task(**earlier["task"])
+    else:
+        task = choose_task(request.task, source.graph)
     if earlier is not None:
         _check_same_run(earlier, source, choice, task, settings, plan)
-    progress.stage("fitting to the training snapshots", 0, None)
-    known = request.problem if earlier is None else earlier["problem"]
-    if known is None and settings.fit_snapshots is not None:
-        known = task.bind(source.graph[: settings.fit_snapshots], seed=settings.seed).state()
-    with nullcontext() if earlier is None else loading("the run's config.json"):
-        problem = task.bind(plan.store.wrap(source.graph), seed=settings.seed, state=known)
-    if problem.note is not None and earlier is None and request.problem is None:
-        progress.note(problem.note)
-    if problem.is_edge_level and (plan.batching.needs_hops or "local inputs" in plan.exchange.gives):
-        axis, chosen = ("batching", plan.batching) if plan.batching.needs_hops else ("exchange", plan.exchange)
-        raise OptionError(
-            f"{axis} {chosen} has all that single nodes ask for, not the other end of a pair: take batching full or "
-            "windows, and exchange structure halo"
-        )
     job = Job(
         source=source,
         choice=choice,
         task=task,
-        problem=problem,
+        problem=_bind(request, earlier, progress, task, source.graph, settings, plan),
         settings=settings,
         plan=plan,
         comm=comm,
@@ -111,10 +97,46 @@ def resolve(
         services=request.services,
     )
     if settings.offload == "always":
-        _require_cached_windows(job, num_ranks or comm.num_ranks, "windows wait in the host's memory", "--keep")
+        _require_cached_windows(job, num_ranks or comm.num_ranks, "windows wait in the host's memory", "--offload")
     if settings.precision == "bf16":
         _require_cached_windows(job, num_ranks or comm.num_ranks, "rows are stored in 16 bits", "--precision")
     return job
+
+
+def _report_missing_kernels(device: torch.device, progress: Progress) -> None:
+    if device.type == "cuda" and not triton.available():
+        progress.note("Triton is not installed, so plain torch runs on the GPU, several times slower")
+    if device.type == "cpu" and native.library() is None:
+        progress.note(
+            "the CPU kernels are not built, so plain torch runs: python -m strobe.ops.native.build makes them"
+        )
+
+
+def _bind(
+    request: TrainRequest,
+    earlier: dict[str, Any] | None,
+    progress: Progress,
+    task: Task,
+    graph: DynamicGraph,
+    settings: Settings,
+    plan: Plan,
+) -> Problem:
+    """Bind the task to the graph: fit it to the training snapshots, or take what the earlier run has fitted."""
+    progress.stage("fitting to the training snapshots", 0, None)
+    state = request.problem if earlier is None else earlier["problem"]
+    if state is None and settings.fit_snapshots is not None:
+        state = task.bind(graph[: settings.fit_snapshots], seed=settings.seed).state()
+    with nullcontext() if earlier is None else loading("the run's config.json"):
+        problem = task.bind(plan.store.wrap(graph), seed=settings.seed, state=state)
+    if problem.note is not None and earlier is None and request.problem is None:
+        progress.note(problem.note)
+    if problem.is_edge_level and (plan.batching.needs_hops or "local inputs" in plan.exchange.gives):
+        axis, chosen = ("batching", plan.batching) if plan.batching.needs_hops else ("exchange", plan.exchange)
+        raise OptionError(
+            f"{axis} {chosen} has all that examples of single nodes read, not the other end of a pair: take batching "
+            "full or windows, and exchange structure halo"
+        )
+    return problem
 
 
 def _require_cached_windows(job: Job, num_ranks: int, what: str, option: str) -> None:
@@ -128,10 +150,12 @@ def _require_cached_windows(job: Job, num_ranks: int, what: str, option: str) ->
         )
 
 
-def _plan(request: TrainRequest, earlier: dict[str, Any] | None, settings: Settings) -> Plan:
+def resolve_plan(
+    request: TrainRequest, earlier: dict[str, Any] | None, settings: Settings, default: Callable[[], Plan]
+) -> Plan:
     """The plan of the request, of the earlier run, or the default, cut to ``window``."""
     if request.plan is None:
-        plan = Plan() if earlier is None else Plan.from_json(earlier["plan"])
+        plan = default() if earlier is None else Plan.from_json(earlier["plan"])
     else:
         plan = request.services.plan(request.plan) if isinstance(request.plan, str) else request.plan
         if not isinstance(plan, Plan):
@@ -139,8 +163,9 @@ def _plan(request: TrainRequest, earlier: dict[str, Any] | None, settings: Setti
     return plan if settings.window is None else replace(plan, batching=plan.batching.with_window(settings.window))
 
 
-def _settings(request: TrainRequest, earlier: dict[str, Any] | None) -> Settings:
-    start = Settings() if earlier is None else Settings().changed(earlier["settings"])
+def resolve_settings(request: TrainRequest, earlier: dict[str, Any] | None, default: Settings) -> Settings:
+    """The settings of the request, or of the earlier run, or the default, with the request's changes."""
+    start = default if earlier is None else Settings().changed(earlier["settings"])
     return (start if request.settings is None else request.settings).changed(request.changes)
 
 

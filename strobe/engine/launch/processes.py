@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -27,6 +27,8 @@ from strobe.engine.run import Run
 from strobe.errors import OptionError
 from strobe.format import pluralize
 from strobe.io.temporary import TemporaryFolder
+
+Result = TypeVar("Result")
 
 _REPORT_EVERY_S = 0.05
 _START_TIMEOUT_S = 120.0
@@ -78,7 +80,7 @@ def train_in_processes(
         restarts, before = 0, last_started(path)
         while True:
             try:
-                told = _run(train_here, request, output, progress, launch, job)
+                payload = _run(train_here, request, output, progress, launch, job)
                 break
             except RankError as error:
                 # What is there may be a run to be replaced, if this one had not begun.
@@ -87,7 +89,9 @@ def train_in_processes(
                 restarts += 1
                 progress.note(f"{str(error).splitlines()[0]}; going on from the last checkpoint ({restarts})")
                 output = replace(output, resume=True, overwrite=False)
-    return _run_from_payload(job, told)
+    model, head = job.make_model()
+    load_weights(model, head, payload["weights"])
+    return Run(job=job, model=model, head=head, **payload["run"])
 
 
 def _run(
@@ -98,24 +102,43 @@ def _run(
     launch: LaunchConfig,
     job: Job,
 ) -> dict[str, Any]:
-    def work(comm: Comm, tell: Callable[[Any], None]) -> dict[str, Any] | None:
-        run = train_here(request, output, RemoteProgress(tell) if comm.rank == 0 else Progress(), comm)
-        return _to_payload(run) if comm.rank == 0 else None
-
     progress.stage(f"starting {launch.ranks} ranks", 0, None)
     if job.device.type == "cuda" and launch.ranks > torch.cuda.device_count():
         progress.note(f"{launch.ranks} ranks share {pluralize(torch.cuda.device_count(), 'GPU')}")
+    return run_on_ranks(
+        lambda reporter, comm: _to_payload(train_here(request, output, reporter, comm)),
+        launch,
+        progress,
+        threads=job.settings.threads,
+        device=job.device,
+    )
+
+
+def run_on_ranks(
+    work: Callable[[Progress, Comm], Result],
+    launch: LaunchConfig,
+    progress: Progress,
+    *,
+    threads: int | None,
+    device: torch.device,
+) -> Result:
+    """Run ``work`` as processes on this machine. Rank 0 reports its progress to this process and returns the result."""
+
+    def work_on_rank(comm: Comm, send: Callable[[Any], None]) -> Result | None:
+        result = work(RemoteProgress(send) if comm.rank == 0 else Progress(), comm)
+        return result if comm.rank == 0 else None
 
     def on_event(rank: int, event: tuple[str, tuple[Any, ...]]) -> None:
+        del rank
         getattr(progress, event[0])(*event[1])
 
     results = run_ranks(
-        work,
+        work_on_rank,
         launch.ranks,
         deadline_s=launch.deadline_s,
-        threads=job.settings.threads,
+        threads=threads,
         on_event=on_event,
-        device=job.device.type,
+        device=device.type,
     )
     assert results[0] is not None
     return results[0]
@@ -143,28 +166,28 @@ def train_under_torchrun(
 
 
 class RemoteProgress(Progress):
-    """Tells another process."""
+    """Sends progress to another process."""
 
-    def __init__(self, tell: Callable[[Any], None]) -> None:
-        self._tell = tell
+    def __init__(self, send: Callable[[Any], None]) -> None:
+        self._send = send
         self._last = 0.0
 
     def stage(self, what: str, done: int, total: int | None) -> None:
-        self._tell(("stage", (what, done, total)))
+        self._send(("stage", (what, done, total)))
 
     def begin(self, info: dict[str, Any]) -> None:
-        self._tell(("begin", (info,)))
+        self._send(("begin", (info,)))
 
     def step(self, epoch: int, step: int) -> None:
         if monotonic() - self._last > _REPORT_EVERY_S:
             self._last = monotonic()
-            self._tell(("step", (epoch, step)))
+            self._send(("step", (epoch, step)))
 
     def epoch(self, line: dict[str, Any]) -> None:
-        self._tell(("epoch", (line,)))
+        self._send(("epoch", (line,)))
 
     def note(self, text: str) -> None:
-        self._tell(("note", (text,)))
+        self._send(("note", (text,)))
 
 
 def save_for_ranks(job: Job, stack: ExitStack) -> Any:
@@ -182,9 +205,3 @@ def _to_payload(run: Run) -> dict[str, Any]:
     weights = {"model": run.model.state_dict(), "head": run.head.state_dict()}
     names = ("history", "best_epoch", "validation", "test", "baselines", "memory", "ranks", "window", "seconds", "path")
     return {"weights": weights, "run": {name: getattr(run, name) for name in names}}
-
-
-def _run_from_payload(job: Job, told: dict[str, Any]) -> Run:
-    model, head = job.make_model()
-    load_weights(model, head, told["weights"])
-    return Run(job=job, model=model, head=head, **told["run"])

@@ -9,28 +9,34 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from shutil import rmtree
 from time import monotonic, sleep
 from typing import Any, Protocol
 
+import numpy as np
+
 from strobe.comm import Comm, SingleRankComm
-from strobe.comm.launch.launcher import run_ranks
-from strobe.engine.inputs.resolve import TrainRequest
-from strobe.engine.launch.processes import LaunchConfig, OutputConfig, RemoteProgress
+from strobe.engine.inputs.model_choice import choose_model
+from strobe.engine.inputs.resolve import TrainRequest, resolve, resolve_plan, resolve_settings
+from strobe.engine.launch.processes import LaunchConfig, OutputConfig, run_on_ranks
 from strobe.engine.machine import choose_device, kill_on_second_interrupt
-from strobe.engine.online.preflight import dry_run, replace_run
 from strobe.engine.online.result import OnlineResult
 from strobe.engine.online.trainer import GRAPH, OnlineTrainer
 from strobe.engine.progress import Progress
-from strobe.engine.records.run_directory import open_record, refuse_other_kind, remove_run
+from strobe.engine.records.run_directory import CONFIG, RunRecord, open_record, refuse_other_kind, remove_run
 from strobe.engine.settings import Settings
+from strobe.engine.sources.context import EngineSources
 from strobe.errors import OptionError, StrobeError
 from strobe.format import pluralize
 from strobe.graph import DynamicGraph
+from strobe.graph.convert import from_edges
 from strobe.graph.disk.growing import GrowingGraph
-from strobe.graph.disk.metadata import is_growing
+from strobe.graph.disk.metadata import hidden_sibling, is_growing
+from strobe.graph.features import FeatureProvider, find_stored
 from strobe.graph.follow.base import RowCounts
 from strobe.plan import Plan
 from strobe.tasks import make_task
+from strobe.tasks.split import PARTS
 
 
 class SnapshotSource(Protocol):
@@ -73,13 +79,17 @@ class OnlineConfig:
 
     def __post_init__(self) -> None:
         if not self.poll_s > 0:
-            raise OptionError(f"a source is looked at every so many seconds, not every {self.poll_s:g}")
+            raise OptionError(f"a source is polled every poll_s seconds, more than 0, not {self.poll_s:g}")
         if self.snapshots is not None and self.snapshots < 1:
             raise OptionError(f"at least 1 snapshot is learnt from, not {self.snapshots}")
 
 
 FIT = 8
 """Snapshots that scales are fitted to by default."""
+
+_REJECTS = f"{GRAPH}.rejects.csv"
+_NODES, _EDGES, _SNAPSHOTS = 8, 16, 64
+"""Size of the synthetic graph that a request is checked on before any snapshot has arrived."""
 
 
 def run_online(
@@ -91,27 +101,14 @@ def run_online(
     if config.poll_s > launch.deadline_s / 2:
         raise OptionError(f"ranks wait for {launch.deadline_s:g} s at most: look at the source more often")
 
-    def work(comm: Comm, send: Callable[[Any], None]) -> OnlineResult | None:
-        reporter = RemoteProgress(send) if comm.rank == 0 else Progress()
-        result = train_online_on_rank(config, request, output, reporter, comm)
-        return result if comm.rank == 0 else None
-
-    def on_event(rank: int, event: tuple[str, tuple[Any, ...]]) -> None:
-        del rank
-        getattr(progress, event[0])(*event[1])
-
     settings = (request.settings or Settings()).changed(request.changes)
-    device = choose_device(settings.device).type
-    results = run_ranks(
-        work,
-        launch.ranks,
-        deadline_s=launch.deadline_s,
+    return run_on_ranks(
+        lambda reporter, comm: train_online_on_rank(config, request, output, reporter, comm),
+        launch,
+        progress,
         threads=settings.threads,
-        on_event=on_event,
-        device=device,
+        device=choose_device(settings.device),
     )
-    assert results[0] is not None
-    return results[0]
 
 
 def train_online_on_rank(
@@ -238,15 +235,9 @@ def _remove_if_refused(path: Path) -> Iterator[None]:
 
 def _plan_and_settings(request: TrainRequest, earlier: dict[str, Any] | None) -> tuple[Plan, Settings]:
     """Plan and settings of the request, of the earlier run, or the defaults of online training."""
-    start = Settings(fit_snapshots=FIT) if earlier is None else Settings().changed(earlier["settings"])
-    settings = (start if request.settings is None else request.settings).changed(request.changes)
+    settings = resolve_settings(request, earlier, Settings(fit_snapshots=FIT))
     settings = settings if settings.fit_snapshots is not None else replace(settings, fit_snapshots=FIT)
-    plan = request.plan
-    if plan is None:
-        plan = request.services.online_plan() if earlier is None else Plan.from_json(earlier["plan"])
-    plan = request.services.plan(plan) if isinstance(plan, str) else plan
-    if settings.window is not None:
-        plan = replace(plan, batching=plan.batching.with_window(settings.window))
+    plan = resolve_plan(request, earlier, settings, request.services.online_plan)
     if "streaming batches" not in plan.batching.gives:
         raise OptionError(
             f"batching {plan.batching} wants all snapshots at once, and they arrive one by one: take batching sampled"
@@ -263,3 +254,94 @@ def _with_earlier(request: TrainRequest, earlier: dict[str, Any] | None) -> Trai
     options = (model["options"] if same else {}) | dict(request.model_options or {})
     known = request.task or (None if task is None else make_task(**task))
     return replace(request, model=request.model or model["name"], model_options=options, task=known)
+
+
+def replace_run(
+    path: Path,
+    record: RunRecord,
+    request: TrainRequest,
+    ranks: int,
+    *,
+    open_source: OpenSource,
+    source_config: Mapping[str, Any],
+) -> None:
+    """Record the configuration of a run before its first snapshot, and remove an earlier run: once the request and the
+    source's first rows have been validated."""
+    config = _config(path, request, ranks, source_config)
+    if not (path / CONFIG).exists():
+        record.announce(config)
+        return
+    _refuse_own_graph(path, source_config.get("source"))
+    with _read_once(path, request, open_source) as arrived:
+        rmtree(path / GRAPH, ignore_errors=True)
+        (path / _REJECTS).unlink(missing_ok=True)
+        record.announce(config)
+        for each in arrived:
+            each.rename(path / each.name)
+
+
+@contextmanager
+def _read_once(path: Path, request: TrainRequest, open_source: OpenSource) -> Iterator[list[Path]]:
+    """Read the source once into a temporary directory; the run continues with it."""
+    aside = hidden_sibling(path.resolve(), "arriving")
+    rmtree(aside, ignore_errors=True)  # of one that was killed
+    try:
+        aside.mkdir()
+        with closing(open_source(aside / GRAPH)) as source:
+            dry_run(request, GrowingGraph(aside / GRAPH).open(0))
+            source.poll()
+        yield [aside / name for name in (GRAPH, _REJECTS) if (aside / name).exists()]
+    finally:
+        rmtree(aside, ignore_errors=True)
+
+
+def _config(path: Path, request: TrainRequest, ranks: int, source_config: Mapping[str, Any]) -> dict[str, Any]:
+    assert isinstance(request.plan, Plan)
+    assert request.settings is not None
+    if request.model is None:
+        raise OptionError("say which model to train")
+    return {
+        "graph": {"path": str((path / GRAPH).resolve())},
+        "fingerprint": None,
+        "model": choose_model(request.model, request.model_options).to_json(),
+        "task": {"name": request.task} if isinstance(request.task, str) else request.task and request.task.to_json(),
+        "problem": None,
+        "settings": request.settings.to_json(),
+        "plan": request.plan.to_json(),
+        "ranks": ranks,
+        "online": dict(source_config),
+    }
+
+
+def _refuse_own_graph(path: Path, source: str | None) -> None:
+    if source is not None and Path(source).resolve().is_relative_to((path / GRAPH).resolve()):
+        raise OptionError(f"{source} is what the run at {path} has kept: choose another place (--out)")
+
+
+def dry_run(request: TrainRequest, empty: DynamicGraph) -> None:
+    """Raises where model, task, plan or settings cannot be used on a graph like one that has no snapshots yet.
+
+    Only what is derived from snapshots can be made up: a source that brings features or labels of its own is a graph,
+    whose snapshots are there at once.
+    """
+    if empty.labels is not None or empty.features is None or find_stored(empty.features) is not None:
+        return
+    settings = request.settings
+    assert settings is not None
+    assert settings.fit_snapshots is not None
+    made_up = _synthetic_graph(empty.features, directed=empty.directed)
+    job = resolve(replace(request, graph=made_up, settings=replace(settings, fit_snapshots=None)), None, Progress())
+    job.plan.batching.start(EngineSources(job))
+    split = job.problem.split
+    least = _SNAPSHOTS - split.test.stop + 2 * split.gap + len(PARTS)  # the last ones' targets have not arrived
+    if settings.fit_snapshots < least:
+        raise OptionError(
+            f"a run of {job.task.name} begins with at least {least} snapshots, not {settings.fit_snapshots}: wait "
+            "for more (fit_snapshots, --fit-snapshots)"
+        )
+
+
+def _synthetic_graph(features: FeatureProvider, *, directed: bool) -> DynamicGraph:
+    drawn = np.random.default_rng(0)
+    edges = [drawn.integers(0, _NODES, (2, _EDGES)) for _ in range(_SNAPSHOTS)]
+    return from_edges(edges, num_nodes=_NODES, directed=directed, parallel="count").with_features(features)

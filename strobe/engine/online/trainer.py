@@ -1,13 +1,20 @@
-"""The trainer of an online run: places, evaluates, trains on and saves each snapshot."""
+"""The trainer of an online run: places, evaluates, trains on and saves each snapshot.
+
+Rank 0 places the cells of each snapshot when it arrives, and broadcasts their owners.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
+
+import numpy as np
+import torch
+from torch.utils import _pytree as pytree
 
 from strobe.comm import Comm
 from strobe.engine.checkpoint.store import TrainState
@@ -18,7 +25,6 @@ from strobe.engine.inputs.graph_source import GraphSource
 from strobe.engine.inputs.resolve import TrainRequest, resolve
 from strobe.engine.job import Job
 from strobe.engine.machine import peak_bytes, random_state
-from strobe.engine.online.arrivals import StreamingPartition
 from strobe.engine.online.result import OnlineResult
 from strobe.engine.progress import Progress
 from strobe.engine.records.run_directory import ONLINE, RunRecord
@@ -28,13 +34,97 @@ from strobe.engine.sources.context import EngineSources
 from strobe.engine.train import initial_state, start_record
 from strobe.errors import InputError, OptionError
 from strobe.format import pluralize
-from strobe.graph import DynamicGraph
+from strobe.graph import DynamicGraph, Snapshot
 from strobe.graph.disk.growing import GrowingGraph
+from strobe.ops.sparse.csr import IntArray
+from strobe.placement import Partition
+from strobe.placement.streaming import StreamingPartitioner, StreamingPlacement, grow_to
 from strobe.plan import Plan
 from strobe.tasks.base import Metrics
 
 GRAPH = "graph"
 """The folder of the graph in a run directory."""
+
+
+@dataclass(frozen=True, eq=False)
+class RecentPartition(Partition):
+    """Owners of the cells of the last snapshots alone. A sequence is its newest cell's owner's."""
+
+    recent_owners: Mapping[int, IntArray] = field(default_factory=dict)
+
+    def owners(self, graph: DynamicGraph, t: int) -> IntArray:
+        del graph
+        return self.recent_owners[t]
+
+
+class StreamingPartition:
+    """Owners of cells of the last ``num_recent`` snapshots, and of sequences. All ranks must place each snapshot."""
+
+    def __init__(self, plan: Plan, comm: Comm, seed: int, num_recent: int) -> None:
+        self._comm, self._num_recent = comm, num_recent
+        self._partitioner: StreamingPartitioner | None = None
+        if comm.num_ranks > 1:
+            if not isinstance(plan.placement, StreamingPlacement):
+                raise OptionError(
+                    f"placement {plan.placement} wants all snapshots at once, and they arrive one by one: take online, "
+                    "greedy, hash, metis-so-far or metis-per-snapshot"
+                )
+            self._partitioner = plan.placement.start(comm.num_ranks, seed=seed) if comm.rank == 0 else None
+        self._owners: dict[int, IntArray] = {}
+        self._newest: IntArray = np.empty(0, np.int16)
+        self.num_arrived = 0
+        """Snapshots that have arrived."""
+
+    def place_next(self, snapshot: Snapshot) -> None:
+        """Place the cells of the next snapshot; they never move."""
+        self.num_arrived += 1
+        if self._comm.num_ranks == 1:
+            return
+        with self._comm.rank_0_alone("place"):
+            mine = None if self._partitioner is None else self._partitioner.place_next(snapshot)
+        owners: IntArray = self._comm.broadcast_object(mine, kind="placement")
+        self._owners[snapshot.t] = owners
+        self._owners.pop(snapshot.t - self._num_recent, None)
+        self._newest = grow_to(self._newest, snapshot).copy()
+        self._newest[snapshot.nodes] = owners
+
+    def partition_of(self, graph: DynamicGraph) -> Partition | None:
+        """The partition of a graph whose snapshots have arrived; None on one rank."""
+        if self._comm.num_ranks == 1:
+            return None
+        of_sequence = np.maximum(self._newest, 0)  # nodes that were never present have no owner: rank 0
+        of_sequence = np.concatenate([of_sequence, np.zeros(graph.num_nodes - len(of_sequence), np.int16)])
+        return RecentPartition(
+            self._comm.num_ranks,
+            np.zeros(len(graph), np.int64),
+            np.zeros(graph.num_nodes, np.int16),
+            cell_owner=np.empty(0, np.int16),
+            sequence_owner=of_sequence,
+            recent_owners=self._owners,
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of the partitioner, on rank 0, as tensors and plain values."""
+        state = {
+            "ranks": self._comm.num_ranks,
+            "count": self.num_arrived,
+            "how": None if self._partitioner is None else self._partitioner.state_dict(),
+            "owners": self._owners,
+            "newest": self._newest,
+        }
+        as_tensors: dict[str, Any] = pytree.tree_map_only(np.ndarray, torch.from_numpy, state)
+        return as_tensors
+
+    def load_state_dict(self, found: dict[str, Any], graph: DynamicGraph) -> None:
+        """Continue from a saved state; on another number of ranks all snapshots that had arrived are placed again."""
+        if found["ranks"] != self._comm.num_ranks:
+            for snapshot in graph[: found["count"]]:
+                self.place_next(snapshot)
+            return
+        known = pytree.tree_map_only(torch.Tensor, torch.Tensor.numpy, found)
+        self.num_arrived, self._owners, self._newest = known["count"], known["owners"], known["newest"]
+        if self._partitioner is not None:
+            self._partitioner.load_state_dict(known["how"])
 
 
 class OnlineTrainer:
@@ -58,7 +148,7 @@ class OnlineTrainer:
         assert request.settings.fit_snapshots is not None
         history = request.plan.batching.history
         assert history is not None
-        self._given, self._path, self._source_config = request, path, source_config
+        self._request, self._path, self._source_config = request, path, source_config
         self._record, self._progress, self._comm = record, progress, comm
         self._fit, self._limit = request.settings.fit_snapshots, limit
         self._earlier = earlier if earlier is not None and earlier["problem"] is not None else None
@@ -136,7 +226,7 @@ class OnlineTrainer:
 
     def _start(self, graph: DynamicGraph) -> None:
         """Weights, and what they are trained with; from a checkpoint, where there is one."""
-        given = replace(self._given, graph=graph[: self._fit] if self._earlier is None else graph)
+        given = replace(self._request, graph=graph[: self._fit] if self._earlier is None else graph)
         earlier = None if self._earlier is None else self._earlier | {"fingerprint": None}
         try:
             job = resolve(given, earlier, self._progress, self._comm)
@@ -145,9 +235,9 @@ class OnlineTrainer:
             raise InputError(f"{error}\nThis is about {about}.") from error
         name = str(self._source_config.get("name", GRAPH))
         self._job = replace(job, source=GraphSource(graph, {"path": str((self._path / GRAPH).resolve())}, name))
-        told = self._job.to_json() | {"fingerprint": None, "online": dict(self._source_config)}
+        config = self._job.to_json() | {"fingerprint": None, "online": dict(self._source_config)}
         self._state, resumed = initial_state(self._job), self._earlier is not None
-        start_record(self._job, self._record, self._progress, self._state, resumed=resumed, config=told)
+        start_record(self._job, self._record, self._progress, self._state, resumed=resumed, config=config)
         arrived = self._comm.broadcast_object(self._state.parts.get("online"), kind="setup")
         if self._earlier is not None and arrived is not None:
             self._arrivals.load_state_dict(arrived, graph)
@@ -160,8 +250,7 @@ class OnlineTrainer:
         problem = job.task.rebind(job.problem, graph)
         newest = len(graph) - 1 - problem.target_delay
         self._job = replace(job, source=replace(job.source, graph=graph), problem=problem.with_online_split(newest))
-        placed = self._arrivals.partition_of(graph)
-        self._job.set_partition(placed)
+        self._job.set_partition(self._arrivals.partition_of(graph))
 
     def _learn(self, graph: DynamicGraph, t: int, *, evaluate: bool) -> None:
         """Judges the newest snapshot whose answers are known, then learns from it."""
@@ -183,8 +272,7 @@ class OnlineTrainer:
         line |= {"step": before + steps, "loss": loss, "best": None, "best_epoch": 0, "lr": job.settings.lr}
         line |= {"train_s": round(perf_counter() - trained, 6), "evaluate_s": round(trained - began, 6)}
         line |= peak_bytes(job.device)
-        did, _ = gather_ledgers(job)
-        line |= did
+        line |= gather_ledgers(job)[0]
         if not state.is_finite():
             raise DivergedError("a weight of the model", state.epoch, job.settings)
         state.history.append(line)
@@ -207,8 +295,8 @@ class OnlineTrainer:
         with self._comm.rank_0_alone("evaluate"):
             baselines = self._job.problem.baselines("validation") if self._comm.rank == 0 else {}
         problem = self._job.problem
-        told = {"metric": problem.metric, "higher_is_better": problem.higher_is_better}
-        return {**told, "validation": found, "baselines": baselines}
+        metric = {"metric": problem.metric, "higher_is_better": problem.higher_is_better}
+        return {**metric, "validation": found, "baselines": baselines}
 
     def _train(self, t: int) -> tuple[int, float | None]:
         """The steps that were taken, and the mean loss of all examples, each before the step it led to; None without

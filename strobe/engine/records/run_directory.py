@@ -1,8 +1,8 @@
 """The run directory: what a run was made of, how it went, what came out, and what it needs to go on.
 
 ``config.json`` says what was trained on what, ``record.jsonl`` has a line per epoch, ``checkpoints`` all that a run
-needs to go on, ``best.pt`` the best weights, ``result.json`` and ``learning_curve.svg`` come at the end; TensorBoard
-finds its events here.
+needs to go on, ``best.safetensors`` the best weights, ``result.json`` and ``learning_curve.svg`` come at the end;
+TensorBoard finds its events here.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Self
+from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
 from strobe.engine.checkpoint.store import BEST, LAST, Checkpoints, TrainState, has_checkpoint
 from strobe.engine.records.schema import check_config, check_line, check_result
-from strobe.engine.records.tensorboard import EVENT_FILES, TensorBoardLogger
 from strobe.errors import FormatError, OptionError, StrobeError
 from strobe.io.atomic import UNFINISHED_GLOB, disk_is_full, finished_name, write_atomic
 from strobe.io.checksum import (
@@ -35,10 +34,15 @@ from strobe.io.checksum import (
 )
 from strobe.io.lock import WriteLock
 
-FORMAT, VERSION = "strobe-run", 3
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
+FORMAT, VERSION = "strobe-run", 4
 CONFIG, LINES, RESULT, CURVE = "config.json", "record.jsonl", "result.json", "learning_curve.svg"
 PIPELINE, SCHEDULE, TRAPEZOID, ONLINE = "relay.svg", "schedule.svg", "trapezoid.svg", "online.svg"
-_OF_VERSION_1 = "last.pt"
+EVENT_FILES = "events.out.tfevents.*"
+"""Glob of the file names that TensorBoard searches for."""
+_OF_OLDER_VERSIONS = ("last.pt", "best.pt")
 _ADVICE = "put the file back as Strobe wrote it, or train again (--overwrite)"
 
 
@@ -95,7 +99,7 @@ class RunDirectory(RunRecord):
     def __init__(self, path: Path, *, resume: bool = False, overwrite: bool = False) -> None:
         self.path: Path = path
         self._file: Any = None
-        self._events: TensorBoardLogger | None = None
+        self._events: SummaryWriter | None = None
         self._checkpoints = Checkpoints(path)
         _refuse(path, resume, overwrite)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -116,7 +120,7 @@ class RunDirectory(RunRecord):
         self.path.mkdir(exist_ok=True)
         if self.earlier is None:
             self._checkpoints.clear()
-            for name in (RESULT, CURVE, PIPELINE, SCHEDULE, TRAPEZOID, ONLINE, LINES, _OF_VERSION_1):
+            for name in (RESULT, CURVE, PIPELINE, SCHEDULE, TRAPEZOID, ONLINE, LINES, *_OF_OLDER_VERSIONS):
                 (self.path / name).unlink(missing_ok=True)
             for old in self.path.glob(EVENT_FILES):
                 old.unlink()
@@ -129,14 +133,14 @@ class RunDirectory(RunRecord):
         write_checksummed_json(self.path / CONFIG, {"format": FORMAT, "version": VERSION, **config})
         # Unbuffered: a line is one write, so that a killed run leaves whole lines.
         self._file = (self.path / LINES).open("ab", buffering=0)
-        self._events = TensorBoardLogger(self.path, state.epoch)
+        self._events = open_tensorboard(self.path, state.epoch)
         self.event("start" if self.earlier is None else "resume", epoch=state.epoch)
-        return self._events.missing
+        return None if self._events is not None else "no TensorBoard events are written: pip install tensorboard"
 
     def epoch(self, line: dict[str, Any]) -> None:
         self.event("epoch", **line)
-        assert self._events is not None
-        self._events.log_epoch(line)
+        if self._events is not None:
+            log_epoch(self._events, line)
 
     def event(self, event: str, **values: Any) -> None:
         if self._file is not None:
@@ -204,6 +208,24 @@ class RunDirectory(RunRecord):
             raise FormatError(f"{self.path / LINES} is damaged: it does not have all {epoch} epochs of the checkpoint")
         write_atomic(self.path / LINES, lambda file: file.write(b"".join(kept)))
         return epochs
+
+
+def open_tensorboard(folder: Path, epoch: int) -> SummaryWriter | None:
+    """A writer of TensorBoard events, which discards those of epochs after ``epoch``; None without tensorboard."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        return None
+    return SummaryWriter(folder, purge_step=epoch + 1 if epoch else None)
+
+
+def log_epoch(events: SummaryWriter, line: Mapping[str, Any]) -> None:
+    """Log loss, validation metrics, seconds and memory of an epoch, and flush: a full disk raises here."""
+    scalars = {**line, **{f"validation/{metric}": score for metric, score in line.get("validation", {}).items()}}
+    for name, value in scalars.items():
+        if name != "epoch" and isinstance(value, int | float):
+            events.add_scalar(name, value, line["epoch"])
+    events.flush()
 
 
 def open_record(out: str | os.PathLike[str] | None, *, resume: bool, overwrite: bool) -> RunRecord:

@@ -96,7 +96,7 @@ _EPOCH: dict[str, Check] = {
 _EPOCH_MAY: dict[str, Check] = {
     "validation": _METRICS,
     "baselines": _BASELINES,
-    "judged": _positive,
+    "evaluated_epoch": _positive,
     "ranks": _items(_LEDGER),
 }
 _RESULT: dict[str, Check] = {

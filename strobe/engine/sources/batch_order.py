@@ -12,7 +12,7 @@ import numpy as np
 
 from strobe.batching import BatchSpec
 from strobe.comm.ledger import STEP_SYNC, BatchSpan
-from strobe.engine.checkpoint.folder import same_structure
+from strobe.engine.checkpoint.serialization import same_structure
 from strobe.engine.checkpoint.store import loading
 from strobe.engine.job import Job
 from strobe.errors import FormatError
@@ -103,14 +103,14 @@ class BatchOrder:
     def _decide(self, find: Callable[[], Costs]) -> None:
         """Rank 0 finds the costs of batches and an order for them."""
         comm, job = self._job.comm, self._job
-        told = None
+        decided = None
         with comm.rank_0_alone("schedule"):
             if comm.rank == 0:
                 costs = find()
-                told = self._schedule.steps(len(job.batches), comm.num_ranks, shared=False, costs=costs), costs
+                decided = self._schedule.steps(len(job.batches), comm.num_ranks, shared=False, costs=costs), costs
                 if not self.counts:
-                    job.progress.note(self._describe(*told))
-        self.steps, self.costs = comm.broadcast_object(told, kind="setup")
+                    job.progress.note(self._describe(*decided))
+        self.steps, self.costs = comm.broadcast_object(decided, kind="setup")
 
     def _estimate_costs(self) -> Costs:
         """What is known of batches before any has run."""

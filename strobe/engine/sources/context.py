@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from strobe.batching.base import StepSource
-from strobe.batching.sampled import NeighborSampling
+from strobe.batching.sampled import Sampled
 from strobe.batching.subgraph_sampler import SubgraphSampler
 from strobe.batching.trapezoid import Decay, DecaySearchOptions
 from strobe.comm import Comm
-from strobe.engine.checkpoint.folder import same_structure
+from strobe.engine.checkpoint.serialization import same_structure
 from strobe.engine.checkpoint.store import loading
 from strobe.engine.job import Job
 from strobe.engine.sources.neighbor_sampling import NeighborSamplingSource
@@ -40,7 +40,7 @@ class EngineSources:
     def sliding_windows(self, decay: Decay, search: DecaySearchOptions | None) -> StepSource:
         return SlidingWindowSource(self.job, decay, search)
 
-    def neighbor_sampling(self, sampling: NeighborSampling) -> StepSource:
+    def neighbor_sampling(self, sampling: Sampled) -> StepSource:
         return NeighborSamplingSource(self.job, sampling)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from strobe.batching.base import EpochPolicy, EpochResult, Event
 from strobe.batching.trapezoid import Decay, DecaySearchOptions
-from strobe.engine.checkpoint.folder import copy_tree, same_structure
+from strobe.engine.checkpoint.serialization import copy_tree, same_structure
 from strobe.engine.checkpoint.store import load_weights
 from strobe.engine.machine import random_state, restore_random_state
 from strobe.engine.settings import DivergedError

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from strobe.batching.base import StepSource
-from strobe.batching.sampled import NeighborSampling
+from strobe.batching.sampled import Sampled
 from strobe.comm import Comm
 from strobe.comm.base import Work
 from strobe.comm.rows import Route
@@ -171,7 +171,7 @@ class NeighborSamplingSource(StepSource):
 
     ranks_share_cells = False
 
-    def __init__(self, job: Job, sampling: NeighborSampling) -> None:
+    def __init__(self, job: Job, sampling: Sampled) -> None:
         _ = job.partitioned_graph  # all ranks must ask
         self._job, self._sampling = job, sampling
         graph = job.problem.graph
@@ -266,12 +266,11 @@ class NeighborSamplingSource(StepSource):
             x = drawn.x.wait().to(job.device)
         graph = job.problem.graph[drawn.times.start : drawn.times.stop]
         cells = SampledData(graph, x, drawn.cells, drawn.topologies, drawn.targets, comm=job.comm)
-        asked = range(drawn.batch.t, drawn.batch.t + 1)
         return (
             Segment(
                 drawn.times,
                 cells,
-                target_times=asked,
+                target_times=range(drawn.batch.t, drawn.batch.t + 1),
                 resets_state=True,
                 examples_fn=partial(_batch_examples, drawn, cells),
             ),
@@ -281,22 +280,22 @@ class NeighborSamplingSource(StepSource):
 def _batch_examples(drawn: _SampledBatch, cells: SampledData) -> LocalExamples:
     """The examples whose first node's newest cell this rank owns. Remote rows of pairs follow its own."""
     batch, rank, home = drawn.batch, cells.comm.rank, drawn.targets.home
-    asked = [np.searchsorted(batch.targets, rows) for rows in batch.rows]  # numbers of targets
+    target_index = [np.searchsorted(batch.targets, rows) for rows in batch.rows]  # numbers of targets
     own = np.flatnonzero(home == rank)
     rows = np.full(len(home), -1, np.int64)
     rows[own] = cells.cell_ptr[-2] + np.arange(len(own))  # targets come first in a snapshot, in order
     around = None
-    if len(asked) == 2 and cells.comm.num_ranks > 1:
-        found = find_halo(rank, [home], [(asked[0], asked[1])], [own], cells.device)
+    if len(target_index) == 2 and cells.comm.num_ranks > 1:
+        found = find_halo(rank, [home], [(target_index[0], target_index[1])], [own], cells.device)
         send = {to: each + cells.cell_ptr[-2] for to, each in found.route.send.items()}
         around = HaloCells(Route(send, found.route.receive), found.positions, found.places)
         rows[found.positions[0]] = cells.num_cells + found.places[0]
-    mine = np.flatnonzero(home[asked[0]] == rank)
+    mine = np.flatnonzero(home[target_index[0]] == rank)
     at = torch.from_numpy(batch.at[mine])
     whole = batch.examples
     examples = replace(
         whole,
-        cell_index=tuple(torch.from_numpy(rows[each[mine]]).to(cells.device) for each in asked),
+        cell_index=tuple(torch.from_numpy(rows[each[mine]]).to(cells.device) for each in target_index),
         labels=whole.labels.index_select(0, at).to(cells.device),
         offset=None if whole.offset is None else whole.offset.index_select(0, at),
     )

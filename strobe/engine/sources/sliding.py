@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from strobe.batching.base import EpochPolicy, StepSource
 from strobe.batching.trapezoid import Decay, DecaySearchOptions, sample_retention_order
 from strobe.engine.examples import ExampleCache, LocalExamples, all_examples, partition_examples
-from strobe.engine.forward import map_tree
 from strobe.engine.job import Job
 from strobe.engine.machine import free_bytes
 from strobe.engine.sources.decay_search import DecaySearch
@@ -130,7 +130,7 @@ class SlidingWindowSource(StepSource):
                 raise FormatError("the checkpoint's batches are damaged: states are not those of this rank's nodes")
             return state.to(self._job.device)
 
-        return per_node, map_tree(value, checked)
+        return per_node, pytree.tree_map_only(Tensor, checked, value)
 
     @property
     def _times(self) -> range:
@@ -179,7 +179,7 @@ class SlidingWindowSource(StepSource):
     ) -> TruncatedPartition:
         job = self._job
         owners = Owners(job.problem.graph, self._partition, times)
-        nowhere = np.empty(0, np.int16)  # sequences are whole: nobody asks where states are
+        nowhere = np.empty(0, np.int16)  # sequences are whole: no rank needs to know where states are
         return TruncatedPartition(
             job.comm, job.plan.exchange, owners, nowhere, job.device, slices=blocks, final_states=ended
         )
@@ -206,4 +206,8 @@ class SlidingWindowSource(StepSource):
 def _rows(ended: FinalState, at: Tensor) -> FinalState:
     """A state in another order of nodes, without its history; as it is where it is not one of nodes."""
     per_node, value = ended
-    return per_node, map_tree(value, lambda each: each.detach()[at] if per_node else each.detach().clone())
+
+    def select(state: Tensor) -> Tensor:
+        return state.detach()[at] if per_node else state.detach().clone()
+
+    return per_node, pytree.tree_map_only(Tensor, select, value)

@@ -128,7 +128,9 @@ def measure_row_widths(job: Job) -> RowWidths:
         model = job.choice.make(features)
     small: DynamicGraph = graph[:2].subset(np.arange(min(_NODES, graph.num_nodes)))
     calls = [call for call in trace_view_calls(model, small) if call.snapshot in (None, len(small) - 1)]
-    state = sum(call.columns if call.what == "recall" else call.state_columns for call in calls if _is_state(call))
+    state = sum(
+        call.columns if call.what == "gather_state" else call.state_columns for call in calls if _is_state(call)
+    )
     sent: dict[Reads, list[int]] = {}
     for call in calls:
         if call.what == "pull" and not call.is_input:
@@ -139,4 +141,4 @@ def measure_row_widths(job: Job) -> RowWidths:
 
 
 def _is_state(call: ViewCall) -> bool:
-    return call.what == "recall" or call.has_row_state
+    return call.what == "gather_state" or call.has_row_state

@@ -16,8 +16,7 @@ from strobe.comm.rows import Route
 from strobe.errors import OptionError
 from strobe.exchange.base import StructureExchange
 from strobe.exchange.halo import Halo
-from strobe.exchange.overlap.order import SnapshotSize, Timetable
-from strobe.exchange.overlap.timing import TimingModel
+from strobe.exchange.overlap.timing import SnapshotSize, Timetable, TimingModel
 from strobe.exchange.overlap.transfer import AsyncTransfer, SnapshotStages
 from strobe.exchange.transfer import RowExchange, RowTransfer
 from strobe.strategy import Fact, Need
@@ -35,8 +34,8 @@ class Overlapped(StructureExchange):
     """Send the rows of ``inner`` per snapshot, and compute other snapshots meanwhile (Huang et al. 2026, section 3.4).
 
     A convolution of a window runs as one coroutine per snapshot, which yields after sending its rows and resumes when
-    it needs the remote ones. All ranks choose the same snapshot to resume, in predicted time (``overlap/order.py``),
-    from linear models fitted to measurements of all ranks (``overlap/timing.py``). Without ``overlap`` the order is
+    it needs the remote ones. All ranks choose the same snapshot to resume, in the time that linear models
+    predict, which are fitted to measurements of all ranks (``overlap/timing.py``). Without ``overlap`` the order is
     the same and every send is waited for at once: same bits.
 
     Exact if ``inner`` is. Cost: the rows of ``inner``, in one message per snapshot instead of one per window; a few

@@ -16,8 +16,7 @@ from torch.autograd.function import once_differentiable
 
 from strobe.comm.rows import anchor
 from strobe.exchange.halo import HaloMatrix
-from strobe.exchange.overlap.order import SnapshotSize
-from strobe.exchange.overlap.timing import TimingModel
+from strobe.exchange.overlap.timing import SnapshotSize, TimingModel
 from strobe.exchange.transfer import RowExchange, RowTransfer
 
 

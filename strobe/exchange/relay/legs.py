@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from strobe.comm import NO_RANK
 from strobe.ops.sparse.csr import IntArray
 
-NO_RANK = -1
 MIN_CELLS = 512
 """Minimum cells per rank and window of a pipeline group: smaller groups cost more in messages than they save."""
 
@@ -40,16 +40,6 @@ class Legs:
     group_position: IntArray  # [groups], in the pipeline
     is_acyclic: bool
     moves: StateMoves
-
-    @property
-    def states_sent(self) -> int:
-        """States that this rank sends in the window."""
-        return int((self.target != NO_RANK).sum())
-
-    @property
-    def states_received(self) -> int:
-        """States that this rank receives in the window."""
-        return int((self.source != NO_RANK).sum())
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +87,7 @@ def find_legs(
     place = np.empty(len(node), np.int64)
     place[order] = np.arange(len(node))
     node, source, target, wave = node[order], source[order], target[order], wave[order]
-    levels = _rank_levels(builder.transitions)
+    levels = rank_levels(builder.transitions)
     cuts = group_cuts(builder.count, max_groups, num_ranks)
     after = np.where(builder.current_owner >= 0, builder.current_owner, home)
     return Legs(
@@ -150,16 +140,18 @@ class _LegBuilder:
         self.count[present] += 1
 
 
-def _rank_levels(transitions: npt.NDArray[np.bool_]) -> IntArray | None:
-    """Topological level of each rank if sequences visit ranks in one order; None if the transitions have a cycle."""
-    num_ranks = len(transitions)
-    levels = np.zeros(num_ranks, np.int64)
-    for _ in range(num_ranks):
-        reached = np.where(transitions, levels[:, None] + 1, 0).max(axis=0)
-        if (reached <= levels).all():
-            return levels
-        levels = np.maximum(levels, reached)
-    return None
+def rank_levels(sends_to: npt.NDArray[np.bool_]) -> IntArray | None:
+    """Topological level of each rank, [W], if sequences visit ranks in one order; None if the order has a cycle."""
+    waits = sends_to.sum(0)
+    levels = np.zeros(len(sends_to), np.int64)
+    ready, num_done, level = np.flatnonzero(waits == 0), 0, 0
+    while len(ready):
+        levels[ready] = level
+        num_done, level = num_done + len(ready), level + 1
+        released = sends_to[ready].sum(0)
+        waits -= released
+        ready = np.flatnonzero((waits == 0) & (released > 0))
+    return levels if num_done == len(sends_to) else None
 
 
 def num_groups(cells: int, max_groups: int, num_ranks: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, ClassVar
@@ -11,11 +12,12 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from strobe.comm import Comm
+from strobe.comm import NO_RANK, Comm
 from strobe.comm.rows import Route, anchor, exchange
 from strobe.errors import OptionError
 from strobe.exchange.base import (
     PartitionedWindow,
+    TimeCall,
     TimeEncoder,
     TimeExchange,
     TimeInputs,
@@ -24,7 +26,7 @@ from strobe.exchange.base import (
     encode,
     split_inputs,
 )
-from strobe.exchange.relay.legs import NO_RANK, Legs, find_legs
+from strobe.exchange.relay.legs import Legs, find_legs, group_cuts, num_groups, rank_levels
 from strobe.exchange.relay.messages import (
     RelayMessages,
     RelayTask,
@@ -34,9 +36,20 @@ from strobe.exchange.relay.messages import (
     send_states,
 )
 from strobe.exchange.shuffle import Shuffle
+from strobe.exchange.traffic import (
+    Pipeline,
+    RowCounter,
+    RowFlow,
+    RowMoves,
+    Traffic,
+    active_cells,
+    node_visits,
+    unique_below,
+    window_flow,
+)
 from strobe.ops import native
 from strobe.ops.dense.rows import merge_rows, split_rows
-from strobe.ops.sparse.csr import IntArray
+from strobe.ops.sparse.csr import IntArray, distinct
 from strobe.ops.time.sequences import Sequences
 
 
@@ -57,12 +70,16 @@ class Relay(TimeExchange):
         if self.pipeline_groups < 1:
             raise OptionError(f"pipeline_groups of relay must be at least 1, not {self.pipeline_groups}")
 
-    def for_encoder(self, encoder: TimeEncoder) -> TimeExchange:
+    def for_encoder(self, encoder: TimeEncoder | TimeCall) -> TimeExchange:
         return self if getattr(encoder, "has_row_state", False) else Shuffle()
 
-    def columns_sent(self, columns: int, out_columns: int, state_columns: int) -> tuple[int, int]:
-        del columns, out_columns
-        return state_columns, 0
+    def columns_sent(self, call: TimeCall) -> tuple[int, int]:
+        return call.state_columns, 0
+
+    def traffic(
+        self, window: PartitionedWindow, calls: Sequence[TimeCall], *, dtype: torch.dtype, continues_state: bool
+    ) -> Traffic:
+        return relay_traffic(window, calls, self.pipeline_groups, dtype.itemsize, continues_state=continues_state)
 
     def start(self, window: PartitionedWindow) -> TimeStage:
         comm = window.comm
@@ -228,3 +245,76 @@ def _by_rank(ranks: IntArray, device: torch.device) -> dict[int, Tensor]:
         for rank in np.unique(ranks)
         if rank != NO_RANK
     }
+
+
+def relay_traffic(
+    window: PartitionedWindow, calls: Sequence[TimeCall], max_groups: int, item_bytes: int, *, continues_state: bool
+) -> Traffic:
+    """Count the states that relayed time stages send at cuts, and those of an earlier window, without gradients.
+
+    One pass over the snapshots; memory for a few numbers per node and per message.
+    """
+    num_ranks = window.comm.num_ranks
+    traffic = Traffic(num_ranks)
+    states, cells, in_turn = relay_flow(window, max_groups)
+    for call in calls:
+        traffic.add("relay", states, call.state_columns * item_bytes)
+    if continues_state:
+        carried = window_flow(_carried_rows(window), num_ranks)
+        for call in calls:
+            traffic.add("carry", carried, call.state_columns * item_bytes, has_gradient=False)
+    if len(cells) > 1:
+        groups = num_groups(int(cells.sum()), max_groups, num_ranks)
+        traffic.pipeline = Pipeline(cells=cells, groups=groups, in_turn=in_turn, num_stages=len(calls))
+    return traffic
+
+
+def relay_flow(window: PartitionedWindow, max_groups: int) -> tuple[RowFlow, IntArray, bool]:
+    """Count the states relayed at cuts within a window. A message has the states of one group of nodes and one wave.
+
+    Returns:
+        The states; the cells of every wave and rank, [V, W]; whether sequences visit ranks in one order.
+    """
+    num_ranks, length = window.comm.num_ranks, max(len(window.owners), 1)
+    counter = RowCounter(num_ranks)
+    wave = np.zeros(len(window.home), np.int64)  # of every sequence's current leg
+    borders = group_cuts(_sequence_lengths(window), max_groups, num_ranks)
+    message_keys: list[IntArray] = [np.empty(0, np.int64)]
+    cells = np.zeros(num_ranks, np.int64)
+    for nodes, owner, before in node_visits(window):
+        cut = (before != NO_RANK) & (before != owner)
+        node, source, target = nodes[cut], before[cut], owner[cut]
+        counter.add((source, target))
+        pair = (np.searchsorted(borders, node, side="right") * num_ranks + source) * num_ranks + target
+        message_keys.append(unique_below(pair * length + wave[node], max_groups * num_ranks**2 * length))
+        wave[node] += 1
+        more = np.bincount(wave[nodes] * num_ranks + owner, minlength=len(cells))
+        more[: len(cells)] += cells
+        cells = more
+    levels = rank_levels(counter.sends_to)
+    keys = np.concatenate(message_keys)
+    if levels is not None:
+        keys -= keys % length  # all legs of a rank in a group are of one wave
+    pair = distinct(keys) // length
+    messages = (np.bincount(end, minlength=num_ranks) for end in (pair // num_ranks % num_ranks, pair % num_ranks))
+    by_wave = np.pad(cells, (0, -len(cells) % num_ranks)).reshape(-1, num_ranks)
+    if levels is not None:
+        by_level = np.zeros((int(levels.max()) + 1, num_ranks), np.int64)
+        by_level[levels, np.arange(num_ranks)] = by_wave.sum(axis=0)
+        by_wave = by_level
+    return RowFlow(counter.sent, counter.received, *messages), by_wave, levels is not None
+
+
+def _carried_rows(window: PartitionedWindow) -> Iterator[RowMoves]:
+    """Yield the states of an earlier window to move to the owner of a node's first cell."""
+    for nodes, owner, before in node_visits(window):
+        first = before == NO_RANK
+        yield window.home[nodes[first]], owner[first]
+
+
+def _sequence_lengths(window: PartitionedWindow) -> IntArray:
+    """Count the cells of each sequence in the window, [N]."""
+    count = np.zeros(len(window.home), np.int64)
+    for nodes, _ in active_cells(window):
+        count[nodes] += 1  # a node is in a snapshot once
+    return count

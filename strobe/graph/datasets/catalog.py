@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from strobe.errors import OptionError, UnknownNameError
-from strobe.graph.datasets import citation, loaders, ogb, signals
+from strobe.graph.datasets import citation, loaders, signals, static
 from strobe.graph.datasets import folder as folders
 from strobe.graph.datasets.dataset import Dataset, DatasetFile, DatasetOptions, Loader, LoadRequest
-from strobe.graph.datasets.static import SimulatedGrowth
 from strobe.graph.dynamic import DynamicGraph
-from strobe.graph.ingest import Calendar, Clock, Every, Into
+from strobe.graph.ingest import ByColumn, Calendar, Clock, Every, Into, TextOptions
 from strobe.graph.ingest.options import Presence
 from strobe.graph.progress import OnStage
 from strobe.ops.sparse.csr import Parallel
@@ -22,29 +21,21 @@ from strobe.ops.sparse.csr import Parallel
 _LOADERS: dict[str, Callable[..., Loader]] = {
     loader.__name__: loader
     for loader in (
-        loaders.EventFile,
+        loaders.EventTable,
         loaders.KonectEdges,
-        loaders.SnapshotTable,
         loaders.DailyRouters,
-        loaders.Quadruples,
-        loaders.TgbEdgeList,
         loaders.Commits,
+        loaders.Coauthors,
         citation.DatedPubmed,
         citation.DatedCora,
-        citation.Coauthors,
-        ogb.DatedPapers,
-        ogb.HugeDatedPapers,
+        citation.DatedPapers,
+        citation.HugeDatedPapers,
         signals.SignalFiles,
-        SimulatedGrowth,
+        static.SimulatedGrowth,
     )
 }
-_READERS: dict[str, Callable[[LoadRequest], Any]] = {
-    "planetoid": citation.read_planetoid_set,
-    **ogb.READERS,
-    **signals.READERS,
-}
-_CLOCKS: dict[str, Callable[..., Clock]] = {"every": Every, "per": Calendar, "into": Into}
-_FIRST_FILE = (loaders.EventFile, loaders.KonectEdges, loaders.SnapshotTable, loaders.TgbEdgeList)
+_READERS: dict[str, Callable[[LoadRequest], Any]] = {**static.READERS, **signals.READERS}
+_CLOCKS: dict[str, Callable[..., Clock]] = {"every": Every, "per": Calendar, "into": Into, "by": ByColumn}
 
 
 def _parse_dataset(name: str, entry: Mapping[str, Any]) -> Dataset:
@@ -55,12 +46,10 @@ def _parse_dataset(name: str, entry: Mapping[str, Any]) -> Dataset:
     fields["files"] = tuple(
         DatasetFile(path=path, urls=tuple(url.format(path=path) for url in urls), archive=archive) for path in paths
     )
-    return Dataset(
-        **{**fields, "name": name, "tasks": tuple(entry["tasks"]), "loader": _make_loader(entry["loader"], paths[0])}
-    )
+    return Dataset(**{**fields, "name": name, "tasks": tuple(entry["tasks"]), "loader": _make_loader(entry["loader"])})
 
 
-def _make_loader(entry: Mapping[str, Any], first_file: str) -> Loader:
+def _make_loader(entry: Mapping[str, Any]) -> Loader:
     options = dict(entry)
     kind = _LOADERS[options.pop("kind")]
     if "clock" in options:
@@ -68,8 +57,8 @@ def _make_loader(entry: Mapping[str, Any], first_file: str) -> Loader:
         options["clock"] = _CLOCKS[unit](value)
     if "read" in options:
         options["read"] = _READERS[options["read"]]
-    if kind in _FIRST_FILE:
-        options["file"] = first_file
+    if "text" in options.get("options", {}):
+        options["options"] = {**options["options"], "text": TextOptions(**options["options"]["text"])}
     return kind(**options)
 
 

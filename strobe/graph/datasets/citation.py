@@ -1,16 +1,41 @@
-"""Citation and co-author graphs with labels: dated ones, and static ones made dynamic."""
+"""Citations dated by the years of papers: Cora, Pubmed, and OGB's arXiv and papers100M as published."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
+from strobe.graph.arrays import Array
 from strobe.graph.datasets.dataset import SNAPSHOT_OPTIONS, Loader, LoadRequest
-from strobe.graph.datasets.static import StaticGraph, dense_features, read_planetoid
+from strobe.graph.datasets.download import unpack
+from strobe.graph.datasets.static import dense_features, read_matrix, read_ogb
 from strobe.graph.dynamic import DynamicGraph
 from strobe.graph.features import Static
-from strobe.graph.ingest import ByColumn, NodeTable
+from strobe.graph.ingest import ByColumn, Every, NodeTable
+from strobe.ops.sparse.csr import IntArray
+
+_BATCH_ROWS = 1 << 20
+
+
+def _paper_options(num_nodes: int, features: Array | None, labels: Array | None) -> dict[str, object]:
+    assert labels is not None
+    labelled = np.flatnonzero(labels >= 0)
+    return {
+        "src": "src",
+        "dst": "dst",
+        "time": "time",
+        "repeated": "last",
+        "presence": "seen",
+        "renumber": False,
+        "num_nodes": num_nodes,
+        "features": None if features is None else Static(features),
+        "nodes": NodeTable(source={"id": labelled, "label": labels[labelled]}, id="id", label="label"),
+    }
 
 
 class DatedPubmed(Loader):
@@ -20,23 +45,10 @@ class DatedPubmed(Loader):
 
     def load(self, request: LoadRequest) -> DynamicGraph:
         with np.load(request.files["pubmed_temporal.npz"]) as file:
-            edges, labels = file["edges"], file["labels"]
-            columns = {"src": edges[:, 0], "dst": edges[:, 1], "time": file["time"]}
-            features = Static(dense_features(file))
-        return request.ingest(
-            columns,
-            src="src",
-            dst="dst",
-            time="time",
-            clock=ByColumn("time"),
-            directed=False,
-            repeated="last",
-            presence="seen",
-            renumber=False,
-            num_nodes=labels.size,
-            features=features,
-            nodes=NodeTable(source={"id": np.arange(labels.size), "label": labels}, id="id", label="label"),
-        )
+            src, dst = file["edges"].T
+            columns = {"src": src, "dst": dst, "time": file["time"]}
+            options = _paper_options(file["labels"].size, dense_features(file), file["labels"])
+        return request.ingest(columns, clock=ByColumn("time"), directed=False, **options)
 
 
 class DatedCora(Loader):
@@ -65,24 +77,50 @@ class DatedCora(Loader):
         )
 
 
-class Coauthors(Loader):
-    """DBLP: ``u v time`` with years scaled to 0..1, and ``node class``."""
+class DatedPapers(Loader):
+    """Citations of arXiv papers, each as old as the younger of its two papers."""
 
     takes = SNAPSHOT_OPTIONS
 
     def load(self, request: LoadRequest) -> DynamicGraph:
-        return request.ingest(
-            request.files["dblp.txt.gz"],
-            src=0,
-            dst=1,
-            time=2,
-            clock=ByColumn(2),
-            directed=False,
-            nodes=NodeTable(source=request.files["node2label.txt.gz"], id=0, label=1),
-        )
+        static, year = read_ogb(request), read_matrix(request.files["raw/node_year.csv.gz"])[:, 0]
+        columns = {"src": static.src, "dst": static.dst, "time": np.maximum(year[static.src], year[static.dst])}
+        options = _paper_options(static.num_nodes, static.features, static.labels)
+        return request.ingest(columns, clock=ByColumn("time"), **options)
 
 
-def read_planetoid_set(request: LoadRequest) -> StaticGraph:
-    """Read Cora, CiteSeer or Pubmed, the only file of its set."""
-    [path] = request.files.values()
-    return read_planetoid(path)
+class HugeDatedPapers(Loader):
+    """Citations from NPZ files larger than memory: arrays are unpacked once, and mapped.
+
+    raw/data.npz holds edge_index, node_feat and node_year, raw/node-label.npz holds node_label (NaN: none).
+    """
+
+    takes = SNAPSHOT_OPTIONS
+
+    def load(self, request: LoadRequest) -> DynamicGraph:
+        data = request.files["raw/data.npz"]
+        request.report("unpacking", 0, None)
+        edges, year, features = (_map_array(data, name) for name in ("edge_index", "node_year", "node_feat"))
+        with np.load(request.files["raw/node-label.npz"]) as file:
+            label = file["node_label"].reshape(-1)
+        labels = np.where(np.isnan(label), -1, label).astype(np.int64) if label.dtype.kind == "f" else label
+        batches = _dated_edges(edges, np.asarray(year).reshape(-1))
+        schema = pa.schema([("src", pa.int64()), ("dst", pa.int64()), ("time", pa.int64())])
+        reader = pa.RecordBatchReader.from_batches(schema, batches)
+        return request.ingest(reader, clock=Every(1), **_paper_options(len(year), features, labels))
+
+
+def _dated_edges(edges: Array, year: IntArray) -> Iterator[pa.RecordBatch]:
+    for start in range(0, edges.shape[1], _BATCH_ROWS):
+        src, dst = np.asarray(edges[:, start : start + _BATCH_ROWS], np.int64)
+        columns = [pa.array(column) for column in (src, dst, np.maximum(year[src], year[dst]).astype(np.int64))]
+        yield pa.RecordBatch.from_arrays(columns, names=["src", "dst", "time"])
+
+
+def _map_array(npz: Path, name: str) -> Array:
+    """Memory-map an array of an NPZ file, unpacked once to NAME.npy next to it."""
+    target = npz.with_name(f"{name}.npy")
+    if not target.is_file():
+        unpack(npz, target)
+    mapped: Array = np.load(target, mmap_mode="r")
+    return mapped

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
@@ -31,18 +31,12 @@ class DatasetFile:
     """A file of a data set, by its path in the set's folder, with or without .gz.
 
     ``urls`` are tried in order; with ``archive`` they return a .zip or .tar.* of that name, in which the file is found
-    by the end of its path. ``sha256`` is the checksum of the download, if known.
+    by the end of its path.
     """
 
     path: str
     urls: tuple[str, ...] = ()
-    sha256: str | None = None
     archive: str | None = None
-
-    @property
-    def download_path(self) -> str:
-        """Path of the downloaded file."""
-        return self.archive or self.path
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,14 +90,9 @@ class LoadRequest:
             **(options | self.choices.snapshot_overrides()),
         )
 
-    @contextmanager
-    def sink(self) -> Iterator[Sink | None]:
+    def sink(self) -> AbstractContextManager[Sink | None]:
         """Open the sink of a set that is built snapshot by snapshot; None is memory."""
-        if self.out is None:
-            yield None
-            return
-        with DiskSink(self.out, overwrite=self.overwrite) as sink:
-            yield sink
+        return nullcontext() if self.out is None else DiskSink(self.out, overwrite=self.overwrite)
 
     def report(self, stage: str, done: int, total: int | None) -> None:
         if self.on_stage is not None:
@@ -151,5 +140,4 @@ class Dataset:
 
     def provenance(self) -> dict[str, Any]:
         """Return the metadata of a graph made from it."""
-        fields = ("name", "title", "source", "citation", "licence")
-        return {"dataset": {key: value for key, value in asdict(self).items() if key in fields}}
+        return {"dataset": {key: getattr(self, key) for key in ("name", "title", "source", "citation", "licence")}}

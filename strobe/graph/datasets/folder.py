@@ -73,7 +73,7 @@ def fetch(dataset: Dataset, root: Path, on_stage: OnStage | None = None) -> dict
 
 
 def _fetch_file(file: DatasetFile, folder: Path, on_stage: OnStage | None) -> Path:
-    target = folder / file.download_path
+    target = folder / (file.archive or file.path)
     if not target.is_file():
         _download(file, target, on_stage)
     if file.archive is None:
@@ -90,14 +90,12 @@ def _download(file: DatasetFile, target: Path, on_stage: OnStage | None) -> None
     failures = []
     for url in file.urls:
         try:
-            download(url, target, sha256=file.sha256, on_progress=on_progress)
+            download(url, target, on_progress=on_progress)
         except DownloadError as error:
             failures.append(error)
         else:
             return
-    if len(failures) == 1:
-        raise failures[0]
-    raise DownloadError("\n".join(str(error) for error in failures))
+    raise DownloadError("\n".join(map(str, failures))) from failures[-1]
 
 
 def _manual_download_message(dataset: Dataset, folder: Path) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -12,34 +12,24 @@ from strobe.graph.arrays import Array
 from strobe.graph.datasets.dataset import SNAPSHOT_OPTIONS, Loader, LoadRequest
 from strobe.graph.datasets.folder import open_text
 from strobe.graph.dynamic import DynamicGraph
-from strobe.graph.ingest import ByColumn, Calendar, Clock, Every, NodeTable
-from strobe.graph.ingest.columns import Ids
-from strobe.graph.ingest.options import Presence
+from strobe.graph.ingest import ByColumn, Calendar, Clock, NodeTable
 from strobe.graph.ingest.text import sniff
-from strobe.graph.ingest.text_table import TextOptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class EventFile(Loader):
-    """A file of events with known columns; ``clock`` is the default."""
+class EventTable(Loader):
+    """All files of a set as one table of events: source, destination and time, or as ``options`` of ``ingest`` say.
+
+    ``clock`` is the default.
+    """
 
     takes = SNAPSHOT_OPTIONS
-    file: str
     clock: Clock
-    src: str | int = 0
-    dst: str | int = 1
-    time: str | int = 2
-    weight: str | int | None = None
+    options: dict[str, Any] = field(default_factory=dict)
 
     def load(self, request: LoadRequest) -> DynamicGraph:
-        return request.ingest(
-            request.files[self.file],
-            src=self.src,
-            dst=self.dst,
-            time=self.time,
-            weight=self.weight,
-            clock=self.clock,
-        )
+        columns: dict[str, Any] = {"src": 0, "dst": 1, "time": 2}
+        return request.ingest(list(request.files.values()), clock=self.clock, **(columns | self.options))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,58 +40,30 @@ class KonectEdges(Loader):
     """
 
     takes = SNAPSHOT_OPTIONS
-    file: str
     clock: Clock
 
     def load(self, request: LoadRequest) -> DynamicGraph:
-        path = request.files[self.file]
+        [path] = request.files.values()
         width = len(sniff(path, delimiter=None, header=False, encoding="utf-8").columns)
         if width not in (3, 4):
             raise InputError(f"{path} has {width} columns: edges with a time have 3, or 4 with a weight")
+        with open_text(path) as file:
+            symmetric = file.readline().split()[:2] == ["%", "sym"]
+        weight = 2 if width == 4 else None
         return request.ingest(
-            path,
-            src=0,
-            dst=1,
-            weight=2 if width == 4 else None,
-            time=width - 1,
-            clock=self.clock,
-            directed=not _is_symmetric(path),
+            path, src=0, dst=1, weight=weight, time=width - 1, clock=self.clock, directed=not symmetric
         )
 
 
-def _is_symmetric(path: Path) -> bool:
-    with open_text(path) as file:
-        words = file.readline().split()
-    return words[:2] == ["%", "sym"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class SnapshotTable(Loader):
-    """A table with a column of snapshots; another clock may cut its time."""
+class Coauthors(Loader):
+    """DBLP: ``u v time`` with years scaled to 0..1, and ``node class``."""
 
     takes = SNAPSHOT_OPTIONS
-    file: str
-    snapshot: str | int
-    src: str | int
-    dst: str | int
-    time: str | int
-    weight: str | int | None = None
-    directed: bool = True
-    presence: Presence = "active"
-    ids: Ids = "integer"
 
     def load(self, request: LoadRequest) -> DynamicGraph:
-        return request.ingest(
-            request.files[self.file],
-            src=self.src,
-            dst=self.dst,
-            time=self.time,
-            weight=self.weight,
-            clock=ByColumn(self.snapshot),
-            directed=self.directed,
-            presence=self.presence,
-            ids=self.ids,
-        )
+        nodes = NodeTable(source=request.files["node2label.txt.gz"], id=0, label=1)
+        events = request.files["dblp.txt.gz"]
+        return request.ingest(events, src=0, dst=1, time=2, clock=ByColumn(2), directed=False, nodes=nodes)
 
 
 class DailyRouters(Loader):
@@ -124,29 +86,6 @@ def _dates(day: Array) -> Array:
     months = (12 * year + month).astype("datetime64[M]")
     dates: Array = months.astype("datetime64[D]") + rest.astype("timedelta64[D]")
     return dates
-
-
-class Quadruples(Loader):
-    """``subject relation object time`` in train, valid and test; times in hours, a snapshot per day."""
-
-    takes = SNAPSHOT_OPTIONS
-
-    def load(self, request: LoadRequest) -> DynamicGraph:
-        files = [request.files[f"{part}.txt.gz"] for part in ("train", "valid", "test")]
-        return request.ingest(files, src=0, dst=2, time=3, clock=Every(24))
-
-
-@dataclass(frozen=True, kw_only=True)
-class TgbEdgeList(Loader):
-    """TGB's ``NAME_edgelist.csv``: a header, then time, head, tail, relation (the first is called ts or date)."""
-
-    takes = SNAPSHOT_OPTIONS
-    file: str
-    clock: Clock
-
-    def load(self, request: LoadRequest) -> DynamicGraph:
-        text = TextOptions(delimiter=",", header=True)
-        return request.ingest(request.files[self.file], text=text, time=0, src=1, dst=2, clock=self.clock)
 
 
 LABELS = ("file_ext", "file_dir")

@@ -19,6 +19,7 @@ from strobe.graph.arrays import Array
 from strobe.graph.build import Edges, GraphBuilder
 from strobe.graph.datasets.dataset import Loader, LoadRequest
 from strobe.graph.datasets.folder import open_text
+from strobe.graph.datasets.static import read_matrix
 from strobe.graph.dynamic import DynamicGraph
 from strobe.graph.names import NodeNames
 
@@ -112,9 +113,7 @@ def _montevideo(request: LoadRequest) -> Signal:
 
 def _metr_la(request: LoadRequest) -> Signal:
     speeds = csv.read_csv(request.files["los_speed.csv"])
-    unnamed = csv.ReadOptions(autogenerate_column_names=True)
-    adjacency = csv.read_csv(request.files["los_adj.csv"], read_options=unnamed)
-    near = np.column_stack([column.to_numpy() for column in adjacency.columns])
+    near = read_matrix(request.files["los_adj.csv"])
     speed = np.column_stack([column.to_numpy() for column in speeds.columns])
     edges = np.argwhere(near)
     return Signal(

@@ -1,16 +1,19 @@
-"""Static graphs with features and labels, from which dynamic graphs are simulated."""
+"""Static graphs with features and labels, and dynamic graphs simulated from them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import scipy.sparse as sp
+from pyarrow import csv
 
-from strobe.errors import OptionError
+from strobe.errors import InputError, OptionError
 from strobe.graph.arrays import Array
 from strobe.graph.build import Edges, GraphBuilder, Sink
 from strobe.graph.datasets.dataset import Loader, LoadRequest
@@ -35,11 +38,11 @@ class StaticGraph:
     info: Mapping[str, Any] = field(default_factory=dict)
 
 
-def read_planetoid(path: Path) -> StaticGraph:
+def _read_planetoid(request: LoadRequest) -> StaticGraph:
     """Read Cora, CiteSeer or Pubmed from an NPZ with edges, labels, the standard split, and features as CSR."""
+    [path] = request.files.values()
     with np.load(path) as file:
         edges = file["edges"]
-        split = {part: file[f"{part}_idx"].tolist() for part in _SPLITS}
         return StaticGraph(
             num_nodes=int(file["num_nodes"]),
             src=edges[:, 0],
@@ -47,7 +50,7 @@ def read_planetoid(path: Path) -> StaticGraph:
             directed=False,
             features=dense_features(file),
             labels=file["labels"].astype(np.int64),
-            info={"split": split},
+            info={"split": {part: file[f"{part}_idx"].tolist() for part in _SPLITS}},
         )
 
 
@@ -58,14 +61,36 @@ def dense_features(file: Mapping[str, Any]) -> Array:
     return dense.astype(np.float32, copy=False)
 
 
-def read_reddit(data: Path, graph: Path) -> StaticGraph:
+def read_ogb(request: LoadRequest, *, directed: bool = True) -> StaticGraph:
+    """Read the files of an OGB node set as published, without headers; undirected edges are listed once."""
+    edges = read_matrix(request.files["raw/edge.csv.gz"])
+    return StaticGraph(
+        num_nodes=int(read_matrix(request.files["raw/num-node-list.csv.gz"])[0, 0]),
+        src=edges[:, 0],
+        dst=edges[:, 1],
+        directed=directed,
+        features=read_matrix(request.files["raw/node-feat.csv.gz"]).astype(np.float32),
+        labels=read_matrix(request.files["raw/node-label.csv.gz"])[:, 0].astype(np.int64),
+    )
+
+
+def read_matrix(path: Path) -> Array:
+    """Read a CSV file of numbers without a header."""
+    try:
+        table = csv.read_csv(path, read_options=csv.ReadOptions(autogenerate_column_names=True))
+    except pa.ArrowInvalid as error:
+        raise InputError(f"{path} cannot be read: {error}") from error
+    return np.column_stack([column.to_numpy() for column in table.columns])
+
+
+def _read_reddit(request: LoadRequest) -> StaticGraph:
     """Read Reddit posts as DGL publishes them: reddit_data.npz (feature, label, node_types) and a SciPy matrix.
 
     The matrix lists both directions, of which one is kept. Memory: about 4 GB.
     """
-    matrix = sp.load_npz(graph).tocoo()
+    matrix = sp.load_npz(request.files["reddit_graph.npz"]).tocoo()
     once = matrix.row < matrix.col
-    with np.load(data) as file:
+    with np.load(request.files["reddit_data.npz"]) as file:
         kinds = np.bincount(file["node_types"], minlength=4)
         return StaticGraph(
             num_nodes=int(matrix.shape[0]),
@@ -78,6 +103,14 @@ def read_reddit(data: Path, graph: Path) -> StaticGraph:
         )
 
 
+READERS: dict[str, Callable[[LoadRequest], StaticGraph]] = {
+    "planetoid": _read_planetoid,
+    "ogb": read_ogb,
+    "ogb-undirected": partial(read_ogb, directed=False),
+    "reddit": _read_reddit,
+}
+"""Readers of static graphs, by their name in the catalog."""
+
 _EDGES_PER_PART = 1 << 22
 
 
@@ -86,10 +119,6 @@ def growth_shares(snapshots: int, first: float, noise: float = 0.0, seed: int = 
 
     ``noise`` is the relative standard deviation about the line; shares stay within 1.
     """
-    if snapshots < 1:
-        raise OptionError(f"a graph needs at least one snapshot, not {snapshots}")
-    if not 0 <= first <= 1:
-        raise OptionError(f"the first snapshot keeps a share of the edges from 0 to 1, not {first}")
     line = np.linspace(first, 1.0, snapshots) if snapshots > 1 else np.ones(1)
     shares = np.clip(line * (1 + noise * np.random.default_rng([seed, 1]).standard_normal(snapshots)), 0, 1)
     shares[-1] = 1.0

@@ -17,7 +17,7 @@ from typing import Any, Self
 import numpy.typing as npt
 
 from strobe.errors import FormatError, InputError, OptionError
-from strobe.graph.arrays import Array, as_features, as_labels
+from strobe.graph.arrays import Array, RowType
 from strobe.graph.build import Edges, GraphBuilder
 from strobe.graph.disk.directory import DiskSink, check_target, input_errors_as_format_errors, open_arrays
 from strobe.graph.disk.metadata import (
@@ -31,15 +31,7 @@ from strobe.graph.disk.metadata import (
     make_metadata,
     read_metadata,
 )
-from strobe.graph.disk.parts import (
-    Part,
-    PartNames,
-    PartStorage,
-    RowType,
-    common_row_type,
-    make_provider,
-    widen_row_type,
-)
+from strobe.graph.disk.parts import Part, PartNames, PartStorage, make_provider, widen_row_type
 from strobe.graph.dynamic import DynamicGraph
 from strobe.graph.features import FeatureProvider, PerCell, find_stored, from_recipe
 from strobe.graph.names import NodeNames
@@ -66,7 +58,7 @@ class GrowingGraph:
         self.parts: list[Part] = []
         self._naming: str | None = None
         self._row_types = {name: self._declared_row_type(name) for name in ("x", "y")}
-        self._arrays = lru_cache(_PARTS_OPEN)(self._read_part)
+        self._arrays = lru_cache(_PARTS_OPEN)(self._open_part)
         self._check_no_gaps()
         self._load_new_parts()
 
@@ -143,7 +135,7 @@ class GrowingGraph:
     @property
     def info(self) -> Mapping[str, Any]:
         """Metadata of the graph, updated by that of its last snapshot."""
-        return {**self._described["info"], **(self.parts[-1].info if self.parts else {})}
+        return {**self._described["info"], **self._last_info}
 
     def append(
         self,
@@ -165,10 +157,6 @@ class GrowingGraph:
         """
         self.acquire()
         t = len(self)
-        rows = {"x": None if x is None else as_features(x, f"snapshot {t}: features")}
-        rows["y"] = None if y is None else as_labels(y, f"snapshot {t}: labels")
-        for name, values in rows.items():
-            self._check_rows(t, name, values)
         named = self._new_names(names, num_nodes, t)
         total = self.num_nodes + len(named) if num_nodes is None else num_nodes
         with DiskSink(self.path / _part_name(t)) as sink:
@@ -178,15 +166,16 @@ class GrowingGraph:
                 directed=self._described["directed"],
                 weighted=self._described["weighted"],
                 first_index=t,
+                row_types=self._row_types,
             )
-            builder.add(edges, nodes=nodes, time=time, x=rows["x"], y=rows["y"])
+            builder.add(edges, nodes=nodes, time=time, x=x, y=y)
             for name, array in named.arrays().items() if len(named) else ():
                 if name != "name_order":
                     sink.append(NEW_PREFIX + name, array)
             builder.finish(
-                features=self._empty_provider("features", rows["x"]),
-                labels=self._empty_provider("labels", rows["y"]),
-                info={"edges": builder.num_edges, "info": self._info_or_previous(info)},
+                features=self._empty_provider("features", self._row_types["x"]),
+                labels=self._empty_provider("labels", self._row_types["y"]),
+                info={"edges": builder.num_edges, "info": dict(self._last_info if info is None else info)},
             )
         self._load_new_parts()
 
@@ -203,7 +192,7 @@ class GrowingGraph:
             raise OptionError(f"{self.path} has {len(self)} snapshots, there are no {count}")
         if verify:
             for t in range(count):
-                self._verify_part(t, verify=True)
+                self._open_part(t, verify=True)
                 if on_progress is not None:
                     on_progress(t + 1, count)
         with input_errors_as_format_errors(self.path):
@@ -216,17 +205,16 @@ class GrowingGraph:
         storage = PartStorage.from_parts(
             parts, self._arrays, directed=described["directed"], weighted=described["weighted"]
         )
+        features, labels = (
+            make_provider(name, described[what], self._declared_row_type(name), parts, self._arrays)
+            for name, what in (("x", "features"), ("y", "labels"))
+        )
         return DynamicGraph(
             storage,
-            features=self._read_provider("x", described["features"], parts),
-            labels=self._read_provider("y", described["labels"], parts),
+            features=features,
+            labels=labels,
             names=PartNames(parts, self._arrays) if any(part.name_array for part in parts) else None,
             info={**described["info"], **(parts[-1].info if parts else {})},
-        )
-
-    def _read_provider(self, name: str, recipe: dict[str, Any] | None, parts: list[Part]) -> FeatureProvider | None:
-        return make_provider(
-            name, recipe, common_row_type(parts, name, self._declared_row_type(name)), parts, self._arrays
         )
 
     def _declared_row_type(self, name: str) -> RowType | None:
@@ -234,10 +222,7 @@ class GrowingGraph:
         shape = self._described["shapes"][name]
         return None if shape is None else RowType(tuple(shape), None)
 
-    def _read_part(self, t: int) -> Mapping[str, Array]:
-        return self._verify_part(t)
-
-    def _verify_part(self, t: int, *, verify: bool = False) -> Mapping[str, Array]:
+    def _open_part(self, t: int, *, verify: bool = False) -> Mapping[str, Array]:
         part = self.parts[t]
         arrays = open_arrays(part.folder, part.meta, verify=verify)
         if arrays["edge_count"].tolist() != [part.num_edges]:
@@ -282,19 +267,6 @@ class GrowingGraph:
             if name != _part_name(t):
                 raise FormatError(f"{self.path} is incomplete: snapshot {t} is missing, but there is {name}")
 
-    def _check_rows(self, t: int, name: str, rows: Array | None) -> None:
-        """Refuse rows that differ in type or shape from those of earlier snapshots."""
-        what = f"snapshot {t}: {'features' if name == 'x' else 'labels'}"
-        before = self._row_types[name]
-        if (self.parts or before is not None) and (before is None) != (rows is None):
-            raise InputError(f"{what} must be given for every snapshot or for none")
-        if before is None or rows is None:
-            return
-        if rows.shape[1:] != before.shape:
-            raise InputError(f"{what} have shape {rows.shape[1:]} per node, those before it {before.shape}")
-        if before.dtype is not None and len(rows) and rows.dtype.kind != before.dtype.kind:
-            raise InputError(f"{what} are {rows.dtype}, those before it {before.dtype}: give all of one kind")
-
     def _new_names(self, names: Iterable[int] | Iterable[str] | None, num_nodes: int | None, t: int) -> NodeNames:
         new = NodeNames.from_names(() if names is None else names, in_any_order=True)
         known, naming = self.num_nodes, self._naming
@@ -309,12 +281,12 @@ class GrowingGraph:
             raise InputError(f"snapshot {t}: names must be all integers or all strings, in all snapshots")
         return new
 
-    def _info_or_previous(self, info: Mapping[str, Any] | None) -> dict[str, Any]:
-        return dict(info if info is not None else self.parts[-1].info if self.parts else {})
+    @property
+    def _last_info(self) -> Mapping[str, Any]:
+        return self.parts[-1].info if self.parts else {}
 
-    def _empty_provider(self, what: str, rows: Array | None) -> FeatureProvider | None:
-        recipe = self._described[what]
-        return None if recipe is None else from_recipe(recipe, None if rows is None else rows[:0])
+    def _empty_provider(self, what: str, rows: RowType | None) -> FeatureProvider | None:
+        return from_recipe(self._described[what], None if rows is None else rows.empty())
 
 
 def _row_shape(provider: FeatureProvider | None) -> list[int] | None:

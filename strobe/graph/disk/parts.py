@@ -7,16 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 
-from strobe.graph.arrays import Array, read_only
+from strobe.graph.arrays import Array, RowType, read_only
 from strobe.graph.disk.metadata import NEW_PREFIX, check_part_metadata, field_errors_as_format_errors, read_metadata
 from strobe.graph.features import FeatureProvider, LazyPerCell, from_recipe, replace_stored
 from strobe.graph.names import NodeNames
-from strobe.graph.storage import Csr, GraphStorage, Time
-from strobe.ops.sparse.csr import FloatArray, IntArray, index_dtype
+from strobe.graph.storage import GraphStorage, Time
+from strobe.ops.sparse.csr import Csr, IntArray, index_dtype
 
 ArraysOfPart = Callable[[int], Mapping[str, Array]]
 """Return the arrays of part t, by name."""
@@ -79,16 +79,6 @@ class Part:
         return sum(math.prod(array["shape"]) * np.dtype(array["dtype"]).itemsize for array in arrays)
 
 
-class RowType(NamedTuple):
-    """Shape and dtype of the rows of an array in parts; ``dtype`` is None while there is no row."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any] | None
-
-    def empty(self) -> Array:
-        return np.empty((0, *self.shape), np.float32 if self.dtype is None else self.dtype)
-
-
 def widen_row_type(before: RowType | None, part: Part, name: str) -> RowType | None:
     """Return the type that holds the rows of one more part; None if parts have no such array."""
     entry = part.meta["arrays"].get(name)
@@ -101,7 +91,7 @@ def widen_row_type(before: RowType | None, part: Part, name: str) -> RowType | N
 
 
 def common_row_type(parts: Sequence[Part], name: str, before: RowType | None = None) -> RowType | None:
-    """Return the type that holds the rows of all parts and of ``self``."""
+    """Return the type that holds the rows of all parts and of ``before``."""
     return reduce(lambda known, part: widen_row_type(known, part, name), parts, before)
 
 
@@ -110,7 +100,7 @@ class PartStorage(GraphStorage):
     """Storage with one part per snapshot."""
 
     arrays: ArraysOfPart
-    weights: RowType | None
+    weight_dtype: np.dtype[Any] | None
     num_bytes: int
     num_known: IntArray  # [T], number of known nodes at t
 
@@ -124,14 +114,14 @@ class PartStorage(GraphStorage):
             arc_ptr=_offsets(part.num_arcs for part in parts),
             edge_count=read_only(np.array([part.num_edges for part in parts], np.int64)),
             arrays=arrays,
-            weights=(common_row_type(parts, "weight") or RowType((), None)) if weighted else None,
+            weight_dtype=(common_row_type(parts, "weight") or RowType((), None)).empty().dtype if weighted else None,
             num_bytes=sum(part.nbytes for part in parts),
             num_known=np.array([part.num_nodes for part in parts], np.int64),
         )
 
     @property
     def weighted(self) -> bool:
-        return self.weights is not None
+        return self.weight_dtype is not None
 
     @property
     def nbytes(self) -> int:
@@ -150,9 +140,7 @@ class PartStorage(GraphStorage):
 
     def csr(self, t: int) -> Csr:
         arrays = self.arrays(t)
-        weight: FloatArray | None = None
-        if self.weights is not None:
-            weight = arrays["weight"].astype(self.weights.dtype or np.float32, copy=False)
+        weight = None if self.weight_dtype is None else arrays["weight"].astype(self.weight_dtype, copy=False)
         return arrays["row_ptr"], arrays["col"], weight
 
 
@@ -203,9 +191,10 @@ class PartNames(NodeNames):
 
 
 def make_provider(
-    name: str, recipe: dict[str, Any] | None, rows: RowType | None, parts: Sequence[Part], arrays: ArraysOfPart
+    name: str, recipe: dict[str, Any] | None, declared: RowType | None, parts: Sequence[Part], arrays: ArraysOfPart
 ) -> FeatureProvider | None:
     """Return the provider of "x" or "y" over these parts: stored rows, or a derived recipe."""
+    rows = common_row_type(parts, name, declared)
     if rows is None:
         return from_recipe(recipe, None)
     provider = from_recipe(recipe or {"kind": "per_cell"}, rows.empty())

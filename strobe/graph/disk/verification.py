@@ -6,6 +6,7 @@ written to makes another graph. Nothing is stored in the graph's own directory, 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -14,7 +15,6 @@ import zlib
 from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,74 +24,49 @@ import platformdirs
 from strobe.errors import FormatError
 from strobe.graph.arrays import Array
 from strobe.graph.disk.metadata import METADATA_FILE, NEW_PREFIX
-from strobe.io.atomic import write_atomic
 from strobe.ops.graph.validation import FAULTS, first_descent, first_fault
 
 _CHECK_VERSION = 1
 """Increased when a check becomes stricter, so that graphs are checked again."""
-_LINE_BYTES = 33  # 32 hexadecimal digits and a line feed
-_MAX_ENTRIES = 1 << 16  # 2 MiB
+_MAX_ENTRIES = 1 << 16
 _CLOCK_TICK_S = 2.0  # the coarsest clock of a file system
 
 
 class VerificationCache:
-    """File of digests, one per line, to which processes append. Lost entries only cost another check."""
+    """One empty file per verified graph, named by its digest. Lost entries only cost another check."""
 
-    def __init__(self, path: Path, *, max_entries: int = _MAX_ENTRIES) -> None:
-        self.path = path
-        self._most = max_entries
-        self._known = set[str]()
-        self._file: tuple[int, int] | None = None
-        self._read_up_to = 0
+    def __init__(self, folder: Path, *, max_entries: int = _MAX_ENTRIES) -> None:
+        self.folder = folder
+        self._max_per_shard = max(2, max_entries // 256)
 
     def __contains__(self, digest: str) -> bool:
-        try:
-            self._read_new()
-        except OSError:
-            return False
-        return digest in self._known
+        return os.path.exists(self._entry(digest))  # noqa: PTH110  Path.exists raises if a folder is unreadable
 
     def add(self, digest: str) -> None:
-        """Add a graph, if the cache can be written."""
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("ab") as file:
-                file.write(f"{digest}\n".encode())  # one write of a few bytes: two processes do not interleave
-            if self.path.stat().st_size > self._most * _LINE_BYTES:
-                newest = self.path.read_bytes().splitlines()[-self._most // 2 :]
-                write_atomic(self.path, lambda file: file.writelines(line + b"\n" for line in newest))
-        except OSError:
-            return
+        """Add a graph, if the cache can be written; the oldest half of a full shard is removed."""
+        entry = self._entry(digest)
+        with contextlib.suppress(OSError):
+            entry.parent.mkdir(parents=True, exist_ok=True)
+            entry.touch()
+            if len(entries := list(entry.parent.iterdir())) > self._max_per_shard:
+                newest_last = sorted(entries, key=lambda path: path.stat().st_mtime_ns)
+                for oldest in newest_last[: -self._max_per_shard // 2]:
+                    oldest.unlink(missing_ok=True)
 
-    def _read_new(self) -> None:
-        """Read entries appended since the last call; all of them if the file was replaced."""
-        with self.path.open("rb") as file:
-            status = os.fstat(file.fileno())
-            if self._file != (status.st_dev, status.st_ino) or status.st_size < self._read_up_to:
-                self._file, self._read_up_to = (status.st_dev, status.st_ino), 0
-                self._known.clear()
-            if status.st_size > self._read_up_to:
-                file.seek(self._read_up_to)
-                whole, _, _ = file.read().rpartition(b"\n")
-                self._known.update(whole.decode("ascii", "replace").split("\n"))
-                self._read_up_to += len(whole) + bool(whole)
-
-
-@cache
-def _open_cache(folder: str) -> VerificationCache:
-    return VerificationCache(Path(folder) / "checked-graphs")
+    def _entry(self, digest: str) -> Path:
+        return self.folder / digest[:2] / digest  # 256 shards, so that no folder is large
 
 
 def verification_cache() -> VerificationCache:
     """Return the cache of this user."""
-    return _open_cache(platformdirs.user_cache_dir("strobe"))
+    return VerificationCache(Path(platformdirs.user_cache_dir("strobe")) / "verified-graphs")
 
 
 def graph_digest(meta: Mapping[str, Any], files: Mapping[str, os.stat_result]) -> str:
     """Return the identity of a graph: 128 bits of a hash over its metadata and the identity of its files."""
     known = [(name, s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns) for name, s in sorted(files.items())]
     text = json.dumps([_CHECK_VERSION, meta, known], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[: _LINE_BYTES - 1]
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def mtimes_are_stable(files: Iterable[os.stat_result], now_s: float | None = None) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import pyarrow as pa
@@ -52,9 +52,9 @@ class SnapshotCutter(ABC):
     def assign(self, con: Connection, kind: TimeKind) -> tuple[SnapshotQuery, Self]:
         """Cut the staged table ``events``; return where to read snapshots from, and the next state."""
 
-    @abstractmethod
     def to_json(self) -> dict[str, Any]:
         """Return the state for ``resume_cutter``."""
+        return {item.name: getattr(self, item.name) for item in fields(self) if item.name not in ("clock", "numbers")}
 
     def close_all(self) -> Self:
         """Close all begun snapshots: no more events will come."""
@@ -67,14 +67,6 @@ class SnapshotCutter(ABC):
 
     def name(self, t: int) -> Time:
         return self.names[t - self.first_name]
-
-    def _counters(self) -> dict[str, Any]:
-        return {
-            "begun": self.begun,
-            "closed": self.closed,
-            "first_name": self.first_name,
-            "names": list(self.names),
-        }
 
 
 class SnapshotQuery(NamedTuple):
@@ -109,18 +101,16 @@ class TimeCutter(SnapshotCutter):
         con.register("numbered", pa.table(numbered))
         con.execute("CREATE TABLE spans AS SELECT * FROM numbered")
         begun = first + len(starts)
+        known = self.names[: max(0, first - self.first_name)]  # the last label may be among the new ones
         after = replace(
-            self, begun=begun, closed=max(self.closed, begun - 1), begin=starts[-1], **self._append_names(first, names)
+            self,
+            begun=begun,
+            closed=max(self.closed, begun - 1),
+            begin=starts[-1],
+            first_name=self.first_name if known else first,
+            names=(*known, *names),
         )
         return SnapshotQuery("spans.snap", "events ASOF LEFT JOIN spans ON events.time >= spans.begins"), after
-
-    def to_json(self) -> dict[str, Any]:
-        return {**self._counters(), "begin": self.begin}
-
-    def _append_names(self, first: int, names: Sequence[Time]) -> dict[str, Any]:
-        """Append labels from ``first`` on, of which the last one may be known already."""
-        known = self.names[: max(0, first - self.first_name)]
-        return {"first_name": self.first_name if known else first, "names": (*known, *names)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,9 +141,6 @@ class ColumnCutter(SnapshotCutter):
         numbers = {mark: k for k, mark in enumerate(self.clock.check_values(()))}
         return self._replace_numbers(numbers, len(numbers), len(numbers))
 
-    def to_json(self) -> dict[str, Any]:
-        return self._counters()
-
     def _replace_numbers(self, numbers: Mapping[str, int], begun: int, closed: int) -> Self:
         listed = sorted(numbers, key=numbers.__getitem__)[self.first_name : begun]
         return replace(
@@ -171,9 +158,6 @@ class FileCutter(SnapshotCutter):
         return SnapshotQuery(f"file + {self.begun}"), replace(
             self, begun=begun, closed=begun, names=(*self.names, *names)
         )
-
-    def to_json(self) -> dict[str, Any]:
-        return self._counters()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,9 +194,6 @@ class EventCountCutter(SnapshotCutter):
 
     def close_all(self) -> Self:
         return replace(super().close_all(), events=self.begun * self.clock.count, begin=None)
-
-    def to_json(self) -> dict[str, Any]:
-        return {**self._counters(), "events": self.events, "begin": self.begin}
 
 
 def resume_cutter(clock: Clock, state: Mapping[str, Any] | None, built_times: Sequence[Time]) -> SnapshotCutter:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -17,38 +17,19 @@ from strobe.graph.dynamic import DynamicGraph
 from strobe.graph.features import FeatureProvider, PerCell, find_stored, replace_stored
 from strobe.graph.follow.base import Follower, RowCounts
 from strobe.graph.follow.cutter import SnapshotCutter, resume_cutter
-from strobe.graph.follow.journal import EventSegment, Journal, JournalEntry, PendingEvents
+from strobe.graph.follow.journal import EventSegment, JournalEntry, PendingEvents, read_journal, write_journal
 from strobe.graph.follow.sources import EventSource, NewRows
-from strobe.graph.ingest import ByColumn, ByFile, ingest
+from strobe.graph.ingest.clock import ByColumn, ByFile
+from strobe.graph.ingest.pipeline import ingest
 from strobe.graph.ingest.columns import TimeUnit
 from strobe.graph.ingest.options import IngestOptions
 from strobe.graph.ingest.rejects import Rejects, rejects_path
 from strobe.graph.ingest.staging import scratch_database, stage_events
 from strobe.graph.snapshot import Snapshot
 from strobe.io.temporary import TemporaryFolder
-from strobe.ops.sparse.csr import IntArray
 
 if TYPE_CHECKING:
     from strobe.graph.ingest.table import Connection
-
-
-class NodeIndex:
-    """Nodes by name. All names are in memory, at some hundred bytes each."""
-
-    def __init__(self, names: Iterable[int | str]) -> None:
-        self._nodes = {name: node for node, name in enumerate(names)}
-
-    def __len__(self) -> int:
-        return len(self._nodes)
-
-    def find(self, names: Iterable[int | str]) -> IntArray:
-        """Return the nodes of these names, -1 for a new name."""
-        return np.array([self._nodes.get(name, -1) for name in names], np.int64)
-
-    def add(self, names: Iterable[int | str]) -> None:
-        """Number new names."""
-        for name in names:
-            self._nodes[name] = len(self._nodes)
 
 
 MAX_ROWS_PER_BUILD = 1 << 21
@@ -62,7 +43,8 @@ class EventFollower(Follower):
     that arrives after its snapshot was complete is left out and counted. Bad rows raise ``BadRowsError``, and nothing
     that arrived with them is read; with ``skip_bad_rows`` they are written to a file next to the graph and counted.
 
-    Memory: ``memory`` for the database, the rows of ``life`` snapshots, and the names of all nodes.
+    Memory: ``memory`` for the database, the rows of ``life`` snapshots, and the names of all nodes, at some hundred
+    bytes each.
     """
 
     def __init__(
@@ -81,14 +63,14 @@ class EventFollower(Follower):
         self._memory = memory
         folder = graph.path / ".follow"
         folder.mkdir(exist_ok=True)
-        self._journal, self._waiting = Journal(folder), PendingEvents(folder)
-        last_entry = self._journal.read()
+        self._waiting = PendingEvents(folder)
+        last_entry = read_journal(folder)
         if last_entry is None and len(graph):
             raise FormatError(f"{folder} has lost its journal: the position in the source is unknown")
         self._entry = last_entry or JournalEntry()
         times = graph.open().times
         self._cutter = resume_cutter(options.clock, self._entry.cutter, times).drop_built_names(len(times))
-        self._known = NodeIndex(graph.open().names or ())
+        self._nodes = {name: node for node, name in enumerate(graph.open().names or ())}
         self._waiting.remove_unused(self._entry.segments)
 
     @property
@@ -109,10 +91,7 @@ class EventFollower(Follower):
     def _read(self, arrival: NewRows) -> None:
         entry, requested = self._entry, self._options
         options = replace(requested, ids=entry.ids or requested.ids, time_unit=entry.time_unit or requested.time_unit)
-        with (
-            TemporaryFolder("follow") as scratch,
-            scratch_database(scratch.path, self._memory) as con,
-        ):
+        with TemporaryFolder("follow") as scratch, scratch_database(scratch.path, self._memory) as con:
             bad = self._rejects(scratch.path)
             ids, unit = stage_events(con, arrival.tables(con), options, bad, lambda done, total: None)
             if not self._skip_bad_rows:
@@ -136,8 +115,10 @@ class EventFollower(Follower):
         """Write the staged events with their snapshots, without late ones; return the cutter, the segments of pending
         rows, and the number of events in time."""
         cuts, cutter = self._cutter.assign(con, "number" if unit == "number" else "unix")
+        chosen = {"src": True, "dst": True, "time": self._options.time, "weight": self._options.weight}
+        columns = [name for name, column in chosen.items() if column is not None]
         snap = f"CAST({cuts.sql} AS BIGINT) AS snap"
-        con.execute(f"CREATE TABLE cut AS SELECT {self._columns()}, {snap} FROM {cuts.source}")
+        con.execute(f"CREATE TABLE cut AS SELECT {', '.join(columns)}, {snap} FROM {cuts.source}")
         in_time = f"SELECT * FROM cut WHERE snap >= {self._cutter.closed}"
         [(count,)] = con.execute(f"SELECT count(*) FROM ({in_time})").fetchall()
         if not count:
@@ -148,7 +129,7 @@ class EventFollower(Follower):
     def _commit(self, entry: JournalEntry, cutter: SnapshotCutter) -> None:
         """Commit an entry: it holds even if the process is killed."""
         entry = replace(entry, cutter=cutter.to_json())
-        self._journal.write(entry)
+        write_journal(self._waiting.folder, entry)
         self._entry, self._cutter = entry, cutter
         self._waiting.remove_unused(entry.segments)
 
@@ -193,11 +174,11 @@ class EventFollower(Follower):
                 append(Edges([], []), nodes=None if everyone else [], time=self._cutter.name(t))
             return
         assert graph.names is not None
-        node = self._known.find(graph.names)
+        node = np.array([self._nodes.get(name, -1) for name in graph.names], np.int64)
         for t, snapshot in zip(range(start, stop), graph, strict=True):
             new = snapshot.nodes[node[snapshot.nodes] < 0]
             names = [graph.names[int(local)] for local in new]
-            node[new] = len(self._known) + np.arange(new.size)
+            node[new] = len(self._nodes) + np.arange(new.size)
             src, dst, weight = snapshot.edges()
             append(
                 Edges(node[src], node[dst], weight),
@@ -205,11 +186,7 @@ class EventFollower(Follower):
                 time=self._cutter.name(t),
                 names=names,
             )
-            self._known.add(names)
-
-    def _columns(self) -> str:
-        columns = {"time": self._options.time, "weight": self._options.weight}
-        return ", ".join(["src", "dst", *(name for name, column in columns.items() if column is not None)])
+            self._nodes |= dict(zip(names, node[new].tolist(), strict=True))
 
     def _rejects(self, scratch: Path) -> Rejects:
         if not self._skip_bad_rows:

@@ -52,11 +52,9 @@ class PendingEvents:
             size += needed[-1 - joined].rows
             joined += 1
         large, small = needed[: len(needed) - joined], needed[len(needed) - joined :]
-        parts = [
-            query,
-            *([f"SELECT * FROM {_read_parquet_sql(self._paths(small))} WHERE snap >= {first}"] if small else []),
-        ]
-        return [*large, self._write(con, " UNION ALL BY NAME ".join(parts))]
+        if small:
+            query += f" UNION ALL BY NAME SELECT * FROM {_read_parquet_sql(self._paths(small))} WHERE snap >= {first}"
+        return [*large, self._write(con, query)]
 
     def counts(self, segments: Sequence[EventSegment], first: int) -> Counter[int]:
         """Count the rows of each snapshot from ``first`` on."""
@@ -105,6 +103,7 @@ def _read_parquet_sql(paths: Sequence[Path]) -> str:
     return f"read_parquet([{listed}], hive_partitioning=false)"
 
 
+_JOURNAL_FILE = "journal.json"
 _JOURNAL_VERSION = 3
 
 
@@ -120,28 +119,22 @@ class JournalEntry:
     segments: tuple[EventSegment, ...] = ()
 
 
-class Journal:
-    """The last entry, in a file that is replaced atomically."""
+def read_journal(folder: Path) -> JournalEntry | None:
+    """Return the last entry; None if there is none."""
+    path = folder / _JOURNAL_FILE
+    if not path.exists():
+        return None
+    try:
+        entry = read_checksummed_json(path, "start the run again (--overwrite)")
+        if entry.pop("version") != _JOURNAL_VERSION:
+            raise FormatError(f"{path} was written by another version")
+        counts = RowCounts(**entry.pop("counts"))
+        segments = tuple(EventSegment(**segment) for segment in entry.pop("segments"))
+        return JournalEntry(counts=counts, segments=segments, **entry)
+    except (ValueError, KeyError, TypeError) as error:
+        raise FormatError(f"{path} is damaged: {error}") from error
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._path = folder / "journal.json"
 
-    def read(self) -> JournalEntry | None:
-        """Return the last entry; None if there is none."""
-        if not self._path.exists():
-            return None
-        try:
-            entry = read_checksummed_json(self._path, "start the run again (--overwrite)")
-            if entry.pop("version") != _JOURNAL_VERSION:
-                raise FormatError(f"{self._path} was written by another version")
-            counts, segments = (
-                RowCounts(**entry.pop("counts")),
-                [EventSegment(**segment) for segment in entry.pop("segments")],
-            )
-            return JournalEntry(counts=counts, segments=tuple(segments), **entry)
-        except (ValueError, KeyError, TypeError) as error:
-            raise FormatError(f"{self._path} is damaged: {error}") from error
-
-    def write(self, entry: JournalEntry) -> None:
-        write_checksummed_json(self._path, {"version": _JOURNAL_VERSION, **asdict(entry)})
+def write_journal(folder: Path, entry: JournalEntry) -> None:
+    """Replace the last entry atomically."""
+    write_checksummed_json(folder / _JOURNAL_FILE, {"version": _JOURNAL_VERSION, **asdict(entry)})

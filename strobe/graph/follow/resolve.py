@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -144,12 +145,8 @@ def _follow_events(
         "features": options.features or Degrees(log=True),
     }
     info = {**(options.info or {}), "repeated": options.parallel, "life": options.life}
-    graph = _open_target(into, {**feed.identity(), **options_identity(options, text)}, info, made)
-    try:
-        return EventFollower(feed, options, graph, skip_bad_rows=skip_bad_rows, memory=memory)
-    except BaseException:
-        graph.close()
-        raise
+    make = partial(EventFollower, feed, options, skip_bad_rows=skip_bad_rows, memory=memory)
+    return _open_follower(make, into, {**feed.identity(), **options_identity(options, text)}, info, made)
 
 
 def _open_source(path: Path, options: IngestOptions, table: str | None, text: TextOptions) -> EventSource:
@@ -184,22 +181,26 @@ def _follow_graph(
         raise OptionError("a graph comes in snapshots of its own: there are no columns and no clock to choose")
     if isinstance(source, GrowingGraph) and source.path == Path(into).resolve():
         raise OptionError(f"{source.path} cannot be followed into itself: choose another place")
-    graph = _open_target(into, identity, source.info, creation_options(source))
+    return _open_follower(partial(GraphFollower, source), into, identity, source.info, creation_options(source))
+
+
+def _open_follower(
+    make: Callable[[GrowingGraph], Follower],
+    into: str | PathLike[str],
+    identity: Mapping[str, Any],
+    info: Mapping[str, Any],
+    made: Mapping[str, Any],
+) -> Follower:
+    """Open the graph to grow as its only writer, or create it, and follow."""
+    target = Path(into).resolve()
+    if is_growing(target):
+        graph = GrowingGraph(target)
+        check_same_identity(graph, identity)
+        graph.acquire()
+    else:
+        graph = GrowingGraph.create(target, info={**info, "follow": dict(identity)}, **made)
     try:
-        return GraphFollower(source, graph)
+        return make(graph)
     except BaseException:
         graph.close()
         raise
-
-
-def _open_target(
-    into: str | PathLike[str], identity: Mapping[str, Any], info: Mapping[str, Any], made: Mapping[str, Any]
-) -> GrowingGraph:
-    """Open the graph to grow as its only writer, or create it."""
-    target = Path(into).resolve()
-    if not is_growing(target):
-        return GrowingGraph.create(target, info={**info, "follow": dict(identity)}, **made)
-    graph = GrowingGraph(target)
-    check_same_identity(graph, identity)
-    graph.acquire()
-    return graph

@@ -16,8 +16,7 @@ from urllib.parse import quote
 
 from strobe.errors import InputError, OptionError, UnknownNameError
 from strobe.graph.disk.column import CHUNK_BYTES
-from strobe.graph.ingest.batches import cursor_batches
-from strobe.graph.ingest.sources import open_tables
+from strobe.graph.ingest.sources import cursor_batches, open_tables
 from strobe.graph.ingest.table import LINE_COLUMN, SourceTable, stage_batches
 from strobe.graph.ingest.text import Layout, NoRowsError, Span, open_bytes, read_rows
 from strobe.graph.ingest.text_table import TextOptions, open_text_table
@@ -38,11 +37,11 @@ class NewRows:
     position: SourcePosition
 
 
+@dataclass
 class EventSource(ABC):
     """A source to which rows are added. It is only read, and no row twice."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    path: Path
 
     @abstractmethod
     def poll(self, since: SourcePosition, *, ended: bool) -> NewRows | None:
@@ -56,6 +55,7 @@ class EventSource(ABC):
 _UNFINISHED_SUFFIXES = (".tmp", ".part")
 
 
+@dataclass
 class DirectorySource(EventSource):
     """Files that arrive in a directory, in order of their names, in any format of ``ingest``.
 
@@ -63,17 +63,15 @@ class DirectorySource(EventSource):
     that was read may be removed; its name must not be used again.
     """
 
-    def __init__(self, path: Path, text: TextOptions, columns: list[str | int]) -> None:
-        super().__init__(path)
-        self._text = text
-        self._columns = columns
+    text: TextOptions
+    columns: list[str | int]
 
     def poll(self, since: SourcePosition, *, ended: bool) -> NewRows | None:
         names, known = self._names(), set(since.get("files", ()))
         new = [self.path / name for name in names if name not in known]
         if not new:
             return None
-        return NewRows(lambda con: open_tables(con, new, self._text, self._columns), {"files": names})
+        return NewRows(lambda con: open_tables(con, new, self.text, self.columns), {"files": names})
 
     def _names(self) -> list[str]:
         try:
@@ -161,6 +159,7 @@ class _LineRange(NamedTuple):
     number: int
 
 
+@dataclass
 class TextFileSource(EventSource):
     """A text file to which lines are appended; an incomplete last line is left until it is complete.
 
@@ -168,10 +167,8 @@ class TextFileSource(EventSource):
     the field is closed or can no longer be (``records.MAX_LINES``).
     """
 
-    def __init__(self, path: Path, text: TextOptions, columns: list[str | int]) -> None:
-        super().__init__(path)
-        self._text = text
-        self._columns = columns
+    text: TextOptions
+    columns: list[str | int]
 
     def poll(self, since: SourcePosition, *, ended: bool) -> NewRows | None:
         start, lines = since.get("offset", 0), since.get("lines", 0)
@@ -194,7 +191,7 @@ class TextFileSource(EventSource):
             "before": self._checksum(end.stop),
             "layout": asdict(layout),
         }
-        return NewRows(lambda con: [open_text_table(self.path, self._text, rest_layout, span)], position)
+        return NewRows(lambda con: [open_text_table(self.path, self.text, rest_layout, span)], position)
 
     def _whole_lines(self, start: int, ended: bool) -> _LineRange:
         stop, count, at = start, 0, start
@@ -208,11 +205,11 @@ class TextFileSource(EventSource):
 
     def _complete_rows(self, layout: Layout, span: Span, end: _LineRange) -> _LineRange:
         """Return the lines before a row whose quoted field is still open at their end; all if there is none."""
-        assert self._text.codec is not None
+        assert self.text.codec is not None
         with open_bytes(self.path, span) as file:
             if not any(b'"' in line for line in file):
                 return end
-        read = read_rows(self.path, layout, self._text.codec, span)
+        read = read_rows(self.path, layout, self.text.codec, span)
         for _ in read:
             if read.undecided is not None:
                 break
@@ -226,7 +223,7 @@ class TextFileSource(EventSource):
         if "layout" in since:
             return Layout(**since["layout"])
         try:
-            return self._text.layout(self.path, self._columns, Span(0, stop))
+            return self.text.layout(self.path, self.columns, Span(0, stop))
         except NoRowsError:
             return None
 

@@ -15,30 +15,39 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
+import numpy as np
 import pyarrow as pa
 
 from strobe.errors import InputError, OptionError
 from strobe.format import file_size
+from strobe.graph.arrays import Array
 from strobe.graph.ingest.columns import YEAR_1, YEAR_10000, check_column_refs, is_number
 from strobe.io.limits import process_memory_bytes
 
 if TYPE_CHECKING:
-    import duckdb
-
+    from strobe.graph.ingest.table import Connection
     from strobe.graph.storage import Time
 
 TimeKind = Literal["unix", "number"]
 Unit = Literal["hour", "day", "week", "month", "quarter", "year"]
-UNITS: tuple[Unit, ...] = ("hour", "day", "week", "month", "quarter", "year")
+UNITS: tuple[Unit, ...] = get_args(Unit)
 MAX_SNAPSHOTS = 1_000_000
 """Default limit of snapshots per clock: each costs time and memory, even without events."""
 SNAPSHOT_BYTES = 300
 """Least memory of a snapshot while a graph is written, even without events: start, label, offsets."""
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
-_LONGEST_DAYS = {"hour": 1 / 24, "day": 1, "week": 7, "month": 31, "quarter": 92, "year": 366}
+_CALENDAR = {
+    "hour": ("M8[h]", 1, 0),
+    "day": ("M8[D]", 1, 0),
+    "week": ("M8[D]", 7, -3),
+    "month": ("M8[M]", 1, 0),
+    "quarter": ("M8[M]", 3, 0),
+    "year": ("M8[Y]", 1, 0),
+}
+"""NumPy's unit of each unit, how many of them it has, and where one begins: 1969-12-29, day -3, was a Monday."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _CYCLE_YEARS, _CYCLE_S = 400, 146_097 * 86_400  # period of the calendar, leap years included
 
@@ -64,18 +73,14 @@ class Clock(ABC):
     needs_time = True
 
     @abstractmethod
-    def find_boundaries(
-        self, con: duckdb.DuckDBPyConnection, kind: TimeKind, max_snapshots: int = MAX_SNAPSHOTS
-    ) -> SnapshotBoundaries:
+    def find_boundaries(self, con: Connection, kind: TimeKind, max_snapshots: int) -> SnapshotBoundaries:
         """Return the boundaries for the staged events; refuse more than ``max_snapshots``."""
 
 
 class RegularClock(Clock):
     """Clock that needs only the first and the last time."""
 
-    def find_boundaries(
-        self, con: duckdb.DuckDBPyConnection, kind: TimeKind, max_snapshots: int = MAX_SNAPSHOTS
-    ) -> SnapshotBoundaries:
+    def find_boundaries(self, con: Connection, kind: TimeKind, max_snapshots: int) -> SnapshotBoundaries:
         return self.between(*_time_range(con), kind, max_snapshots)
 
     @abstractmethod
@@ -125,7 +130,7 @@ class Every(RegularClock):
             ) from None
         count = _check_count(last - first + 1, max_snapshots, "a longer duration")
         begins = [self._candidates(first + k) for k in range(count + 1)]
-        named = [_shorter_repr(*begin) for begin in begins[:-1]]
+        named = [min(begin, key=lambda number: len(repr(number))) for begin in begins[:-1]]
         starts = [min(begin) for begin in begins]
         return SnapshotBoundaries(format_starts(named, kind, daily=self.length % 86400 == 0), starts[:-1], starts[-1])
 
@@ -149,11 +154,6 @@ class Every(RegularClock):
         return Fraction(repr(float(self.length))).as_integer_ratio()
 
 
-def _shorter_repr(one: float, other: float) -> float:
-    """Return the number with fewer digits."""
-    return min(one, other, key=lambda number: len(repr(number)))
-
-
 @dataclass(frozen=True)
 class Calendar(RegularClock):
     """Snapshots per hour, day, week (from Monday), month, quarter or year of the calendar, in UTC."""
@@ -172,57 +172,25 @@ class Calendar(RegularClock):
                 f"a snapshot per {self.unit} needs dates or unix times, these times are plain numbers: "
                 "say which unit they have (time_unit, --time-unit of strobe ingest), or cut them by it (--every 7)"
             )
-        _check_count(
-            int((high - low) / (_LONGEST_DAYS[self.unit] * 86400)), max_snapshots, "a longer unit", at_least=True
-        )
-        begins, at = list[datetime](), self._truncate(_EPOCH + timedelta(seconds=low))
-        end = math.inf
-        while (begin := (at - _EPOCH).total_seconds()) <= high:
-            begins.append(at)
-            _check_count(len(begins), max_snapshots, "a longer unit", at_least=True)
-            try:
-                at = self._next(at)
-            except OverflowError:  # after the year 9999
-                break
-        else:
-            end = begin
-        starts = [(begin - _EPOCH).total_seconds() for begin in begins]
-        return SnapshotBoundaries([self._name(begin) for begin in begins], _clamp_first(low, starts), end)
+        dtype, step, monday = _CALENDAR[self.unit]
 
-    def _truncate(self, moment: datetime) -> datetime:
-        hour = moment.replace(minute=0, second=0, microsecond=0)
-        day = hour.replace(hour=0)
-        match self.unit:
-            case "hour":
-                return hour
-            case "day":
-                return day
-            case "week":
-                return day - timedelta(days=day.weekday())
-            case "month":
-                return day.replace(day=1)
-            case "quarter":
-                return day.replace(day=1, month=(day.month - 1) // 3 * 3 + 1)
-            case "year":
-                return day.replace(day=1, month=1)
+        def period(moment: np.datetime64) -> int:
+            return (int(moment.astype(dtype).astype(np.int64)) - monday) // step
 
-    def _next(self, start: datetime) -> datetime:
-        """Return the start of the following period; 32, 93 and 366 days always reach into it."""
-        step = _LONGEST_DAYS[self.unit]
-        return self._truncate(start + timedelta(days=step + (self.unit in ("month", "quarter"))))
+        # Times are rounded to microseconds: the first snapshot may begin after ``low``, or even ``high``.
+        first = period(np.datetime64((_EPOCH + timedelta(seconds=low)).replace(tzinfo=None)))
+        last = max(first, period(np.datetime64(math.floor(high), "s")))
+        count = _check_count(last - first + 1, max_snapshots, "a longer unit")
+        begins = (np.arange(first, last + 2) * step + monday).astype(dtype)
+        starts = begins.astype("M8[s]").astype(np.int64).astype(float).tolist()
+        end = starts[count] if starts[count] < YEAR_10000 else math.inf
+        return SnapshotBoundaries(self._names(begins[:count]), [min(low, starts[0]), *starts[1:count]], end)
 
-    def _name(self, start: datetime) -> str:
-        match self.unit:
-            case "hour":
-                return start.isoformat()[:16]
-            case "month":
-                return start.isoformat()[:7]
-            case "quarter":
-                return f"{start.year:04}-Q{(start.month + 2) // 3}"
-            case "year":
-                return f"{start.year:04}"
-            case _:
-                return start.isoformat()[:10]
+    def _names(self, begins: Array) -> list[Time]:
+        names: list[Time] = np.datetime_as_string(begins, "m" if self.unit == "hour" else None).tolist()
+        if self.unit == "quarter":
+            return [f"{str(name)[:4]}-Q{(int(str(name)[5:]) + 2) // 3}" for name in names]
+        return names
 
 
 @dataclass(frozen=True)
@@ -232,19 +200,16 @@ class EventsEach(Clock):
     count: int
 
     def __post_init__(self) -> None:
-        if not isinstance(self.count, int) or isinstance(self.count, bool) or self.count < 1:
-            raise OptionError(f"a snapshot needs a whole number of events, at least one, not {self.count!r}")
+        _check_whole("the number of events in a snapshot", self.count)
 
-    def snapshot_sql(self, con: duckdb.DuckDBPyConnection, before: int = 0) -> str:
+    def snapshot_sql(self, con: Connection, before: int = 0) -> str:
         """Return the SQL of each event's snapshot, after ``before`` earlier events."""
         columns = [name for name, *_ in con.execute("DESCRIBE events").fetchall() if name != "file"]
         order = ", ".join(["time", *(name for name in columns if name != "time")])
         count = min(self.count, 2**62)  # a larger count is one snapshot anyway
         return f"CAST(({before} + row_number() OVER (ORDER BY {order}) - 1) // {count} AS BIGINT)"
 
-    def find_boundaries(
-        self, con: duckdb.DuckDBPyConnection, kind: TimeKind, max_snapshots: int = MAX_SNAPSHOTS
-    ) -> SnapshotBoundaries:
+    def find_boundaries(self, con: Connection, kind: TimeKind, max_snapshots: int) -> SnapshotBoundaries:
         row = self.snapshot_sql(con)
         rows = con.execute(
             f"SELECT min(time) FROM (SELECT time, {row} AS snap FROM events) GROUP BY snap ORDER BY snap"
@@ -263,18 +228,15 @@ class Into(RegularClock):
     count: int
 
     def __post_init__(self) -> None:
-        if not isinstance(self.count, int) or isinstance(self.count, bool) or self.count < 1:
-            raise OptionError(f"the number of snapshots must be a whole one, at least 1, not {self.count!r}")
+        _check_whole("the number of snapshots", self.count)
 
     def between(
         self, low: float, high: float, kind: TimeKind, max_snapshots: int = MAX_SNAPSHOTS
     ) -> SnapshotBoundaries:
         _check_count(self.count, max_snapshots, "fewer")
         length = (high - low) / self.count
-        if length <= 0:
-            if self.count > 1:
-                raise InputError(f"all events have one and the same time: they cannot make {self.count} snapshots")
-            return SnapshotBoundaries(format_starts([low], kind), [low], math.nextafter(high, math.inf))
+        if length <= 0 and self.count > 1:
+            raise InputError(f"all events have one and the same time: they cannot make {self.count} snapshots")
         starts = [low + k * length for k in range(self.count)]
         return SnapshotBoundaries(format_starts(starts, kind), starts, math.nextafter(high, math.inf))
 
@@ -296,9 +258,7 @@ class ByColumn(Clock):
         if self.column is None or isinstance(values, str) or not all(isinstance(value, str | int) for value in values):
             raise OptionError(f"a clock needs a column and a list of names or whole numbers, not {self}")
 
-    def find_boundaries(
-        self, con: duckdb.DuckDBPyConnection, kind: TimeKind, max_snapshots: int = MAX_SNAPSHOTS
-    ) -> SnapshotBoundaries:
+    def find_boundaries(self, con: Connection, kind: TimeKind, max_snapshots: int) -> SnapshotBoundaries:
         marks = read_marks(con)
         values = sort_marks(marks) if self.values is None else self.check_values(marks)
         _check_count(len(values), max_snapshots, "another column")
@@ -322,9 +282,7 @@ class ByFile(Clock):
 
     needs_time = False
 
-    def find_boundaries(
-        self, con: duckdb.DuckDBPyConnection, kind: TimeKind, max_snapshots: int = MAX_SNAPSHOTS
-    ) -> SnapshotBoundaries:
+    def find_boundaries(self, con: Connection, kind: TimeKind, max_snapshots: int) -> SnapshotBoundaries:
         names: list[Time] = [name for (name,) in con.execute("SELECT name FROM files ORDER BY file").fetchall()]
         return SnapshotBoundaries(names, sql="file")
 
@@ -333,12 +291,12 @@ EVENTS_WITH_MARKS = "events JOIN marks USING (mark)"
 """Events joined with the numbers of their marks as ``marks.snap``."""
 
 
-def read_marks(con: duckdb.DuckDBPyConnection) -> list[str]:
+def read_marks(con: Connection) -> list[str]:
     """Return the distinct values of the column that names snapshots."""
     return [mark for (mark,) in con.execute("SELECT DISTINCT mark FROM events").fetchall()]
 
 
-def number_marks(con: duckdb.DuckDBPyConnection, snaps: Mapping[str, int]) -> None:
+def number_marks(con: Connection, snaps: Mapping[str, int]) -> None:
     """Create the table ``marks`` from mark to snapshot."""
     numbered = {"mark": pa.array(list(snaps), pa.string()), "snap": pa.array(list(snaps.values()), pa.int64())}
     con.register("numbered", pa.table(numbered))
@@ -357,27 +315,27 @@ def mark_to_time(mark: str) -> Time:
     return int(mark) if re.fullmatch(r"0|-?[1-9][0-9]{0,14}", mark) else mark
 
 
-def _clamp_first(low: float, starts: list[float]) -> list[float]:
-    """Move a first start that rounding placed after the first event."""
-    return [min(low, starts[0]), *starts[1:]]
-
-
-def _time_range(con: duckdb.DuckDBPyConnection) -> tuple[float, float]:
+def _time_range(con: Connection) -> tuple[float, float]:
     [(low, high)] = con.execute("SELECT min(time), max(time) FROM events").fetchall()
     assert low is not None, "an empty table is refused before it is cut"
     return float(low), float(high)
 
 
-def _check_count(count: int, max_snapshots: int, remedy: str, *, at_least: bool = False) -> int:
+def _check_whole(what: str, count: object) -> None:
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise OptionError(f"{what} must be a whole number of at least 1, not {count!r}")
+
+
+def _check_count(count: int, max_snapshots: int, remedy: str) -> int:
     """Return the number of snapshots if neither the caller's limit nor memory forbids it."""
     if count <= min(max_snapshots, MAX_SNAPSHOTS):
         return count
     number = f"{count:,}" if count < 10**30 else f"about 1e{len(str(count)) - 1}"
-    would_make = f"this would make {'at least ' if at_least else ''}{number} snapshots"
+    would_make = f"this would make {number} snapshots"
     if count > max_snapshots:
         raise OptionError(
             f"{would_make}, more than {max_snapshots:,}: "
-            f"choose {remedy}, or allow so many (max_snapshots, --max-snapshots)"
+            f"choose {remedy}, or raise the limit (max_snapshots, --max-snapshots)"
         )
     if count * SNAPSHOT_BYTES > (room := process_memory_bytes()):
         raise OptionError(
@@ -395,7 +353,8 @@ def format_starts(starts: list[float], kind: TimeKind, *, daily: bool | None = N
     moments = [_moment(start) for start in starts]
     if daily is None:
         daily = all((m.hour, m.minute, m.second) == (0, 0, 0) for _, m in moments)
-    return [f"{_year(year)}{moment.isoformat()[4 : 10 if daily else 19]}" for year, moment in moments]
+    # ISO 8601: the year 0000 precedes 0001, and -0001 precedes 0000.
+    return [f"{year:0{4 + (year < 0)}}{m.isoformat()[4 : 10 if daily else 19]}" for year, m in moments]
 
 
 def _moment(start: float) -> tuple[int, datetime]:
@@ -411,8 +370,3 @@ def _moment(start: float) -> tuple[int, datetime]:
     cycles = math.ceil((YEAR_1 - Fraction(start)) / _CYCLE_S)
     moment = _EPOCH + timedelta(seconds=float(Fraction(start) + cycles * _CYCLE_S))
     return moment.year - cycles * _CYCLE_YEARS, moment
-
-
-def _year(year: int) -> str:
-    """Format a year as ISO 8601: 0000 precedes 0001, and -0001 precedes 0000."""
-    return f"{year:04}" if year >= 0 else f"{year:05}"

@@ -69,20 +69,17 @@ def id_column(name: str, source: str | int, table: SourceTable, ids: Ids) -> Col
         return ColumnSql(
             name, source, value, f"coalesce({column} IS NOT NULL AND {value} <> '', false)", "'is empty'", "VARCHAR"
         )
-    if kind in _INTEGERS:
-        value = f"TRY_CAST({column} AS BIGINT)"
-        good = f"{value} >= 0"
-    elif kind == "VARCHAR":
-        value = f"CASE WHEN {_matches(column, _INTEGER)} THEN TRY_CAST({column} AS BIGINT) END"
-        good = f"{value} >= 0"
-    elif kind in ("FLOAT", "DOUBLE") or kind.startswith("DECIMAL"):
-        value = f"TRY_CAST({column} AS BIGINT)"
-        good = f"{value} >= 0 AND {value} = {column}"
-    else:
+    value = f"TRY_CAST({column} AS BIGINT)"
+    if kind == "VARCHAR":
+        value = f"CASE WHEN {_matches(column, _INTEGER)} THEN {value} END"
+    good = f"{value} >= 0"
+    if kind in ("FLOAT", "DOUBLE") or kind.startswith("DECIMAL"):
+        good += f" AND {value} = {column}"
+    elif kind != "VARCHAR" and kind not in _INTEGERS:
         raise InputError(f"column {source!r} has type {kind}, which is no integer: read the ids as strings")
     text = _TRIM_SQL.format(column)
     reason = (
-        f"CASE WHEN {column} IS NULL OR {text} = '' THEN 'is empty' "
+        f"CASE {_WHEN_EMPTY_SQL.format(column)} "
         f"WHEN regexp_full_match({text}, '-[0-9]+') THEN 'is negative' "
         f"WHEN regexp_full_match({text}, '[0-9]{{19,}}') AND {value} IS NULL THEN 'does not fit into 64 bits' "
         "ELSE 'is not an integer (ids that are names need --ids string)' END"
@@ -110,7 +107,7 @@ def time_column(name: str, source: str | int, table: SourceTable, unit: TimeUnit
     good = f"coalesce({value} >= {low} AND {value} < {high}, false)"
     what = "a date (such as 2024-05-31 or 2024-05-31T12:30:00)" if unit == "iso" else "a number"
     reason = (
-        f"CASE WHEN {column} IS NULL OR {_TRIM_SQL.format(column)} = '' THEN 'is empty' "
+        f"CASE {_WHEN_EMPTY_SQL.format(column)} "
         f"WHEN {value} IS NULL THEN 'is not {what}' "
         f"WHEN NOT isfinite(CAST({value} AS DOUBLE)) THEN 'is not a finite number' "
         f"ELSE '{'is too large' if unit == 'number' else 'lies outside the years 1 to 9999'}' END"
@@ -124,14 +121,15 @@ def number_column(name: str, source: str | int, table: SourceTable) -> ColumnSql
     # Text is converted through float64, as Arrow does: rounding twice differs from rounding once.
     value = f"TRY_CAST({_number(column, kind) if kind == 'VARCHAR' else column} AS FLOAT)"
     reason = (
-        f"CASE WHEN {column} IS NULL OR {_TRIM_SQL.format(column)} = '' THEN 'is empty' "
+        f"CASE {_WHEN_EMPTY_SQL.format(column)} "
         f"WHEN {_number(column, kind)} IS NULL THEN 'is not a number' ELSE 'is not a finite number' END"
     )
     return ColumnSql(name, source, value, f"coalesce(isfinite({value}), false)", reason, "DOUBLE")
 
 
 _TRIM_SQL = "trim(CAST({} AS VARCHAR), ' ' || chr(9))"
-"""Return the SQL of a column as stripped text."""
+"""SQL of a column as stripped text."""
+_WHEN_EMPTY_SQL = f"WHEN {{0}} IS NULL OR {_TRIM_SQL.format('{0}')} = '' THEN 'is empty'"
 
 
 def _matches(column: str, pattern: str) -> str:

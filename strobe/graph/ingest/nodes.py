@@ -78,9 +78,9 @@ class NodeTable:
             if isinstance(clock, ByFile):
                 raise OptionError("a dated node table needs a clock that goes by time or by a column, not by file")
             by_mark = isinstance(clock, ByColumn)
-            parsed.append(
+            parsed += [
                 text_column("mark", self.time, table) if by_mark else time_column("time", self.time, table, unit)
-            )
+            ]
         return parsed
 
 
@@ -161,18 +161,14 @@ class NodeValues:
     def _name(self, node: int) -> str:
         return repr(node if self._names is None else self._names[node])
 
-    def _first_unknown_names(self, nodes: IntArray | None, known: Array) -> str:
-        """Return the names of the first unknown nodes."""
-        unknown = np.flatnonzero(~known)[:3]
-        return ", ".join(self._name(int(node)) for node in (unknown if nodes is None else nodes[unknown]))
-
     def _check_no_missing(self, nodes: IntArray | None, where: str) -> None:
         known = self._known if nodes is None else self._known[nodes]
         if self._x is None or self._table.missing == "zero" or bool(known.all()):
             return
+        unknown = np.flatnonzero(~known)
+        first = ", ".join(self._name(int(node)) for node in (unknown if nodes is None else nodes[unknown])[:3])
         raise InputError(
-            f"{int((~known).sum()):,} nodes have no features {where}, such as "
-            f"{self._first_unknown_names(nodes, known)}: "
+            f"{unknown.size:,} nodes have no features {where}, such as {first}: "
             "add their rows, or fill in zeros (missing='zero', --fill-missing)"
         )
 

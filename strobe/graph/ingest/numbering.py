@@ -54,7 +54,7 @@ def use_ids_as_nodes(
     if num_nodes is None and high >= max_nodes:
         raise OptionError(
             f"node {high:,} would make {high + 1:,} nodes, more than {max_nodes:,}: leave renumber on, "
-            "or allow so many (max_nodes, or num_nodes)"
+            "or raise the limit (max_nodes, or num_nodes)"
         )
     total = high + 1 if num_nodes is None else num_nodes
     if high >= total:
@@ -77,10 +77,10 @@ def _renumber_integers(con: Connection, columns: list[tuple[str, str]]) -> Numbe
             present[batch - low] = True
         dense = np.flatnonzero(present) + low
         place = np.cumsum(present, dtype=index_dtype(span)) - 1
-        return Numbering(dense.size, NodeNames(integers=dense), lambda raw: place[raw - low])
+        return Numbering(dense.size, NodeNames(name_int=dense), lambda raw: place[raw - low])
     every = " UNION ".join(f"SELECT {column} AS id FROM {table}" for table, column in columns)
     known = np.concatenate(list(_read_ids(con, [f"SELECT id FROM ({every}) ORDER BY id"])))
-    return Numbering(known.size, NodeNames(integers=known), lambda raw: np.searchsorted(known, raw))
+    return Numbering(known.size, NodeNames(name_int=known), lambda raw: np.searchsorted(known, raw))
 
 
 def _renumber_strings(con: Connection, columns: list[tuple[str, str]]) -> Numbering:
@@ -93,7 +93,7 @@ def _renumber_strings(con: Connection, columns: list[tuple[str, str]]) -> Number
         lengths.append(np.diff(offsets))
         texts.append(np.frombuffer(column.buffers()[2] or b"", np.uint8)[offsets[0] : offsets[-1]])
     ptr = np.cumsum(np.concatenate(lengths))
-    names = NodeNames(ptr=ptr, text=np.concatenate(texts) if texts else np.empty(0, np.uint8))
+    names = NodeNames(name_ptr=ptr, name_text=np.concatenate(texts) if texts else np.empty(0, np.uint8))
     return Numbering(len(names), names, lambda raw: raw, by_join=True)
 
 

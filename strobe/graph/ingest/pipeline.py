@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from os import PathLike
@@ -15,10 +16,7 @@ from strobe.graph.disk.directory import DiskSink
 from strobe.graph.dynamic import DynamicGraph
 from strobe.graph.features import Degrees
 from strobe.graph.ingest.clock import ByColumn
-from strobe.graph.ingest.columns import (
-    Ids,
-    TimeUnit,
-)
+from strobe.graph.ingest.columns import Ids, TimeUnit
 from strobe.graph.ingest.nodes import NodeValues
 from strobe.graph.ingest.numbering import renumber_ids, use_ids_as_nodes
 from strobe.graph.ingest.options import IngestKeywords, IngestOptions
@@ -36,11 +34,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _IngestJob:
-    """State shared by the steps of one ingest."""
+    """State shared by the steps of one ingest; without a sink, the graph is built in memory."""
 
     con: Connection
     options: IngestOptions
     rejects: Rejects
+    sink: Sink | None
     scratch: Path
     report: OnStage
 
@@ -97,25 +96,27 @@ def ingest(
     out = None if out is None else check_path(out, "out")
     sources = [source, None if columns.nodes is None else columns.nodes.source]
     bad_path = rejects_path(out, rejects, sources) if skip_bad_rows else None
+    with _open_scratch(out, overwrite, memory) as (con, sink, scratch):
+        bad = Rejects(bad_path, scratch)
+        job = _IngestJob(con, columns, bad, sink, scratch, on_stage or (lambda stage, done, total: None))
+        graph = _build(job, *_stage_all(job, source, text or TextOptions()))
+        bad.finish()
+        return graph
+
+
+@contextlib.contextmanager
+def _open_scratch(out: Path | None, overwrite: bool, memory: str) -> Iterator[tuple[Connection, DiskSink | None, Path]]:
+    """Open a scratch database, in the folder of the graph to write or in a temporary one."""
     with contextlib.ExitStack() as stack:
         sink = None if out is None else stack.enter_context(DiskSink(out, overwrite=overwrite))
         scratch = None if sink is None else sink.scratch_dir
         if scratch is None:
             scratch = stack.enter_context(TemporaryFolder("ingest")).path
-        con = stack.enter_context(scratch_database(scratch, memory))
-        bad = Rejects(bad_path, scratch)
-        job = _IngestJob(con, columns, bad, scratch, on_stage or (lambda stage, done, total: None))
-        kinds = _stage_all(job, source, text or TextOptions())
-        if not skip_bad_rows:
-            bad.raise_if_any()
-        bad.publish()
-        graph = _build(job, sink, *kinds)
-        bad.finish()
-        return graph
+        yield stack.enter_context(scratch_database(scratch, memory)), sink, scratch
 
 
 def _stage_all(job: _IngestJob, source: Any, text: TextOptions) -> tuple[Ids, TimeUnit]:
-    """Fill the tables ``events``, ``files`` and, for a node table, ``nodes``."""
+    """Fill the tables ``events``, ``files`` and, for a node table, ``nodes``; publish or refuse bad rows."""
     con, options, report = job.con, job.options, job.report
     report("reading rows", 0, None)
     tables = open_tables(con, source, text, options.columns())
@@ -125,10 +126,13 @@ def _stage_all(job: _IngestJob, source: Any, text: TextOptions) -> tuple[Ids, Ti
         rows = open_tables(con, table.source, text, table.columns())
         parse_nodes = partial(table.parse, ids=ids, unit=unit, clock=options.clock)
         stage(con, "nodes", rows, parse_nodes, job.rejects, partial(report, "reading nodes"))
+    if job.rejects.path is None:
+        job.rejects.raise_if_any()
+    job.rejects.publish()
     return ids, unit
 
 
-def _build(job: _IngestJob, sink: Sink | None, ids: Ids, unit: TimeUnit) -> DynamicGraph:
+def _build(job: _IngestJob, ids: Ids, unit: TimeUnit) -> DynamicGraph:
     con, options, bad, report = job.con, job.options, job.rejects, job.report
     [(num_events,)] = con.execute("SELECT count(*) FROM events").fetchall()
     if num_events == 0 and not (isinstance(options.clock, ByColumn) and options.clock.values is not None):
@@ -144,7 +148,7 @@ def _build(job: _IngestJob, sink: Sink | None, ids: Ids, unit: TimeUnit) -> Dyna
         numbering = use_ids_as_nodes(con, columns, options.num_nodes, options.max_nodes)
     values = None if options.nodes is None else NodeValues(con, options.nodes, numbering, cut)
     builder = GraphBuilder(
-        sink,
+        job.sink,
         num_nodes=numbering.num_nodes,
         directed=options.directed,
         weighted=options.weight is not None,

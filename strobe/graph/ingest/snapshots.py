@@ -15,11 +15,11 @@ from strobe.errors import InputError
 from strobe.graph.arrays import Array
 from strobe.graph.build import Edges, GraphBuilder
 from strobe.graph.dynamic import DynamicGraph
-from strobe.graph.ingest.batches import prefetch
 from strobe.graph.ingest.clock import SnapshotBoundaries
 from strobe.graph.ingest.nodes import NodeValues
 from strobe.graph.ingest.numbering import Numbering
 from strobe.graph.ingest.options import IngestOptions, Presence
+from strobe.graph.ingest.table import prefetch
 from strobe.graph.progress import OnProgress
 from strobe.graph.snapshot import Snapshot
 from strobe.ops.sparse.csr import IntArray, distinct, stable_argsort

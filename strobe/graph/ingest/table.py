@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import uuid4
 
 import numpy as np
@@ -21,11 +22,27 @@ if TYPE_CHECKING:
 
     Connection = duckdb.DuckDBPyConnection
 
+Item = TypeVar("Item")
+
+BATCH_ROWS = 100_000
+"""Rows that are fetched from a cursor, or parsed in Python, at once."""
+
+_END: Final = object()
+
 LINE_COLUMN = "the line of a text file's row"
 """Name of a first column that has the position of each row."""
 
 UNKNOWN_TYPE = ""
 """Type of a column that is not read."""
+
+
+def prefetch(items: Iterator[Item]) -> Iterator[Item]:
+    """Iterate with the next item prefetched in a thread; its exceptions are raised here."""
+    with ThreadPoolExecutor(1) as thread:
+        coming = thread.submit(next, items, _END)
+        while (item := coming.result()) is not _END:
+            coming = thread.submit(next, items, _END)
+            yield item  # type: ignore[misc]
 
 
 @dataclass

@@ -19,9 +19,8 @@ import pyarrow.csv
 
 from strobe.errors import InputError, OptionError
 from strobe.graph.ingest import records, text
-from strobe.graph.ingest.batches import BATCH_ROWS, prefetch
 from strobe.graph.ingest.records import WHITESPACE, Row
-from strobe.graph.ingest.table import LINE_COLUMN, ReadLog, SourceTable, stage_batches
+from strobe.graph.ingest.table import BATCH_ROWS, LINE_COLUMN, ReadLog, SourceTable, prefetch, stage_batches
 from strobe.graph.ingest.text import BOM, WHOLE_FILE, Layout, Span, open_bytes, os_errors_as_input_errors
 
 if TYPE_CHECKING:

@@ -5,23 +5,26 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+
 from strobe.graph.arrays import Array
 from strobe.graph.dynamic import DynamicGraph
 from strobe.graph.features import PerCell, Static, describe_provider, find_stored
 from strobe.graph.progress import OnProgress
 from strobe.graph.snapshot import Snapshot
 from strobe.graph.stats.churn import (
-    CellRows,
     EdgeList,
     EdgeMatch,
+    NodeRows,
     SequenceCounter,
     SequenceStats,
     Turnover,
     match_edges,
     num_changed_rows,
 )
-from strobe.graph.stats.distributions import DegreeCounter, DegreeDistribution, Spread
+from strobe.graph.stats.distributions import DegreeDistribution, Spread
 from strobe.graph.storage import Time
+from strobe.ops.sparse.csr import IntArray
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,9 +167,8 @@ def describe(graph: DynamicGraph, on_progress: OnProgress | None = None) -> Grap
     edges the n-th is compared with the n-th. Features per node count once, in the first snapshot; derived features,
     labels and names are not counted.
 
-    Memory: the edges of two snapshots (8 bytes each, and their weights), their feature rows where a view copies them, 9
-    bytes per node, and a few arrays of one snapshot's nodes. Time: linear in cells and arcs, plus one binary search per
-    edge.
+    Memory: the edges of two snapshots (9 bytes each, and their weights), their feature rows where a view copies them, 9
+    bytes per node, and a few arrays of one snapshot's nodes. Time: linear in cells and arcs.
 
     Args:
         graph: the graph to describe.
@@ -184,7 +186,7 @@ def describe(graph: DynamicGraph, on_progress: OnProgress | None = None) -> Grap
         weighted=graph.weighted,
         features=None if graph.features is None else " ".join(describe_provider(graph.features)),
         snapshots=tuple(snapshots),
-        degrees=DegreeDistribution.from_counts(survey.degrees.values, survey.degrees.counts),
+        degrees=DegreeDistribution.from_counts(survey.cells_by_degree),
         sequences=survey.sequences.finish(),
     )
 
@@ -193,15 +195,17 @@ class _SnapshotSurvey:
     """State from one snapshot to the next."""
 
     def __init__(self, graph: DynamicGraph) -> None:
-        self.degrees = DegreeCounter()
+        self.cells_by_degree: IntArray = np.zeros(0, np.int64)
         self.sequences = SequenceCounter(graph.num_nodes)
         self._num_nodes = graph.num_nodes
         self._carrier = find_stored(graph.features)
         self._edges: EdgeList | None = None
-        self._rows: CellRows | None = None
+        self._rows: NodeRows | None = None
 
     def add(self, snapshot: Snapshot) -> SnapshotStats:
-        self.degrees.add(snapshot.in_degree)
+        before_now, degrees = self.cells_by_degree, snapshot.in_degree
+        self.cells_by_degree = np.bincount(degrees, minlength=before_now.size)
+        self.cells_by_degree[: before_now.size] += before_now
         turnover = self.sequences.add(snapshot.nodes)
         edges = EdgeList.from_snapshot(snapshot, self._num_nodes)
         before, self._edges = self._edges, edges
@@ -214,11 +218,9 @@ class _SnapshotSurvey:
             edges=snapshot.num_edges,
             arcs=snapshot.num_arcs,
             self_loops=edges.num_self_loops,
-            parallel_edges=int(edges.key.size) - edges.num_distinct,
+            parallel_edges=int(edges.arcs.keys.size) - edges.num_distinct,
             isolated=edges.num_isolated,
-            arrivals=turnover.arrivals,
-            departures=turnover.departures,
-            returns=turnover.returns,
+            **turnover._asdict(),
             new_pairs=edges.num_distinct - match.distinct,
             dropped_pairs=0 if before is None else before.num_distinct - match.distinct,
             retained_pairs=match.distinct,
@@ -230,7 +232,7 @@ class _SnapshotSurvey:
     def _changed_rows(self, snapshot: Snapshot) -> int:
         if not isinstance(self._carrier, PerCell):
             return 0
-        rows = CellRows(snapshot.nodes, self._carrier.rows(snapshot))
+        rows = snapshot.nodes, self._carrier.rows(snapshot)
         before, self._rows = self._rows, rows
         return snapshot.num_nodes if before is None else num_changed_rows(before, rows)
 
@@ -249,7 +251,7 @@ class _SnapshotSurvey:
         id_bytes = snapshot.nodes.itemsize
         weight_bytes = 0 if snapshot.weight is None else snapshot.weight.itemsize
         inserted = snapshot.num_edges - match.kept + match.reweighted
-        deleted = int(before.key.size) - match.kept
+        deleted = int(before.arcs.keys.size) - match.kept
         edges = inserted * (2 * id_bytes + weight_bytes) + deleted * 2 * id_bytes
         return edges + sum(turnover) * id_bytes + changed * self._row_bytes
 

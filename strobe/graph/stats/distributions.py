@@ -77,8 +77,10 @@ class DegreeDistribution:
     tail: PowerLawTail | None
 
     @classmethod
-    def from_counts(cls, values: IntArray, counts: IntArray) -> DegreeDistribution:
-        """Make the distribution from distinct ascending degrees and the number of cells of each."""
+    def from_counts(cls, cells: IntArray) -> DegreeDistribution:
+        """Make the distribution from the number of cells of each degree, [largest + 1]."""
+        values = np.flatnonzero(cells)
+        counts = cells[values]
         if values.size == 0:
             return cls(mean=0.0, median=0, p99=0, max=0, gini=0.0, bins=(), counts=(), tail=None)
         up_to = np.cumsum(counts)
@@ -97,25 +99,6 @@ class DegreeDistribution:
         )
 
 
-class DegreeCounter:
-    """Count cells by degree. Distinct degrees are few, since their sum is at most the number of arcs."""
-
-    def __init__(self) -> None:
-        self.values: IntArray = np.empty(0, np.int64)
-        self.counts: IntArray = np.empty(0, np.int64)
-
-    def add(self, degree: IntArray) -> None:
-        ordered = np.sort(degree)
-        first = _group_starts(ordered)
-        values = np.concatenate([self.values, ordered[first].astype(np.int64)])
-        counts = np.concatenate([self.counts, np.diff(first, append=ordered.size)])
-        order = np.argsort(values, kind="stable")
-        values, counts = values[order], counts[order]
-        first = _group_starts(values)
-        self.values = values[first]
-        self.counts = np.add.reduceat(counts, first) if first.size else counts
-
-
 def fit_tail(values: IntArray, counts: IntArray) -> PowerLawTail | None:
     """Fit a power law by Clauset, Shalizi and Newman (2009), sections 3.1 and 3.3.
 
@@ -130,7 +113,7 @@ def fit_tail(values: IntArray, counts: IntArray) -> PowerLawTail | None:
     candidates = np.flatnonzero(allowed)
     if candidates.size > MAX_CANDIDATES:
         spaced = np.geomspace(1, candidates.size, MAX_CANDIDATES).astype(np.int64) - 1
-        candidates = candidates[spaced[_group_starts(spaced)]]
+        candidates = candidates[np.unique(spaced)]
     fits = (_fit_from(values[i:], counts[i:], above[i:]) for i in candidates.tolist())
     return min(fits, key=lambda tail: tail.distance, default=None)
 
@@ -151,15 +134,9 @@ def _log_bins(largest: int) -> IntArray:
     """Return bins 0, 1, 2, 3, … then about four per doubling, up to the largest degree."""
     steps = np.arange(_BINS_PER_DOUBLING * max(largest, 1).bit_length() + 1)
     ends = np.floor(2.0 ** (steps / _BINS_PER_DOUBLING)).astype(np.int64)
-    ends = np.concatenate(([0], ends[_group_starts(ends)]))
-    return ends[ends <= largest]
+    return np.unique([0, *ends[ends <= largest].tolist()])
 
 
 def _quantile(values: IntArray, up_to: IntArray, share: float) -> int:
     """Return the smallest degree that at least this fraction of cells does not exceed."""
     return int(values[np.searchsorted(up_to, int(np.ceil(share * int(up_to[-1]))))])
-
-
-def _group_starts(ordered: IntArray) -> IntArray:
-    """Return where each run of equal values begins."""
-    return np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1]))) if ordered.size else ordered[:0]

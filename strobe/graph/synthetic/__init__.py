@@ -5,10 +5,8 @@ one of any size with little memory. On the command line: ``strobe data make``.
 """
 
 from strobe.graph.synthetic.base import Generator
-from strobe.graph.synthetic.changing import SIZES, Changing
-from strobe.graph.synthetic.growth import Growth
+from strobe.graph.synthetic.papers import SIZES, Changing, Growth, Uneven
 from strobe.graph.synthetic.shapes import SHAPES, PublishedShape
 from strobe.graph.synthetic.social import Social
-from strobe.graph.synthetic.uneven import Uneven
 
 __all__ = ["SHAPES", "SIZES", "Changing", "Generator", "Growth", "PublishedShape", "Social", "Uneven"]

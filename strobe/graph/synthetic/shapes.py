@@ -17,15 +17,20 @@ from strobe.graph.build import Edges, GraphBuilder, Sink
 from strobe.graph.dynamic import DynamicGraph
 from strobe.graph.features import Static
 from strobe.graph.synthetic.base import (
+    CHUNK,
     GeneratedSnapshot,
     Generator,
+    RandomRows,
+    RowRuns,
     apportion,
+    avoid_self_loops,
     count,
     growth_curve,
+    node_range,
     number,
     power_law_exponent,
+    power_law_indices,
 )
-from strobe.graph.synthetic.draws import CHUNK, RandomRows, RowRuns, avoid_self_loops, node_range, power_law_indices
 from strobe.ops.sparse.csr import IntArray
 
 
@@ -100,13 +105,13 @@ class PublishedShape(Generator):
         return round(SHAPES[self.shape].nodes * self.scale)
 
     @property
-    def num_snapshots(self) -> int:
+    def snapshots(self) -> int:
         return SHAPES[self.shape].snapshots
 
     def iter_snapshots(self) -> Iterator[GeneratedSnapshot]:
         draws, events = RandomRows(self.seed, 1), self._events
         first = np.cumsum(events.new) - events.new
-        for t in range(self.num_snapshots):
+        for t in range(self.snapshots):
             born = np.arange(max(0, t - events.life), t + 1)
             shown = np.where(born > t - events.life, events.new[born], events.longer[born])
             runs = RowRuns(first[born], shown, born)
@@ -115,7 +120,7 @@ class PublishedShape(Generator):
 
     @cached_property
     def _events(self) -> _Events:
-        shape, num = SHAPES[self.shape], self.num_snapshots
+        shape, num = SHAPES[self.shape], self.snapshots
         curve = growth_curve(num, shape.growth, "exponential")
         new = apportion(curve, round(shape.edges * self.scale))
         active = np.rint(np.cumsum(curve) / curve.sum() * self.num_nodes).astype(np.int64).clip(2, self.num_nodes)

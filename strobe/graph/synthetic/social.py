@@ -15,14 +15,17 @@ from strobe.graph.build import Edges, GraphBuilder, Sink
 from strobe.graph.dynamic import DynamicGraph
 from strobe.graph.features import Degrees, Static
 from strobe.graph.synthetic.base import (
+    CHUNK,
+    EvolvingEdges,
     GeneratedSnapshot,
     Generator,
     apportion,
     count,
+    node_range,
     number,
     power_law_exponent,
+    power_law_indices,
 )
-from strobe.graph.synthetic.draws import CHUNK, EvolvingEdges, node_range, power_law_indices
 from strobe.ops.sparse.csr import FloatArray, IntArray, index_dtype
 
 _PERIOD = 24.0  # snapshots in which the fashion goes once round the communities
@@ -70,10 +73,6 @@ class Social(Generator):
     @property
     def num_nodes(self) -> int:
         return self.nodes
-
-    @property
-    def num_snapshots(self) -> int:
-        return self.snapshots
 
     def iter_snapshots(self) -> Iterator[GeneratedSnapshot]:
         shown = (1 - self.away) ** 2  # share of edges both of whose ends are present

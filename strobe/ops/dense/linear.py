@@ -90,9 +90,9 @@ def feed_forward(y: Tensor, x: Tensor, weight: Tensor, bias: Tensor, shift: Tens
     On a GPU, up to a limit of columns, one kernel that saves y only; otherwise plain torch.
     """
     if triton.usable(y.device, y.dtype) and triton.usable(x.device, x.dtype):
-        from strobe.ops.triton import feed_forward as kernels
+        from strobe.ops.triton import linear as kernels
 
-        if kernels.fits(y.shape[1]):
+        if kernels.fits_feed_forward(y.shape[1]):
             return kernels.feed_forward(y, x, weight, bias, shift)
     return feed_forward_reference(y, x, weight, bias, shift)
 

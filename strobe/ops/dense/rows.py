@@ -17,7 +17,7 @@ def split_rows(x: Tensor, rows: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """Split x into parts by lists of row indices that cover every row once."""
     if len(rows) == 1 and len(rows[0]) == len(x):
         return (x,)
-    parts: tuple[Tensor, ...] = _SplitRows.apply(x, *rows)  # type: ignore[no-untyped-call]
+    parts: tuple[Tensor, ...] = _SplitRows.apply(x, True, *rows)  # type: ignore[no-untyped-call]
     return parts
 
 
@@ -45,23 +45,23 @@ def add_rows(out: Tensor, rows: Tensor, x: Tensor) -> None:
 
 def select_rows(x: Tensor, rows: Tensor) -> Tensor:
     """Select distinct rows of x."""
-    selected: Tensor = _SelectRows.apply(x, rows)  # type: ignore[no-untyped-call]
-    return selected
+    (selected,) = _SplitRows.apply(x, False, rows)  # type: ignore[no-untyped-call]
+    return selected  # type: ignore[no-any-return]
 
 
 class _SplitRows(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, *rows: Tensor) -> Any:
-        ctx.rows, ctx.shape = rows, x.shape
+    def forward(ctx: Any, x: Tensor, covers: bool, *rows: Tensor) -> Any:
+        ctx.rows, ctx.shape, ctx.covers = rows, x.shape, covers
         return tuple(x.index_select(0, part) for part in rows)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> Any:
-        total = grads[0].new_empty(ctx.shape)
+        total = grads[0].new_empty(ctx.shape) if ctx.covers else grads[0].new_zeros(ctx.shape)
         for rows, gradient in zip(ctx.rows, grads, strict=True):
             total.index_copy_(0, rows, gradient)
-        return total, *(None for _ in ctx.rows)
+        return total, None, *(None for _ in ctx.rows)
 
 
 class _MergeRows(torch.autograd.Function):
@@ -78,15 +78,3 @@ class _MergeRows(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> Any:
         parts = (grads[0].index_select(0, rows) for rows in ctx.rows)
         return None, *parts, *(None for _ in ctx.rows)
-
-
-class _SelectRows(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, rows: Tensor) -> Tensor:
-        ctx.rows, ctx.shape = rows, x.shape
-        return x.index_select(0, rows)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> Any:
-        return grads[0].new_zeros(ctx.shape).index_copy_(0, ctx.rows, grads[0]), None

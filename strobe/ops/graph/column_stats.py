@@ -21,18 +21,12 @@ def column_sums(x: FloatArray) -> FloatArray:
     return _sums(readonly_view(x)) if _row_by_row(x) else x.astype(np.float64).sum(0)
 
 
-def column_squared_deviations(x: FloatArray, center: FloatArray) -> FloatArray:
-    """Sum of squared deviations of every column from its center, [F]."""
-    if _row_by_row(x):
-        return _squared_deviations(readonly_view(x), readonly_view(center))
-    return np.asarray(((x.astype(np.float64) - center) ** 2).sum(0))
-
-
-def column_squared_differences(x: FloatArray, base: FloatArray, fallback: FloatArray) -> FloatArray:
-    """Sum of squared differences of every column to ``base``, or to ``fallback`` where it is NaN, [F]."""
-    if _row_by_row(x) and _row_by_row(base):
-        return _squared_differences(readonly_view(x), readonly_view(base), readonly_view(fallback))
-    return np.asarray(((x.astype(np.float64) - np.where(np.isnan(base), fallback, base)) ** 2).sum(0))
+def column_squared_differences(x: FloatArray, base: FloatArray | None, fallback: FloatArray) -> FloatArray:
+    """Sum of squared differences of every column to ``base``, or to ``fallback`` [F] where that is NaN or None, [F]."""
+    if _row_by_row(x) and (base is None or _row_by_row(base)):
+        return _squared_differences(readonly_view(x), _readonly(base), readonly_view(fallback))
+    start = fallback if base is None else np.where(np.isnan(base), fallback, base)
+    return np.asarray(((x.astype(np.float64) - start) ** 2).sum(0))
 
 
 def column_extremes(x: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -44,14 +38,16 @@ def scale_differences(
     x: FloatArray, base: FloatArray | None, fallback: FloatArray, scale: FloatArray, out: FloatArray
 ) -> None:
     """Write (x - base) / scale to ``out``, with ``fallback`` [F] where base is NaN or None."""
-    x, fallback, scale = readonly_view(x), readonly_view(fallback), readonly_view(scale)
-    if base is None:
-        run_ranges(lambda a, b: _scale(x[a:b], fallback, scale, out[a:b]), len(x), _MIN_ROWS_PER_THREAD)
-        return
-    base = readonly_view(base)
-    run_ranges(
-        lambda a, b: _scale_differences(x[a:b], base[a:b], fallback, scale, out[a:b]), len(x), _MIN_ROWS_PER_THREAD
-    )
+    x, base, fallback, scale = readonly_view(x), _readonly(base), readonly_view(fallback), readonly_view(scale)
+
+    def work(a: int, b: int) -> None:
+        _scale_differences(x[a:b], None if base is None else base[a:b], fallback, scale, out[a:b])
+
+    run_ranges(work, len(x), _MIN_ROWS_PER_THREAD)
+
+
+def _readonly(array: FloatArray | None) -> Any:
+    return None if array is None else readonly_view(array)
 
 
 def _row_by_row(x: FloatArray) -> bool:
@@ -68,24 +64,19 @@ def _sums(x: Any) -> FloatArray:
 
 
 @cached_njit
-def _squared_deviations(x: Any, center: Any) -> FloatArray:
-    total = np.zeros(x.shape[1])
-    for i in range(x.shape[0]):
-        for j in range(x.shape[1]):
-            off = np.float64(x[i, j]) - center[j]
-            total[j] += off * off
-    return total
+def _start(base: Any, fallback: Any, i: int, j: int) -> Any:
+    if base is None:
+        return fallback[j]
+    start = np.float64(base[i, j])
+    return fallback[j] if np.isnan(start) else start
 
 
 @cached_njit
-def _squared_differences(x: Any, base: Any, otherwise: Any) -> FloatArray:
+def _squared_differences(x: Any, base: Any, fallback: Any) -> FloatArray:
     total = np.zeros(x.shape[1])
     for i in range(x.shape[0]):
         for j in range(x.shape[1]):
-            start = np.float64(base[i, j])
-            if np.isnan(start):
-                start = otherwise[j]
-            off = np.float64(x[i, j]) - start
+            off = np.float64(x[i, j]) - _start(base, fallback, i, j)
             total[j] += off * off
     return total
 
@@ -100,17 +91,7 @@ def _extremes(x: Any) -> tuple[FloatArray, FloatArray]:
 
 
 @cached_njit
-def _scale(x: Any, center: Any, scale: Any, out: Any) -> None:
+def _scale_differences(x: Any, base: Any, fallback: Any, scale: Any, out: Any) -> None:
     for i in range(x.shape[0]):
         for j in range(x.shape[1]):
-            out[i, j] = (np.float64(x[i, j]) - center[j]) / scale[j]
-
-
-@cached_njit
-def _scale_differences(x: Any, base: Any, otherwise: Any, scale: Any, out: Any) -> None:
-    for i in range(x.shape[0]):
-        for j in range(x.shape[1]):
-            start = np.float64(base[i, j])
-            if np.isnan(start):
-                start = otherwise[j]
-            out[i, j] = (np.float64(x[i, j]) - start) / scale[j]
+            out[i, j] = (np.float64(x[i, j]) - _start(base, fallback, i, j)) / scale[j]

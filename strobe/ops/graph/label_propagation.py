@@ -86,8 +86,8 @@ def propagate(
         salt = (seed * 0x9E3779B97F4A7C15 + done * 0xBF58476D1CE4E5B9) % (1 << 63)
 
         def choose(part: int, salt: int = salt) -> None:
-            part_of = (parts[part], parts[part + 1], *links.arrays)
-            _choose_labels(*part_of, label, total_size, size, limit, salt, table, choice)
+            vertices = label, total_size, size
+            _choose_labels(parts[part], parts[part + 1], links.arrays, vertices, limit, salt, table, choice)
 
         run_parts(choose, len(parts) - 1)
         moved = _move_vertices(label, choice, total_size, size, limit)
@@ -111,7 +111,7 @@ def coarsen(links: Links, group: Labels, num_groups: int) -> Links:
     rows: dict[int, tuple[Sums, Labels, Weights]] = {}
 
     def contract(part: int) -> None:
-        rows[part] = _contract_groups(parts[part], parts[part + 1], order, ptr, group, *links.arrays)
+        rows[part] = _contract_groups(parts[part], parts[part + 1], order, ptr, group, links.arrays)
 
     run_parts(contract, len(parts) - 1)
     counts, cols, weights = zip(*(rows[part] for part in sorted(rows)), strict=True)
@@ -188,23 +188,11 @@ def _mask(entries: Any) -> Any:
 
 @cached_njit
 def _choose_labels(
-    first: int,
-    last: int,
-    row_ptr: Sums,
-    col: Labels,
-    weight: Weights,
-    before: Labels,
-    after: Labels,
-    chain: Any,
-    label: Labels,
-    total_size: Sums,
-    size: Sums,
-    limit: int,
-    salt: int,
-    table: int,
-    choice: Labels,
+    first: int, last: int, links: Any, vertices: Any, limit: int, salt: int, table: int, choice: Labels
 ) -> None:
-    """The label that every vertex of a part would like to have. Of equals its own, else one that is best_hash."""
+    """The label that every vertex of a part chooses: the heaviest; of equals its own, else the one of highest hash."""
+    row_ptr, col, weight, before, after, chain = links
+    label, total_size, size = vertices
     keys = np.full(table, -1, np.int32)
     sums = np.zeros(table, np.float32)
     used = np.empty(table, np.uint64)
@@ -256,20 +244,9 @@ def _move_vertices(label: Labels, choice: Labels, total_size: Sums, size: Sums, 
 
 
 @cached_njit
-def _contract_groups(
-    first: int,
-    last: int,
-    order: Labels,
-    ptr: Sums,
-    group: Labels,
-    row_ptr: Sums,
-    col: Labels,
-    weight: Weights,
-    before: Labels,
-    after: Labels,
-    chain: Any,
-) -> Any:
+def _contract_groups(first: int, last: int, order: Labels, ptr: Sums, group: Labels, links: Any) -> Any:
     """Rows of the contracted graph: entries per row, columns, weights."""
+    row_ptr, col, weight, before, after, chain = links
     entries = np.zeros(last - first, np.int64)
     for g in range(first, last):
         for k in range(ptr[g], ptr[g + 1]):

@@ -52,9 +52,8 @@ def first_fault(
     """
     empty = np.empty(0, np.int32)
     arrays = (*ends, *rows, *(empty if array is None else array for array in (node, weight_bits)))
-    code, t = _first_fault(
-        snapshots.start, snapshots.stop, num_nodes, directed, *(readonly_view(array) for array in arrays)
-    )
+    views = tuple(readonly_view(array) for array in arrays)
+    code, t = _first_fault(snapshots.start, snapshots.stop, num_nodes, directed, views)
     return (code, t) if code else None
 
 
@@ -68,19 +67,8 @@ def first_descent(ptr: IntArray, text: IntArray, order: IntArray | None) -> int:
 
 
 @cached_njit
-def _first_fault(
-    start: int,
-    stop: int,
-    num_nodes: int,
-    directed: bool,
-    cell_ptr: Any,
-    arc_ptr: Any,
-    edge_count: Any,
-    row_ptr: Any,
-    col: Any,
-    node: Any,
-    weight_bits: Any,
-) -> tuple[int, int]:
+def _first_fault(start: int, stop: int, num_nodes: int, directed: bool, arrays: Any) -> tuple[int, int]:
+    cell_ptr, arc_ptr, edge_count, row_ptr, col, node, weight_bits = arrays
     for t in range(start, stop):
         num_cells, num_arcs = cell_ptr[t + 1] - cell_ptr[t], arc_ptr[t + 1] - arc_ptr[t]
         row, arc = cell_ptr[t] + t, arc_ptr[t]

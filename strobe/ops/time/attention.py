@@ -6,6 +6,7 @@ Absent cells take no part. Positions are relative: a cell d snapshots back has k
 from __future__ import annotations
 
 from functools import partial
+from typing import TypedDict, Unpack
 
 import torch
 from torch import Tensor
@@ -21,10 +22,17 @@ PIECE_SCORES = {"cpu": 1 << 18, "cuda": 1 << 26}
 """Scores computed at a time: enough to fit into a core's cache, or to fill a GPU."""
 
 
+class AttentionOptions(TypedDict, total=False):
+    """Options of ``time_attention``."""
+
+    span: int | None
+    past: int
+    positions: tuple[Tensor, Tensor] | None
+    dropout: float
+
+
 def time_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
+    rows: Tensors,
     sequences: Sequences,
     heads: int,
     *,
@@ -36,10 +44,9 @@ def time_attention(
     """Scaled dot-product attention of each cell over the present cells of its node, [C, heads * depth].
 
     Args:
-        q: queries of the cells after ``past``, [C, heads * depth].
-        k: keys of all cells, past cells first.
-        v: values of all cells.
-        sequences: sequences of all cells.
+        rows: (q, k, v): queries of the cells after ``past``, keys and values of all cells, [C, heads * depth] each.
+            Or (qkv,): one matrix with all three of all cells, in which queries of past cells are ignored.
+        sequences: sequences of all cells, past cells first.
         heads: number of heads, concatenated in the columns.
         span: snapshots a cell reads, its own included; None for all up to its own.
         past: leading snapshots that are read but give no output.
@@ -49,13 +56,14 @@ def time_attention(
     Memory: one piece of about ``PIECE_SCORES`` scores per core. On a GPU, without dropout and up to a limit of columns
     and snapshots, one kernel that stores the result only.
     """
-    if not dropout and _use_triton((q, k, v), sequences, heads, v.shape[1], span):
+    if not dropout and _use_triton(rows, sequences, heads, rows[-1].shape[1] * len(rows) // 3, span):
         from strobe.ops.triton import time_attention as kernels
 
-        return kernels.time_attention((q, k, v), sequences, heads, span, past, positions)
-    if BF16 in (q.dtype, k.dtype, v.dtype):
-        options = {"span": span, "past": past, "positions": positions, "dropout": dropout}
-        return run_in_float32(time_attention, q, k, v, sequences, heads, **options)  # type: ignore[arg-type]
+        return kernels.time_attention(rows, sequences, heads, span, past, positions)
+    if any(each.dtype == BF16 for each in rows):
+        options: AttentionOptions = {"span": span, "past": past, "positions": positions, "dropout": dropout}
+        return run_in_float32(time_attention, rows, sequences, heads, **options)
+    q, k, v = split_qkv(rows, sequences.cell_ptr[past])
     scores = PIECE_SCORES.get(sequences.device.type, PIECE_SCORES["cpu"])
     seed = int(torch.randint(2**62, ())) if dropout else 0
     step = partial(_step, heads, span, dropout, seed)
@@ -63,27 +71,12 @@ def time_attention(
     return op.run((q,), (k, v), positions or (), sequences)
 
 
-def time_attention_qkvpacked(
-    qkv: Tensor,
-    sequences: Sequences,
-    heads: int,
-    *,
-    span: int | None = None,
-    past: int = 0,
-    positions: tuple[Tensor, Tensor] | None = None,
-    dropout: float = 0.0,
-) -> Tensor:
-    """``time_attention`` of queries, keys and values in one matrix, [C, 3 * heads * depth], as kernels read them.
-
-    Queries of past cells are ignored.
-    """
-    if not dropout and _use_triton((qkv,), sequences, heads, qkv.shape[1] // 3, span):
-        from strobe.ops.triton import time_attention as kernels
-
-        return kernels.time_attention((qkv,), sequences, heads, span, past, positions)
-    q, k, v = qkv.chunk(3, 1)
-    q = q[sequences.cell_ptr[past] :]
-    return time_attention(q, k, v, sequences, heads, span=span, past=past, positions=positions, dropout=dropout)
+def split_qkv(rows: Tensors, begin: int) -> Tensors:
+    """Queries of the cells from ``begin``, keys and values, of one matrix with all three or of separate ones."""
+    if len(rows) == 3:
+        return rows
+    q, k, v = rows[0].chunk(3, 1)
+    return q[begin:], k, v
 
 
 def time_self_attention(
@@ -92,11 +85,7 @@ def time_self_attention(
     bias: Tensor | None,
     sequences: Sequences,
     heads: int,
-    *,
-    span: int | None = None,
-    past: int = 0,
-    positions: tuple[Tensor, Tensor] | None = None,
-    dropout: float = 0.0,
+    **options: Unpack[AttentionOptions],
 ) -> Tensor:
     """``time_attention`` with queries, keys and values projected from ``x`` [C, A].
 
@@ -104,15 +93,16 @@ def time_self_attention(
         x: inputs of all cells.
         weight: stacked query, key and value projections, [3 * heads * depth, A].
         bias: [3 * heads * depth], or None.
-        sequences, heads, span, past, positions, dropout: as in ``time_attention``.
+        sequences: as in ``time_attention``.
+        heads: as in ``time_attention``.
+        options: as in ``time_attention``.
     """
-    options = {"span": span, "past": past, "positions": positions, "dropout": dropout}
+    dropout, span = options.get("dropout", 0.0), options.get("span")
     if not dropout and _use_triton((x,), sequences, heads, len(weight) // 3, span):
-        return time_attention_qkvpacked(linear(x, weight, bias), sequences, heads, **options)  # type: ignore[arg-type]
-    own = x[sequences.cell_ptr[past] :]
+        return time_attention((linear(x, weight, bias),), sequences, heads, **options)
+    own = x[sequences.cell_ptr[options.get("past", 0)] :]
     biases = (None,) * 3 if bias is None else bias.chunk(3)
-    q, k, v = map(linear, (own, x, x), weight.chunk(3), biases)
-    return time_attention(q, k, v, sequences, heads, **options)  # type: ignore[arg-type]
+    return time_attention(tuple(map(linear, (own, x, x), weight.chunk(3), biases)), sequences, heads, **options)
 
 
 def _use_triton(rows: Tensors, sequences: Sequences, heads: int, width: int, span: int | None) -> bool:

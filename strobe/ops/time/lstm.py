@@ -28,10 +28,16 @@ from strobe.ops.time.sequences import Grid, Sequences, StateCapture
 Weights = tuple[Tensor, Tensor, Tensor]
 """(w_ih [4H, F], w_hh [4H, H], bias [4H]); gates in the order input, forget, candidate, output."""
 
+LstmState = tuple[Tensor, Tensor]
+"""(h, c) of every slot, [S, H] each."""
+
+Stack = tuple[Sequence[Tensor], Sequence[LstmState], Sequences, Sequence[Weights]]
+"""Parts of the input, initial states and weights of the layers, as in ``lstm_stack``."""
+
 
 def lstm(
     x: Tensor,
-    state: tuple[Tensor, Tensor],
+    state: LstmState,
     sequences: Sequences,
     w_ih: Tensor,
     w_hh: Tensor,
@@ -40,7 +46,7 @@ def lstm(
     *,
     keep_gates: bool = True,
     tile_rows: int = TILE_ROWS,
-) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+) -> tuple[Tensor, LstmState]:
     """Compute the hidden states of all cells [C, H] and the final (h, c) of every slot, [S, H] each.
 
     Args:
@@ -68,14 +74,14 @@ def lstm_weights(w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None, b_hh: T
 
 def lstm_stack(
     parts: Sequence[Tensor],
-    states: Sequence[tuple[Tensor, Tensor]],
+    states: Sequence[LstmState],
     sequences: Sequences,
     layers: Sequence[Weights],
     *,
     extra_columns: Tensor | None = None,
     keep_gates: bool = True,
     tile_rows: int = TILE_ROWS,
-) -> tuple[Tensor, tuple[tuple[Tensor, Tensor], ...]]:
+) -> tuple[Tensor, tuple[LstmState, ...]]:
     """Compute the concatenated hidden states of all layers, [C, L H], and the final (h, c) of every layer.
 
     A tile of nodes passes through all layers while it is in cache; inputs and results are never concatenated by copies.
@@ -91,16 +97,17 @@ def lstm_stack(
     """
     check_inputs(parts, layers[0][0], sequences)
     extra = [] if extra_columns is None else [extra_columns]
-    if _use_triton([*parts, *extra], states, sequences, layers):
+    stack: Stack = parts, states, sequences, layers
+    if _use_triton(stack, extra):
         from strobe.ops.triton import lstm as kernels
 
-        outs, lasts = _run_layers(kernels.lstm, parts, states, sequences, layers)
+        outs, lasts = _run_layers(kernels.lstm, stack)
         return torch.cat([*outs, *extra], 1), lasts
     if any(each.dtype == BF16 for each in (*parts, *extra)):
         options = {"extra_columns": extra_columns, "keep_gates": keep_gates, "tile_rows": tile_rows}
-        return run_in_float32(lstm_stack, parts, states, sequences, layers, **options)  # type: ignore[arg-type]
+        return run_in_float32(lstm_stack, *stack, **options)  # type: ignore[arg-type]
     if not native.usable(*parts, *extra, *(each for group in (*states, *layers) for each in group)):
-        return lstm_stack_reference(parts, states, sequences, layers, extra_columns=extra_columns)
+        return lstm_stack_reference(*stack, extra_columns=extra_columns)
     h, c = (torch.stack(group) for group in zip(*states, strict=True))
     weights = torch.cat([torch.cat([w_ih.t(), w_hh.t()]).flatten() for w_ih, w_hh, _ in layers])
     bias = torch.stack([layer[2] for layer in layers])
@@ -111,24 +118,25 @@ def lstm_stack(
 
 def lstm_stack_readout(
     parts: Sequence[Tensor],
-    states: Sequence[tuple[Tensor, Tensor]],
+    states: Sequence[LstmState],
     sequences: Sequences,
     layers: Sequence[Weights],
     head: tuple[Tensor, Tensor],
     *,
     extra_columns: Tensor,
-) -> tuple[Tensor, tuple[tuple[Tensor, Tensor], ...]]:
+) -> tuple[Tensor, tuple[LstmState, ...]]:
     """Compute ``readout(out, *head)`` of the output of ``lstm_stack``, and the final (h, c) of every layer.
 
     On a GPU the readout is summed over layers and extra columns, so their states are never concatenated.
     """
-    if not _use_triton([*parts, extra_columns], states, sequences, layers):
-        out, lasts = lstm_stack(parts, states, sequences, layers, extra_columns=extra_columns)
+    stack: Stack = parts, states, sequences, layers
+    if not _use_triton(stack, [extra_columns]):
+        out, lasts = lstm_stack(*stack, extra_columns=extra_columns)
         return readout(out, *head), lasts
     from strobe.ops.triton import lstm as kernels
 
     check_inputs(parts, layers[0][0], sequences)
-    outs, lasts = _run_layers(kernels.lstm, parts, states, sequences, layers)
+    outs, lasts = _run_layers(kernels.lstm, stack)
     w_outs, w_extra = head[0].split([len(outs) * outs[0].shape[1], extra_columns.shape[1]], 1)
     total, no_bias = readout(extra_columns, w_extra, head[1]), torch.zeros_like(head[1])
     for out, weight in zip(outs, w_outs.chunk(len(outs), 1), strict=True):
@@ -136,15 +144,11 @@ def lstm_stack_readout(
     return total, lasts
 
 
-def _use_triton(
-    inputs: Sequence[Tensor],
-    states: Sequence[tuple[Tensor, Tensor]],
-    sequences: Sequences,
-    layers: Sequence[Weights],
-) -> bool:
+def _use_triton(stack: Stack, extra: Sequence[Tensor]) -> bool:
     """Whether Triton kernels run the stack."""
-    dtypes = [each.dtype for each in (*inputs, *(part for state in states for part in state))]
-    if not triton.usable(inputs[0].device, *dtypes) or sequences.transport is not None:
+    parts, states, sequences, layers = stack
+    dtypes = [each.dtype for each in (*parts, *extra, *(part for state in states for part in state))]
+    if not triton.usable(parts[0].device, *dtypes) or sequences.transport is not None:
         return False
     from strobe.ops.triton import lstm as kernels
 
@@ -153,32 +157,29 @@ def _use_triton(
 
 def lstm_stack_reference(
     parts: Sequence[Tensor],
-    states: Sequence[tuple[Tensor, Tensor]],
+    states: Sequence[LstmState],
     sequences: Sequences,
     layers: Sequence[Weights],
     *,
     extra_columns: Tensor | None = None,
-) -> tuple[Tensor, tuple[tuple[Tensor, Tensor], ...]]:
+) -> tuple[Tensor, tuple[LstmState, ...]]:
     """``lstm_stack`` in plain torch, layer after layer."""
-    outs, lasts = _run_layers(_run_layer_in_torch, parts, states, sequences, layers)
+    outs, lasts = _run_layers(_run_layer_in_torch, (parts, states, sequences, layers))
     return torch.cat(outs if extra_columns is None else [*outs, extra_columns], 1), lasts
 
 
 def _run_layer_in_torch(
-    x: Tensor, state: tuple[Tensor, Tensor], sequences: Sequences, weights: Weights
-) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    x: Tensor, state: LstmState, sequences: Sequences, weights: Weights
+) -> tuple[Tensor, LstmState]:
     out, (h, c) = run_in_torch(partial(lstm_step, weights), x, state, sequences)
     return out, (h, c)
 
 
 def _run_layers(
-    layer: Callable[..., tuple[Tensor, tuple[Tensor, Tensor]]],
-    parts: Sequence[Tensor],
-    states: Sequence[tuple[Tensor, Tensor]],
-    sequences: Sequences,
-    layers: Sequence[Weights],
-) -> tuple[list[Tensor], tuple[tuple[Tensor, Tensor], ...]]:
+    layer: Callable[..., tuple[Tensor, LstmState]], stack: Stack
+) -> tuple[list[Tensor], tuple[LstmState, ...]]:
     """Run ``layer`` for every layer: hidden states and final states of all layers."""
+    parts, states, sequences, layers = stack
     x, outs, lasts = torch.cat(list(parts), 1), [], []
     for weights, state in zip(layers, states, strict=True):
         x, last = layer(x, state, sequences, weights)

@@ -43,10 +43,7 @@ class PackedSequences:
     @classmethod
     def of(cls, sequences: Sequences) -> PackedSequences:
         """Pack sequences deterministically. Computed once per ``Sequences`` object."""
-        if cls not in sequences.plans:
-            sequences.plans[cls] = _pack_sequences(sequences)
-        lanes: PackedSequences = sequences.plans[cls]
-        return lanes
+        return sequences.plan(_pack_sequences)
 
     @property
     def num_cells(self) -> int:

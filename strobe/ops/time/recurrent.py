@@ -106,10 +106,11 @@ def run_reference(step: Step, x: Tensor, state: State, sequences: Sequences) -> 
     outputs, capture = [], sequences.capture
     captured = None if capture is None else tuple(old.detach().clone() for old in state)
     # split, not slices of x: the gradient of a slice has the size of x
-    for rows, snapshot in zip(x.split(counts), sequences.snapshot_slices(), strict=True):
-        at = snapshot.at
-        if at is not None and not at.numel():
+    for t, rows in enumerate(x.split(counts)):
+        start, stop = sequences.cell_ptr[t : t + 2]
+        if start == stop and sequences.num_slots:
             continue
+        at = None if stop - start == sequences.num_slots else sequences.slots[start:stop]
         new = step(rows, state if at is None else tuple(old[at] for old in state))
         outputs.append(new[0])
         if at is None:
@@ -117,10 +118,9 @@ def run_reference(step: Step, x: Tensor, state: State, sequences: Sequences) -> 
         else:
             state = tuple(old.index_copy(0, at, fresh) for old, fresh in zip(state, new, strict=True))
         if capture is not None and captured is not None:
-            cells = capture.rows[snapshot.t]
+            cells = capture.rows[t]
             for target, fresh in zip(captured, new, strict=True):
-                part = fresh.detach()[cells.start - snapshot.start : cells.stop - snapshot.start]
-                capture.scatter_snapshot(snapshot.t, target, part)
+                capture.scatter_snapshot(t, target, fresh.detach()[cells.start - start : cells.stop - start])
     out = torch.cat(outputs) if outputs else _empty_output(step, x, state)
     return out, state if captured is None else captured
 

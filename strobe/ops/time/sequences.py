@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from strobe.ops.sparse.csr import IntArray
+
+T = TypeVar("T")
 
 MAX_TILE_SLOTS = 65_536
 
@@ -59,32 +61,9 @@ class StateTransport(ABC):
         """Begin the transfers of one kernel run with states of these shapes."""
 
 
-@dataclass(frozen=True)
-class SnapshotSlice:
-    """Cells ``start:stop`` of one tile in one snapshot, at positions ``at`` of the tile (None: all are present)."""
-
-    t: int
-    start: int
-    stop: int
-    at: Tensor | None
-
-
-@dataclass(frozen=True)
-class SlotTile:
-    """Slots ``start:stop`` and their cells per non-empty snapshot."""
-
-    start: int
-    stop: int
-    slices: tuple[SnapshotSlice, ...]
-
-    @property
-    def num_slots(self) -> int:
-        return self.stop - self.start
-
-
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """Tiles as arrays: tile i has slots ``edges[i:i + 2]`` and in snapshot t the cells ``bounds[t, i:i + 2]``.
+    """Tiles of slots: tile i has slots ``edges[i:i + 2]`` and in snapshot t the cells ``bounds[t, i:i + 2]``.
 
     ``stages`` are ranges of tiles computed together (one range unless states are transferred in between), and ``order``
     is the order in which they run.
@@ -173,12 +152,6 @@ class Sequences:
     def num_cells(self) -> int:
         return self.cell_ptr[-1]
 
-    def snapshot_slices(self) -> Iterator[SnapshotSlice]:
-        """Yield the cells of each snapshot, including empty snapshots."""
-        for t in range(self.num_snapshots):
-            start, stop = self.cell_ptr[t], self.cell_ptr[t + 1]
-            yield SnapshotSlice(t, start, stop, None if stop - start == self.num_slots else self.slots[start:stop])
-
     @cached_property
     def slots(self) -> Tensor:
         """Slot of every cell, [C], on the device."""
@@ -186,36 +159,21 @@ class Sequences:
             return torch.arange(self.num_slots, device=self.device).repeat(self.num_snapshots)
         return torch.from_numpy(self.slot).to(self.device)
 
-    def tiles(self, rows: int) -> tuple[SlotTile, ...]:
-        """Ranges of slots with about ``rows`` cells per snapshot; deterministic."""
-        cut = self._tiles.get(rows)
-        if cut is None:
-            cut = self._tiles[rows] = tuple(self._make_tiles(rows))
-        return cut
-
     @cached_property
     def grids(self) -> Mapping[int, Grid]:
-        """The tiles of ``tiles(rows)`` as arrays, for kernels, by ``rows``. Each is made when it is first read."""
+        """Tiles of about ``rows`` cells per snapshot, by ``rows``; deterministic. Each is made when first read."""
         return _Grids(self)
 
-    @cached_property
-    def plans(self) -> dict[type, Any]:
-        """Cached kernel plans by type."""
-        return {}
+    def plan(self, make: Callable[[Sequences], T]) -> T:
+        """Plan of a kernel, made once per ``Sequences`` object."""
+        if make not in self._plans:
+            self._plans[make] = make(self)
+        plan: T = self._plans[make]
+        return plan
 
     @cached_property
-    def _tiles(self) -> dict[int, tuple[SlotTile, ...]]:
+    def _plans(self) -> dict[Any, Any]:
         return {}
-
-    def _make_tiles(self, rows: int) -> Iterator[SlotTile]:
-        grid = self.grids[rows]
-        for i, (first, last) in enumerate(pairwise(grid.edges.tolist())):
-            slices = []
-            for t, (start, stop) in enumerate(grid.bounds[:, i : i + 2].tolist()):
-                if start < stop:
-                    at = None if stop - start == last - first else self.slots[start:stop] - first
-                    slices.append(SnapshotSlice(t, start, stop, at))
-            yield SlotTile(first, last, tuple(slices))
 
 
 class _Grids(dict[int, Grid]):

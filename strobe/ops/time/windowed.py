@@ -3,6 +3,8 @@
 A piece holds runs of sequences as rows of a dense array, so a stage is plain batched torch on any device. Sequences of
 similar length share a piece; where few are similar, short runs are packed end to end in a row and masked from one
 another (temporal fusion, Chen and Li 2023, section 5.1.2). One piece exists at a time per core; backward recomputes it.
+
+The state of such a stage is its history: the inputs of the last snapshots, prepended to the cells of the next window.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from torch.autograd.function import once_differentiable
 from strobe.ops.runtime.parallel import run_parts
 from strobe.ops.sparse.csr import IntArray, stable_argsort
 from strobe.ops.time.packing import pack
-from strobe.ops.time.sequences import Sequences, SlotTile
+from strobe.ops.time.sequences import Grid, Sequences
 
 TILE_ROWS = {"cpu": 1024, "cuda": 65_536}
 """Cells per snapshot in a tile. On a GPU a tile must outlast the planning of its pieces."""
@@ -35,6 +37,9 @@ FEWER_ROWS = 0.9
 """Runs are packed end to end if that leaves at most this share of rows."""
 
 Tensors = tuple[Tensor, ...]
+
+History = dict[str, Any]
+"""``x`` [P, F]: inputs of past cells; ``slots`` [P]: their slots; ``cell_ptr`` [snapshots + 1]."""
 
 
 @dataclass(frozen=True)
@@ -119,9 +124,9 @@ class WindowedOp:
         out: Tensor = _Pieces.apply(self, sequences, (len(own), len(seen)), *own, *seen, *weights)  # type: ignore[no-untyped-call]
         return out
 
-    def pieces(self, sequences: Sequences, tile: SlotTile, number: int) -> Iterator[Piece]:
+    def pieces(self, sequences: Sequences, grid: Grid, tile: int) -> Iterator[Piece]:
         """Yield the pieces of a tile, by time, longest runs first."""
-        cells = _TileCells.of(sequences, tile, self.past)
+        cells, number = _TileCells.of(sequences, grid, tile, self.past), tile << 32
         for first in range(0, cells.longest, self.stride):
             reach = None if self.span is None else first - self.span + 1
             runs = cells.runs(first, first + self.stride, reach)
@@ -198,10 +203,11 @@ class _TileCells:
     own_start: int
 
     @classmethod
-    def of(cls, sequences: Sequences, tile: SlotTile, past: int) -> _TileCells:
-        row, slot, t = _cells_by_snapshot(sequences, tile)
-        own = torch.bincount(slot[t >= past], minlength=tile.num_slots).cpu().numpy()
-        counts = torch.bincount(slot, minlength=tile.num_slots).cpu().numpy()
+    def of(cls, sequences: Sequences, grid: Grid, tile: int, past: int) -> _TileCells:
+        row, slot, t = _cells_by_snapshot(sequences, grid, tile)
+        num_slots = int(grid.edges[tile + 1] - grid.edges[tile])
+        own = torch.bincount(slot[t >= past], minlength=num_slots).cpu().numpy()
+        counts = torch.bincount(slot, minlength=num_slots).cpu().numpy()
         by_sequence = torch.argsort(slot, stable=True)
         begin = np.cumsum(counts) - own
         start = sequences.cell_ptr[past]
@@ -260,31 +266,27 @@ def _cell_positions(end: IntArray, count: IntArray, at: IntArray, device: torch.
     return which, begin[0][which] + each, begin[1][which] + each
 
 
-def _cells_by_snapshot(sequences: Sequences, tile: SlotTile) -> Tensors:
+def _cells_by_snapshot(sequences: Sequences, grid: Grid, tile: int) -> Tensors:
     """Row, slot in the tile and snapshot of every cell of a tile."""
-    everyone = torch.arange(tile.num_slots, device=sequences.device)
-    rows, slots, counts = [everyone[:0]], [everyone[:0]], [0] * sequences.num_snapshots
-    for part in tile.slices:
-        counts[part.t] = part.stop - part.start
-        rows.append(torch.arange(part.start, part.stop, device=sequences.device))
-        slots.append(everyone if part.at is None else part.at)
-    t = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts, dtype=torch.int64))
-    return torch.cat(rows), torch.cat(slots), t.to(sequences.device)
+    start, counts = grid.bounds[:, tile], grid.bounds[:, tile : tile + 2].diff()[:, 0]
+    t = torch.repeat_interleave(torch.arange(len(counts)), counts)
+    row = (torch.arange(len(t)) + (start - counts.cumsum(0) + counts)[t]).to(sequences.device)
+    return row, sequences.slots[row] - int(grid.edges[tile]), t.to(sequences.device)
 
 
 class _Pieces(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, op: WindowedOp, sequences: Sequences, counts: tuple[int, int], *tensors: Tensor) -> Tensor:
         own, seen, weights = _split_groups(tuple(tensor.detach() for tensor in tensors), counts)
-        tiles = _tiles(sequences)
+        grid, tiles = _grid(sequences)
         out = tensors[0].new_empty(sequences.num_cells - sequences.cell_ptr[op.past], op.width)
 
         def work(part: int) -> None:
-            for piece in op.pieces(sequences, tiles[part], part << 32):
+            for piece in op.pieces(sequences, grid, part):
                 grids = tuple(map(piece.own.scatter, own)), tuple(map(piece.seen.scatter, seen))
                 out.index_copy_(0, piece.own.rows, piece.own.gather(op.step(piece, *grids, weights)))
 
-        _run_tiles(work, len(tiles), sequences.device)
+        _run_tiles(work, tiles, sequences.device)
         ctx.op, ctx.sequences, ctx.counts = op, sequences, counts
         ctx.save_for_backward(*tensors)
         return out
@@ -294,13 +296,13 @@ class _Pieces(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> Any:
         op, sequences = ctx.op, ctx.sequences
         values = tuple(tensor.detach() for tensor in ctx.saved_tensors)
-        tiles = _tiles(sequences)
+        grid, tiles = _grid(sequences)
         d_own, d_seen, d_weights = _split_groups(tuple(map(torch.zeros_like, values)), ctx.counts)
-        sums = [tuple(map(torch.zeros_like, d_weights)) for _ in range(min(GROUPS, len(tiles)))]
+        sums = [tuple(map(torch.zeros_like, d_weights)) for _ in range(min(GROUPS, tiles))]
 
         def work(group: int) -> None:
-            for part in range(group, len(tiles), len(sums)):
-                for piece in op.pieces(sequences, tiles[part], part << 32):
+            for part in range(group, tiles, len(sums)):
+                for piece in op.pieces(sequences, grid, part):
                     back(piece, sums[group])
 
         def back(piece: Piece, into: Tensors) -> None:
@@ -329,8 +331,10 @@ class _Pieces(torch.autograd.Function):
         return None, None, None, *d_own, *d_seen, *joined
 
 
-def _tiles(sequences: Sequences) -> tuple[SlotTile, ...]:
-    return sequences.tiles(TILE_ROWS.get(sequences.device.type, TILE_ROWS["cpu"])) if sequences.num_cells else ()
+def _grid(sequences: Sequences) -> tuple[Grid, int]:
+    """Tiles and their number, 0 without cells."""
+    grid = sequences.grids[TILE_ROWS.get(sequences.device.type, TILE_ROWS["cpu"])]
+    return grid, grid.num_tiles if sequences.num_cells else 0
 
 
 def _split_groups(tensors: Tensors, counts: tuple[int, int]) -> tuple[Tensors, Tensors, Tensors]:
@@ -346,3 +350,24 @@ def _run_tiles(work: Callable[[int], None], count: int, device: torch.device) ->
     with torch.no_grad():
         for part in range(count):
             work(part)
+
+
+def prepend_history(x: Tensor, state: History | None, sequences: Sequences) -> tuple[Tensor, Sequences, int]:
+    """Prepend past cells to a window: inputs, sequences, and the number of past snapshots."""
+    if state is None:
+        return x, sequences, 0
+    ptr: tuple[int, ...] = state["cell_ptr"]
+    joined = (*ptr[:-1], *(ptr[-1] + start for start in sequences.cell_ptr))
+    always = sequences.slot is None and ptr[-1] == (len(ptr) - 1) * sequences.num_slots
+    slots = None if always else np.concatenate([state["slots"].cpu().numpy(), sequences.slots.cpu().numpy()])
+    both = Sequences(joined, slots, sequences.num_slots, sequences.device)
+    return torch.cat([state["x"], x]), both, len(ptr) - 1
+
+
+def extract_history(x: Tensor, sequences: Sequences, span: int | None) -> History:
+    """Extract the history for the next window: inputs of the last ``span - 1`` snapshots (None: all)."""
+    first = 0 if span is None else max(sequences.num_snapshots - span + 1, 0)
+    begin = sequences.cell_ptr[first]
+    recent = x[begin:].clone() if begin else x  # a copy: a view would hold the whole window in memory
+    ptr = tuple(start - begin for start in sequences.cell_ptr[first:])
+    return {"x": recent, "slots": sequences.slots[begin:], "cell_ptr": ptr}

@@ -9,7 +9,6 @@ outputs: gradients of the states are never stored.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -32,15 +31,8 @@ MAX_HIDDEN, MAX_INPUTS = 64, 128
 """Maximum columns for which weights and their gradients stay on chip."""
 
 
-@dataclass(frozen=True)
-class GruConfig:
-    """Lanes and warps of a tile in forward and backward, and programs per multiprocessor in backward."""
-
-    forward_rows: int = 64
-    forward_warps: int = 4
-    backward_rows: int = 64
-    backward_warps: int = 4
-    programs: int = 2
+ROWS, WARPS, PROGRAMS = 64, 4, 2
+"""Lanes and warps of a tile, and programs per multiprocessor in backward."""
 
 
 def fits(inputs: int, hidden: int) -> bool:
@@ -64,7 +56,7 @@ def gru(
 ) -> tuple[Tensor, Tensor]:
     """``strobe.ops.time.gru.gru`` on a GPU, with weights (w_ih, w_hh, b_ih, b_hh); with a ``head`` ``gru_readout``."""
     stage: tuple[Tensor, Tensor] = _Gru.apply(
-        sequences, reset_state, precision(), GruConfig(), x, h, *(head or (None, None)), *weights
+        sequences, reset_state, precision(), x, h, *(head or (None, None)), *weights
     )  # type: ignore[no-untyped-call]
     return stage
 
@@ -76,7 +68,6 @@ class _Gru(torch.autograd.Function):
         sequences: Sequences,
         reset_state: bool,
         exact: Precision,
-        shape: GruConfig,
         x: Tensor,
         h: Tensor | None,
         head: Tensor | None,
@@ -93,11 +84,11 @@ class _Gru(torch.autograd.Function):
         y = None if head is None else x.new_empty(sequences.num_cells, len(head))
         last = x.new_empty(sequences.num_slots, hidden) if walk.cell is None else None
         options = _options(x, hidden, head, reset_state, exact)
-        tiles = triton.cdiv(walk.num_lanes, shape.forward_rows)
+        tiles = triton.cdiv(walk.num_lanes, ROWS)
         if tiles:
             gru_forward[(tiles,)](
                 x, h, *padded, walk.cell, walk.before, *padded_head, out, last, y,
-                walk.num_lanes, walk.num_steps, rows=shape.forward_rows, num_warps=shape.forward_warps, **options,
+                walk.num_lanes, walk.num_steps, rows=ROWS, num_warps=WARPS, **options,
             )  # fmt: skip
         if last is None or sequences.capture is not None:
             first = x.new_zeros(sequences.num_slots, hidden) if h is None else h
@@ -105,7 +96,7 @@ class _Gru(torch.autograd.Function):
         if sequences.capture is not None:
             sequences.capture.scatter(last, out)
             ctx.mark_non_differentiable(last)
-        ctx.walk, ctx.options, ctx.shape, ctx.captures = walk, options, shape, sequences.capture is not None
+        ctx.walk, ctx.options, ctx.captures = walk, options, sequences.capture is not None
         ctx.dtypes = [weight.dtype for weight in weights]
         ctx.save_for_backward(x, h, out, head, head_bias, padded_head[0], *padded)
         return out if y is None else y, last
@@ -114,16 +105,16 @@ class _Gru(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
         x, h, out, head, head_bias, padded_head, *padded = ctx.saved_tensors
-        walk, shape, (hp, hidden) = ctx.walk, ctx.shape, (ctx.options["hp"], ctx.options["hidden"])
+        walk, (hp, hidden) = ctx.walk, (ctx.options["hp"], ctx.options["hidden"])
         d_first = None if grads[0] is None else grads[0].contiguous()
         d_out, d_y = (d_first, None) if head is None else (None, d_first)
         d_last = None if grads[1] is None or ctx.captures else grads[1].contiguous()
-        d_x = torch.empty_like(x) if ctx.needs_input_grad[4] else None
+        d_x = torch.empty_like(x) if ctx.needs_input_grad[3] else None
         d_h = None
-        if h is not None and ctx.needs_input_grad[5]:
+        if h is not None and ctx.needs_input_grad[4]:
             d_h = torch.zeros_like(h) if d_last is None else d_last.clone()  # slots without cells pass it on
-        tiles = triton.cdiv(walk.num_lanes, shape.backward_rows)
-        programs = max(1, min(tiles, shape.programs * num_multiprocessors(x.device)))
+        tiles = triton.cdiv(walk.num_lanes, ROWS)
+        programs = max(1, min(tiles, PROGRAMS * num_multiprocessors(x.device)))
         xp = padded_width(x.shape[1])
         of_state, of_input = _sums(x, programs, 4, 2 * hp, hp), None
         if not ctx.options["narrow"]:
@@ -131,13 +122,12 @@ class _Gru(torch.autograd.Function):
         gru_backward[(programs,)](
             x, h, *padded, walk.cell, walk.before, walk.ends, padded_head, out, d_out, d_y, d_last, d_x, d_h, of_input,
             of_state, walk.num_lanes, walk.num_steps, tiles,
-            rows=shape.backward_rows, num_warps=shape.backward_warps, num_stages=1, xp=xp,
-            **ctx.options,
+            rows=ROWS, num_warps=WARPS, num_stages=1, xp=xp, **ctx.options,
         )  # fmt: skip
         d_head = (None, None) if d_y is None else readout_kernels.weight_gradients(out, head, head_bias, d_y)
         gradients = _weight_gradients(of_input, of_state, x.shape[1], hidden, ctx.options["reset_state"])
         d_weights = (each.to(dtype) for each, dtype in zip(gradients, ctx.dtypes, strict=True))
-        return None, None, None, None, d_x, d_h, *d_head, *d_weights
+        return None, None, None, d_x, d_h, *d_head, *d_weights
 
 
 def pad_weights(weights: tuple[Tensor, ...] | list[Tensor], gates: int, sum_biases: bool) -> tuple[Tensor, ...]:

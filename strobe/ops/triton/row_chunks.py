@@ -67,7 +67,7 @@ class RowPieces:
         return rows
 
     @classmethod
-    def from_bounds(cls, start: Tensor, end: Tensor, longest: int = LONGEST, window: int = WINDOW) -> RowPieces:
+    def from_bounds(cls, start: Tensor, end: Tensor, longest: int) -> RowPieces:
         """Pieces of rows with entries ``start[i]:end[i]``."""
         length = end - start
         long = torch.nonzero(length > longest)[:, 0]
@@ -77,7 +77,7 @@ class RowPieces:
         which = torch.repeat_interleave(torch.arange(len(long), device=start.device), pieces, output_size=num_cut)
         begin = start[long][which] + longest * (torch.arange(num_cut, device=start.device) - cuts[which])
         short = torch.nonzero(length <= longest)[:, 0]
-        order = torch.argsort(short // window * (longest + 1) + longest - length[short], stable=True)
+        order = torch.argsort(short // WINDOW * (longest + 1) + longest - length[short], stable=True)
         short = short[order]
         kind = torch.int32 if not len(end) or int(end.max()) <= _INT32_MAX else torch.int64
         return cls(

@@ -32,10 +32,7 @@ class LaneSteps:
     @classmethod
     def of(cls, sequences: Sequences) -> LaneSteps:
         """Cached steps of the sequences."""
-        if cls not in sequences.plans:
-            sequences.plans[cls] = _make_lane_steps(sequences)
-        steps: LaneSteps = sequences.plans[cls]
-        return steps
+        return sequences.plan(_make_lane_steps)
 
     def last_states(self, first: Tensor, after: Tensor) -> Tensor:
         """Final state of every slot, from the states after each cell; the initial state of slots without cells."""
@@ -50,7 +47,7 @@ def _make_lane_steps(sequences: Sequences) -> LaneSteps:
     before, ends = _link_cells(sequences)
     steps, slots = sequences.num_snapshots, sequences.num_slots
     if steps * slots <= MAX_STEPS_PER_CELL * sequences.num_cells:
-        return LaneSteps(slots, steps, CellTable.of(sequences).cell, before, ends)
+        return LaneSteps(slots, steps, sequences.plan(cell_table), before, ends)
     lanes = PackedSequences.of(sequences)
     table = before.new_full((lanes.length, lanes.num_lanes), -1)
     for column, (row, reach) in enumerate(zip(lanes.cell.split(lanes.columns), lanes.columns, strict=True)):
@@ -58,24 +55,14 @@ def _make_lane_steps(sequences: Sequences) -> LaneSteps:
     return LaneSteps(lanes.num_lanes, lanes.length, table, before, ends)
 
 
-@dataclass(frozen=True, eq=False)
-class CellTable:
+def cell_table(sequences: Sequences) -> Tensor:
     """Cell of every snapshot and node, [steps, slots], -1 if absent."""
-
-    cell: Tensor
-
-    @classmethod
-    def of(cls, sequences: Sequences) -> CellTable:
-        """Cached table of the sequences."""
-        if cls not in sequences.plans:
-            steps, slots = sequences.num_snapshots, sequences.num_slots
-            cells = torch.arange(sequences.num_cells, dtype=torch.int32, device=sequences.device)
-            at = torch.repeat_interleave(torch.arange(steps), torch.tensor(sequences.cell_ptr).diff())
-            cell = cells.new_full((steps * slots,), -1)
-            cell[at.to(cells.device) * slots + sequences.slots] = cells
-            sequences.plans[cls] = cls(cell.view(steps, slots))
-        table: CellTable = sequences.plans[cls]
-        return table
+    steps, slots = sequences.num_snapshots, sequences.num_slots
+    cells = torch.arange(sequences.num_cells, dtype=torch.int32, device=sequences.device)
+    at = torch.repeat_interleave(torch.arange(steps), torch.tensor(sequences.cell_ptr).diff())
+    cell = cells.new_full((steps * slots,), -1)
+    cell[at.to(cells.device) * slots + sequences.slots] = cells
+    return cell.view(steps, slots)
 
 
 def _link_cells(sequences: Sequences) -> tuple[Tensor, Tensor]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -14,18 +13,8 @@ from strobe.ops.triton.kernel import power_of_two
 from strobe.ops.triton.kernels.sparse import join_sums, spmm_rows
 from strobe.ops.triton.row_chunks import RowPieces
 
-
-@dataclass(frozen=True)
-class SpmmConfig:
-    """Elements of a tile, its warps, entries loaded at a time, and its maximum rows."""
-
-    elements: int = 1024
-    warps: int = 4
-    ahead: int = 2
-    most_rows: int = 128
-
-
-DEFAULT_CONFIG = SpmmConfig()
+ELEMENTS, WARPS, AHEAD, MOST_ROWS = 1024, 4, 2, 128
+"""Elements and warps of a tile, entries loaded at a time, and maximum rows of a tile."""
 
 LONGEST = 32
 """Maximum entries of a row that one thread adds; longer rows are cut."""
@@ -51,27 +40,20 @@ def diagonal_product(blocks: Sequence[LeadingBlock], x: Tensor) -> Tensor:
     return out
 
 
-def multiply(
-    rows: RowPieces,
-    col: Tensor,
-    weight: Tensor | None,
-    x: Tensor,
-    config: SpmmConfig = DEFAULT_CONFIG,
-    into: Tensor | None = None,
-) -> Tensor:
+def multiply(rows: RowPieces, col: Tensor, weight: Tensor | None, x: Tensor, into: Tensor | None = None) -> Tensor:
     """Product of the matrix of these rows with x, [R, W], written ``into`` a tensor if given."""
     width, chunks = x.shape[1], rows.chunks
     out = x.new_empty(rows.num_rows, width) if into is None else into
     if not rows.num_pieces or not width:
         return out
     wp = power_of_two(width)
-    tile = max(1, min(config.elements // wp, config.most_rows))
+    tile = max(1, min(ELEMENTS // wp, MOST_ROWS))
     parts = x.new_empty(chunks.number, width, dtype=torch.float32) if rows.num_cut else None
     programs = chunks.number + -(-(rows.num_pieces - rows.num_cut) // tile)
     spmm_rows[(programs,)](
         rows.start, rows.length, rows.row, chunks.start, chunks.end, chunks.which, rows.long, chunks.cuts,
         chunks.arrived, col, weight, x, parts, out, rows.num_pieces, rows.num_cut, chunks.number,
-        width=width, wp=wp, rows=tile, ahead=config.ahead, num_warps=config.warps,
+        width=width, wp=wp, rows=tile, ahead=AHEAD, num_warps=WARPS,
     )  # fmt: skip
     return out
 

@@ -14,10 +14,11 @@ import triton
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from strobe.ops.time.attention import split_qkv
 from strobe.ops.time.sequences import Sequences
 from strobe.ops.triton.kernel import num_multiprocessors
 from strobe.ops.triton.kernels.time_attention import time_attention_backward, time_attention_forward
-from strobe.ops.triton.sequence_tables import CellTable
+from strobe.ops.triton.sequence_tables import cell_table
 
 _INT32_MAX = 2**31 - 1
 
@@ -70,13 +71,13 @@ class _TimeAttention(torch.autograd.Function):
         of_value: Tensor | None,
         *inputs: Tensor,
     ) -> Tensor:
-        rows = [each.detach().contiguous() for each in inputs]
+        rows = tuple(each.detach().contiguous() for each in inputs)
         tables = [None if each is None else each.detach().contiguous() for each in (of_key, of_value)]
         steps = (sequences.num_slots, sequences.num_snapshots, past, sequences.cell_ptr[past])
-        q, k, v = _split_qkv(rows, steps[-1])
+        q, k, v = split_qkv(rows, steps[-1])
         out, options = q.new_empty(q.shape), _options(sizes, v.stride(0), tables[0])
         tiles = triton.cdiv(sequences.num_slots * sizes["hp"], options["pairs"])
-        cell = None if sequences.slot is None else CellTable.of(sequences).cell
+        cell = None if sequences.slot is None else sequences.plan(cell_table)
         if len(q):
             time_attention_forward[(tiles,)](q, k, v, *tables, cell, out, *steps, **options)
         ctx.cell, ctx.options, ctx.steps, ctx.tiles = cell, options, steps, tiles
@@ -86,32 +87,24 @@ class _TimeAttention(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> Any:
-        of_key, of_value, *rows = ctx.saved_tensors
+        (of_key, of_value), rows = ctx.saved_tensors[:2], ctx.saved_tensors[2:]
         tables, options, d_out, begin = (of_key, of_value), ctx.options, grads[0].contiguous(), ctx.steps[-1]
-        q, k, v = _split_qkv(rows, begin)
+        q, k, v = split_qkv(rows, begin)
         if not len(q):
             return None, None, None, *(None if each is None else torch.zeros_like(each) for each in (*tables, *rows))
         logsumexp, row_dot = (q.new_empty(len(q), options["heads"], dtype=torch.float32) for _ in range(2))
-        d_rows = [torch.empty_like(each) for each in rows]
+        d_rows = tuple(map(torch.empty_like, rows))
         if len(d_rows) == 1:
             d_rows[0][:begin, : q.shape[1]] = 0  # queries of past cells are not read
         programs, sums = min(ctx.tiles, PROGRAMS * num_multiprocessors(q.device)), None
         if options["positions"]:
             sums = q.new_empty(programs, 2, options["sp"], options["pairs"], options["dp"], dtype=torch.float32)
         time_attention_backward[(programs,)](
-            q, k, v, *tables, ctx.cell, d_out, logsumexp, row_dot, *_split_qkv(d_rows, begin), sums, *ctx.steps,
+            q, k, v, *tables, ctx.cell, d_out, logsumexp, row_dot, *split_qkv(d_rows, begin), sums, *ctx.steps,
             ctx.tiles, **options,
         )  # fmt: skip
         d_tables = (None, None) if sums is None else _position_gradients(sums, tables, options)
         return None, None, None, *d_tables, *d_rows
-
-
-def _split_qkv(rows: Sequence[Tensor], begin: int) -> Sequence[Tensor]:
-    """Views of queries after the past, keys and values."""
-    if len(rows) == 3:
-        return rows
-    q, k, v = rows[0].chunk(3, 1)
-    return q[begin:], k, v
 
 
 def _sizes(sequences: Sequences, heads: int, width: int, span: int | None) -> dict[str, Any]:

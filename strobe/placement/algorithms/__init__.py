@@ -1,1 +1,1 @@
-"""Algorithms of placements: METIS, blocks of snapshots, chunks of cells, price-based partitioning."""
+"""Algorithms of placements: METIS, blocks of snapshots, graphs of chunks, kernels of online placement."""

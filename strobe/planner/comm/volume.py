@@ -3,122 +3,94 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
-from strobe.comm import SingleRankComm
+from strobe.comm import NO_RANK, Ledger
 from strobe.comm.rows import Route
 from strobe.engine.trace import ViewCall
-from strobe.exchange import Exchange, Relay, Shuffle
-from strobe.exchange.relay.legs import NO_RANK
-from strobe.exchange.relay.strategy import RelayTimeStage
-from strobe.exchange.shuffle import ShuffleTimeStage
+from strobe.exchange import Exchange, TimeExchange
+from strobe.exchange.dry_run import FakeComm, dry_run
+from strobe.exchange.traffic import (
+    RowFlow,
+    RowMoves,
+    Traffic,
+    node_visits,
+    snapshot_flows,
+    unique_below,
+    window_flow,
+)
 from strobe.graph import DynamicGraph
 from strobe.ops.sparse.csr import IntArray
 from strobe.placement import Partition
-from strobe.planner.comm.flows import (
-    RowFlow,
-    carry_rows,
-    halo_rows,
-    relay_flow,
-    shuffle_rows,
-    snapshot_flows,
-    state_rows,
-    sum_flows,
-    window_flow,
-)
 from strobe.view import LocalPartition, Owners
 from strobe.view.partition.local import Homes, Reads
 
 
-class FakeComm(SingleRankComm):
-    """A rank of a process group that does not exist: for predictions, cannot send."""
-
-    def __init__(self, rank: int, num_ranks: int) -> None:
-        super().__init__()
-        self.rank, self.num_ranks = rank, num_ranks
-
-
-@dataclass(frozen=True)
-class CommVolume:
-    """Rows and bytes of one kind that a rank sends: forward, and gradients backward."""
-
-    rows: int = 0
-    num_bytes: int = 0
-    grad_rows: int = 0
-    grad_bytes: int = 0
-
-    def add_rows(self, forward_rows: int, backward_rows: int, columns: int, item_bytes: int) -> CommVolume:
-        row = columns * item_bytes
-        return CommVolume(
-            self.rows + forward_rows,
-            self.num_bytes + forward_rows * row,
-            self.grad_rows + backward_rows,
-            self.grad_bytes + backward_rows * row,
-        )
-
-
 def comm_volume_of_rank(
-    partition: LocalPartition, calls: Iterable[ViewCall], *, item_bytes: int = 4, continues_state: bool = False
-) -> dict[str, CommVolume]:
-    """Predict what one rank sends in a pass over its local partition of a window, by kind.
+    partition: LocalPartition,
+    calls: Iterable[ViewCall],
+    *,
+    dtype: torch.dtype = torch.float32,
+    continues_state: bool = False,
+) -> Ledger:
+    """Predict what one rank sends and receives in a pass over its local partition of a window.
 
     A stale exchange sends this in its first pass, later a part of it and masks.
 
     Args:
         partition: of the rank; its comm may be a ``FakeComm``.
         calls: view calls of the model (``trace_view_calls``).
-        item_bytes: bytes of a number.
+        dtype: of the rows.
         continues_state: whether states come from an earlier window, without gradients.
+
+    Returns:
+        Bytes, rows and messages by phase (``forward``, ``backward``) and kind.
     """
-    volumes: dict[str, CommVolume] = defaultdict(CommVolume)
-
-    def add(kind: str, route: Route, columns: int, *, has_gradient: bool = True) -> None:
-        back = route.rows_received if has_gradient else 0
-        volumes[kind] = volumes[kind].add_rows(route.rows_sent, back, columns, item_bytes)
-
+    ledger = Ledger()
     singles = [partition.single(t, partition.home) for t in range(len(partition.own))]
+    is_local = partition.comm.num_ranks == 1 or partition.partition.whole_sequences
     for call in calls:
         if call.what == "pull" and not call.is_input:
-            reads: Reads = "out" if call.norm == "mean_out" and partition.graph.directed else "in"
             local = partition if call.snapshot is None else singles[call.snapshot]
-            add("halo", local.halo_cells(reads).route, call.columns)
-        elif call.what == "recall":
+            route = local.halo_cells(_reads(call, partition.graph)).route
+            _count_route(ledger, "halo", route, call.columns * dtype.itemsize)
+        elif call.what == "gather_state":
             moved = partition.handovers()[call.snapshot or 0]
             if moved is not None:
-                add("state", moved.route, call.columns)
-        elif call.what == "over_time":
-            timing = partition.time_stage(call)  # type: ignore[arg-type]
-            if isinstance(timing, RelayTimeStage):
-                legs = timing.legs
-                rows = legs.states_sent, legs.states_received
-                volumes["relay"] = volumes["relay"].add_rows(*rows, call.state_columns, item_bytes)
-                if continues_state:
-                    add("carry", timing.route, call.state_columns, has_gradient=False)
-            elif isinstance(timing, ShuffleTimeStage):
-                add("shuffle", timing.route_to_owner, call.columns)
-                add("shuffle", timing.route_from_owner, call.out_columns)
-    return {kind: volume for kind, volume in volumes.items() if volume != CommVolume()}
+                _count_route(ledger, "state", moved.route, call.columns * dtype.itemsize)
+        elif call.what == "over_time" and not is_local:
+            exchange, rank = partition.exchange.time.for_encoder(call), partition.comm.rank
+            stage = dry_run(exchange, partition, rank, call, dtype=dtype, continues_state=continues_state)
+            for name in ("sent", "received", "rows_sent", "messages"):
+                for key, number in getattr(stage, name).items():
+                    getattr(ledger, name)[key] += number
+    return ledger
+
+
+def _count_route(ledger: Ledger, kind: str, route: Route, row_bytes: int) -> None:
+    """Count the rows of a route forward, and their gradients backward."""
+    sent, received = [len(rows) for rows in route.send.values()], list(route.receive.values())
+    for phase, outgoing, incoming in (("forward", sent, received), ("backward", received, sent)):
+        ledger.phase_now = phase
+        for rows in filter(None, outgoing):
+            ledger.count_sent(kind, rows * row_bytes, rows)
+        for rows in filter(None, incoming):
+            ledger.count_received(kind, rows * row_bytes)
 
 
 @dataclass(frozen=True, eq=False)
 class PassVolume:
-    """Work and payload bytes of every rank in a forward and backward pass over one window.
-
-    A relay sends a message per group and wave, other exchanges one per pair of ranks and direction. ``waves`` is the
-    most legs of a relayed sequence within the window, 1 without cuts. Kinds without bytes are left out.
-    """
+    """Work and traffic of every rank in a forward and backward pass over one window."""
 
     cells: IntArray  # [T, W]
     arcs: IntArray  # [T, W], incoming
-    sent: dict[str, IntArray]  # kind -> [W], bytes
-    received: dict[str, IntArray]  # kind -> [W], bytes
-    messages: dict[str, IntArray]  # kind -> [W], sent
-    waves: int = 1
+    traffic: Traffic
 
 
 def comm_volume_of_all_ranks(
@@ -129,14 +101,14 @@ def comm_volume_of_all_ranks(
     calls: Sequence[ViewCall],
     *,
     home: Homes,
-    item_bytes: int = 4,
+    dtype: torch.dtype = torch.float32,
     continues_state: bool = False,
     cell_masks: Sequence[npt.NDArray[np.bool_]] | None = None,
 ) -> PassVolume:
     """Predict what all ranks do in a pass over snapshots ``times``; equals ``comm_volume_of_rank`` for every rank.
 
-    Cost: a few numpy calls per snapshot, and memory for the arcs of one snapshot and a few numbers per node, per
-    snapshot and rank, per pair of ranks, and per message of a relay.
+    Cost, if the time exchange counts its messages from owners: a few numpy calls per snapshot, and memory for the arcs
+    of one snapshot, the nodes of the window, and a few numbers per node, per snapshot and rank, and per message.
 
     Args:
         graph: the graph.
@@ -144,115 +116,79 @@ def comm_volume_of_all_ranks(
         exchange: the exchange; a stale one sends this in its first pass.
         times: the window.
         calls: view calls of the model on it.
-        home: rank that has each node's state before the window, [N]; -1 for none.
-        item_bytes: bytes of a number.
+        home: rank that has each node's state before the window, [N]; ``NO_RANK`` for none.
+        dtype: of the rows.
         continues_state: whether states come from an earlier window, without gradients.
         cell_masks: computed cells of each snapshot; None: all.
     """
     owners = Owners(graph, partition, times, cell_masks)
-    window = _Window(owners, exchange, home)
-    tally = _Tally(partition.num_ranks, item_bytes)
-    for call in calls if partition.num_ranks > 1 and not partition.replicated else ():
-        if call.what == "pull" and not call.is_input:
-            tally.add("halo", window.halo_flow(call), call.columns)
-        elif call.what == "recall":
-            tally.add("state", window.state_flow(call), call.columns)
+    num_ranks = partition.num_ranks
+    window = LocalPartition(FakeComm(0, num_ranks), exchange, owners, home, torch.device("cpu"))
+    flows, traffic = _WindowFlows(window), Traffic(num_ranks)
+    time_calls = defaultdict[TimeExchange, list[ViewCall]](list)
+    for call in calls if num_ranks > 1 and not partition.replicated else ():
+        if call.what == "pull" and not call.is_input and not partition.whole_snapshots:
+            traffic.add("halo", flows.halo(call), call.columns * dtype.itemsize)
+        elif call.what == "gather_state" and not partition.whole_sequences:
+            traffic.add("state", flows.states[call.snapshot or 0], call.columns * dtype.itemsize)
         elif call.what == "over_time" and not partition.whole_sequences:
-            _count_time_stage(tally, window, call, continues_state=continues_state)
-    cells, arcs = _sizes(owners)
-    return PassVolume(cells, arcs, *tally.totals(), waves=tally.waves)
+            time_calls[exchange.time.for_encoder(call)].append(call)
+    for strategy, some in time_calls.items():
+        traffic.merge(strategy.traffic(window, some, dtype=dtype, continues_state=continues_state))
+    return PassVolume(*_sizes(owners), traffic)
 
 
-def _count_time_stage(tally: _Tally, window: _Window, call: ViewCall, *, continues_state: bool) -> None:
-    choice = window.exchange.time.for_encoder(call)  # type: ignore[arg-type]
-    if isinstance(choice, Relay):
-        cuts, waves = window.relay_flow(choice)
-        tally.add("relay", cuts, call.state_columns)
-        tally.waves = max(tally.waves, waves)
-        if continues_state:
-            tally.add("carry", window.carry_flow, call.state_columns, has_gradient=False)
-    else:
-        assert isinstance(choice, Shuffle), f"the volume of time exchange {choice} is not defined"
-        tally.add("shuffle", window.shuffle_flow, call.columns)
-        tally.add("shuffle", window.shuffle_flow.backward, call.out_columns)
+def _reads(call: ViewCall, graph: DynamicGraph) -> Reads:
+    return "out" if call.norm == "mean_out" and graph.directed else "in"
 
 
-class _Tally:
-    """Accumulates bytes and messages of all ranks by kind."""
+class _WindowFlows:
+    """Row flows of a window that do not depend on the time exchange, computed on first use."""
 
-    def __init__(self, num_ranks: int, item_bytes: int) -> None:
-        self.waves = 1
-        self._item_bytes = item_bytes
-        self._zeros = np.zeros(num_ranks, np.int64)
-        self._counts: dict[str, tuple[IntArray, IntArray, IntArray]] = {}
+    def __init__(self, window: LocalPartition) -> None:
+        self._window, self._num_ranks = window, window.comm.num_ranks
+        self._halo: dict[Reads, RowFlow] = {}
+        self._halo_each: dict[Reads, list[RowFlow]] = {}
 
-    def add(self, kind: str, flow: RowFlow | None, columns: int, *, has_gradient: bool = True) -> None:
-        """Add an exchange of rows, and of their gradients; None: nothing is sent."""
-        if flow is None:
-            return
-        row = columns * self._item_bytes
-        sent, received, messages = self._counts.get(kind, (self._zeros,) * 3)
-        for way in (flow, flow.backward) if has_gradient else (flow,):
-            sent = sent + way.rows_sent * row
-            received = received + way.rows_received * row
-            messages = messages + way.messages_sent
-        self._counts[kind] = sent, received, messages
-
-    def totals(self) -> tuple[dict[str, IntArray], dict[str, IntArray], dict[str, IntArray]]:
-        """Bytes sent, bytes received, messages sent."""
-        counts = {kind: each for kind, each in self._counts.items() if each[2].any()}
-        sent, received, messages = ({kind: each[k] for kind, each in counts.items()} for k in range(3))
-        return sent, received, messages
-
-
-class _Window:
-    """Row flows of a window, computed on first use."""
-
-    def __init__(self, owners: Owners, exchange: Exchange, home: Homes) -> None:
-        self.owners, self.exchange, self.home = owners, exchange, home
-        self.num_ranks = owners.partition.num_ranks
-        self._read: dict[Reads, RowFlow] = {}
-        self._read_each: dict[Reads, list[RowFlow]] = {}
-        self._relay_flows: dict[Relay, tuple[RowFlow, int]] = {}
-
-    def halo_flow(self, call: ViewCall) -> RowFlow | None:
-        """Halo rows; None if every snapshot is on one rank."""
-        if self.owners.partition.whole_snapshots:
-            return None
-        reads: Reads = "out" if call.norm == "mean_out" and self.owners.graph.directed else "in"
-        per_snapshot = call.can_yield and self.exchange.structure.sends_per_snapshot and len(self.owners) > 1
-        if call.snapshot is None and not per_snapshot:
-            if reads not in self._read:
-                self._read[reads] = window_flow(halo_rows(self.owners, reads), self.num_ranks)
-            return self._read[reads]
-        if reads not in self._read_each:
-            self._read_each[reads] = snapshot_flows(halo_rows(self.owners, reads), self.num_ranks)
-        flows = self._read_each[reads]
-        return sum_flows(flows) if call.snapshot is None else flows[call.snapshot]
-
-    def state_flow(self, call: ViewCall) -> RowFlow | None:
-        """States of models that step through time; None if every sequence is on one rank."""
-        return None if self.owners.partition.whole_sequences else self._state_flows[call.snapshot or 0]
-
-    def relay_flow(self, choice: Relay) -> tuple[RowFlow, int]:
-        """States at cuts, and the number of waves."""
-        if choice not in self._relay_flows:
-            self._relay_flows[choice] = relay_flow(self.owners, choice.pipeline_groups)
-        return self._relay_flows[choice]
+    def halo(self, call: ViewCall) -> RowFlow:
+        """Halo rows of a sparse product, in one exchange or in one per snapshot."""
+        reads = _reads(call, self._window.graph)
+        per_snapshot = call.can_yield and self._window.exchange.structure.sends_per_snapshot
+        if call.snapshot is None and not (per_snapshot and len(self._window.owners) > 1):
+            if reads not in self._halo:
+                self._halo[reads] = window_flow(_halo_rows(self._window.owners, reads), self._num_ranks)
+            return self._halo[reads]
+        if reads not in self._halo_each:
+            self._halo_each[reads] = snapshot_flows(_halo_rows(self._window.owners, reads), self._num_ranks)
+        flows = self._halo_each[reads]
+        return _sum_flows(flows) if call.snapshot is None else flows[call.snapshot]
 
     @cached_property
-    def carry_flow(self) -> RowFlow:
-        """States of an earlier window."""
-        return window_flow(carry_rows(self.owners, self.home), self.num_ranks)
+    def states(self) -> list[RowFlow]:
+        """States of models that step through time, moved to the owner of a node's next cell before each snapshot."""
+        home = self._window.home
+        visits = node_visits(self._window)
+        rows = ((np.where(before == NO_RANK, home[nodes], before), owner) for nodes, owner, before in visits)
+        return snapshot_flows(rows, self._num_ranks)
 
-    @cached_property
-    def shuffle_flow(self) -> RowFlow:
-        """Cells sent to the owners of their sequences."""
-        return window_flow(shuffle_rows(self.owners), self.num_ranks)
 
-    @cached_property
-    def _state_flows(self) -> list[RowFlow]:
-        return snapshot_flows(state_rows(self.owners, self.home), self.num_ranks)
+def _halo_rows(owners: Owners, reads: Reads) -> Iterator[RowMoves]:
+    """Yield the halo rows of each snapshot: one per cell and remote rank that reads it."""
+    for t, owner in zip(owners.times, owners, strict=True):
+        snapshot = owners.graph[t]
+        read, reader = snapshot.arcs() if reads == "in" else snapshot.arcs()[::-1]
+        target, source = owner[reader], owner[read]
+        remote = target != source
+        if owners.cell_mask is not None:
+            remote &= (target != NO_RANK) & (source != NO_RANK)
+        pairs = target[remote].astype(np.int64) * len(owner) + read[remote]
+        target, position = np.divmod(unique_below(pairs, owners.partition.num_ranks * len(owner)), max(len(owner), 1))
+        yield owner[position], target
+
+
+def _sum_flows(flows: list[RowFlow]) -> RowFlow:
+    ends = ((each.rows_sent, each.rows_received, each.messages_sent, each.messages_received) for each in flows)
+    return RowFlow(*(np.sum(end, axis=0) for end in zip(*ends, strict=True)))
 
 
 def _sizes(owners: Owners) -> tuple[IntArray, IntArray]:

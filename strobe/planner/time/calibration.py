@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -19,16 +19,15 @@ from strobe.engine.job import Job
 from strobe.engine.launch.processes import save_for_ranks
 from strobe.engine.progress import Progress
 from strobe.planner.comm.network import Network
-from strobe.planner.time.linear import LinearCost
 from strobe.planner.time.passes import (
     MEASURE_S,
     MIN_PASSES,
+    LinearCost,
     PassTimes,
     isolated_model,
     measure,
     measure_byte_seconds,
     measure_optimizer_step,
-    measure_with_indices,
     sample_parts,
 )
 
@@ -71,15 +70,7 @@ class Calibration:
         )
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "pass_cost": self.pass_cost.to_json(),
-            "time_stage_cost": self.time_stage_cost.to_json(),
-            "step_s": self.step_s,
-            "error": self.error,
-            "weight_bytes": self.weight_bytes,
-            "byte_s": self.byte_s,
-            "passes": self.passes,
-        }
+        return asdict(self)
 
 
 def calibrate(job: Job, *, seconds: float = MEASURE_S, progress: Progress | None = None) -> Calibration:
@@ -106,8 +97,8 @@ def calibrate_concurrently(
         results = run_ranks(
             _make_rank_timer(request, seconds), ranks, threads=threads, on_event=on_event, device=device
         )
-    common = set.intersection(*(set(each["numbers"]) for each in results))  # parts that every rank timed
-    every = [each["times"].select(np.isin(each["numbers"], sorted(common))) for each in results]
+    common = set.intersection(*(set(each["times"].part.tolist()) for each in results))  # parts that every rank timed
+    every = [each["times"].select(np.isin(each["times"].part, sorted(common))) for each in results]
     medians = {name: np.median([getattr(each, name) for each in every], axis=0) for name in ("seconds", "time_stage_s")}
     step_s, byte_s = (median(each[name] for each in results) for name in ("step_s", "byte_s"))
     calibration = Calibration.from_times(replace(every[0], **medians), job, step_s, byte_s)
@@ -118,12 +109,8 @@ def _make_rank_timer(request: TrainRequest, seconds: float) -> Callable[[Comm, C
     def work(comm: Comm, tell: Callable[[Any], None]) -> dict[str, Any]:
         job = resolve(request, None, Progress())
         comm.all_reduce_scalars([0.0])  # all ranks start together
-        numbers, times = measure_with_indices(
-            job, sample_parts(job), seconds=seconds, typical=True, progress=_RemoteProgress(tell)
-        )
         measured = {
-            "numbers": numbers,
-            "times": times,
+            "times": measure(job, sample_parts(job), seconds=seconds, typical=True, progress=_RemoteProgress(tell)),
             "step_s": measure_optimizer_step(job),
             "byte_s": measure_byte_seconds(job),
         }

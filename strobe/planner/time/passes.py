@@ -1,4 +1,4 @@
-"""Seconds and bytes of passes over parts of a job on this machine: forward, loss and backward, as in training.
+"""Seconds of passes over parts of a job on this machine: forward, loss and backward, as in training.
 
 Passes that are compared with one another are timed by the fastest stable run, on one thread by CPU time. Predictions of
 epochs use the median of wall times, which includes other processes.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from statistics import median
 from time import perf_counter
@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from scipy.optimize import nnls
 from torch import nn
 
 from strobe.batching import BatchSpec
@@ -31,10 +32,8 @@ from strobe.engine.sources.batch_order import batch_sizes
 from strobe.engine.windows import Window, window_of_batch
 from strobe.errors import OptionError
 from strobe.graph import DynamicGraph
-from strobe.ops.runtime.memory_trace import measure_peak_bytes
 from strobe.ops.sparse.csr import FloatArray, IntArray
 from strobe.placement.model_costs import CELL_LOAD
-from strobe.planner.time.linear import LinearCost, fit_linear_cost
 from strobe.planner.time.stages import StageSeconds, clock, is_second_backward, time_pass
 
 MEASURE_S = 6.0
@@ -46,16 +45,66 @@ SAMPLES = 16
 MIN_PASSES = 5
 """Passes that are timed regardless of the time limit: a fit has 4 coefficients, one more pass gives its error."""
 
+_MIN_S = 1e-7  # below the resolution of clocks
 _TOLERANCE = 0.05  # two runs that differ by less agree
 _MIN_RUNS, _MAX_RUNS, _MAX_RUN_S = 3, 12, 0.2
 _FRACTIONS = (4, 16)  # of the nodes
 _MOVED_ROWS, _COLUMNS = 1 << 15, 32  # rows that are gathered and scattered
 
 
+@dataclass(frozen=True, kw_only=True)
+class LinearCost:
+    """Seconds of a pass by cells, arcs and snapshots.
+
+    A rank steps through all snapshots of a window, however few cells it has in each: with many ranks, the cost per
+    snapshot dominates models that step through time.
+    """
+
+    per_cell: float
+    per_arc: float
+    fixed: float
+    per_snapshot: float = 0.0
+
+    def __call__(
+        self,
+        cells: IntArray | FloatArray | int,
+        arcs: IntArray | FloatArray | int,
+        snapshots: IntArray | FloatArray | int = 0,
+    ) -> FloatArray:
+        """Return seconds, broadcast over the arguments."""
+        counted = self.per_cell * np.asarray(cells) + self.per_arc * np.asarray(arcs)
+        return np.asarray(counted + self.per_snapshot * np.asarray(snapshots) + self.fixed, np.float64)
+
+    def to_json(self) -> dict[str, float]:
+        return asdict(self)
+
+
+def fit_linear_cost(
+    cells: IntArray, arcs: IntArray, seconds: FloatArray, snapshots: npt.NDArray[np.integer] | None = None
+) -> LinearCost:
+    """Fit non-negative costs by least squares of relative errors, [M] each.
+
+    Relative, because mispredicting a small batch spoils a schedule as much as mispredicting a large one.
+
+    Raises:
+        OptionError: no pass was timed.
+    """
+    if not len(seconds):
+        raise OptionError("no pass was timed: there is nothing to fit")
+    counted = cells, arcs, np.zeros_like(cells) if snapshots is None else snapshots, np.ones(len(seconds))
+    inputs = np.stack(counted, 1).astype(np.float64)
+    scale = inputs.max(axis=0)
+    scale[scale == 0] = 1.0
+    share, _ = nnls(inputs / scale / np.maximum(seconds, _MIN_S)[:, None], np.ones(len(seconds)))
+    per_cell, per_arc, per_snapshot, fixed = (share / scale).tolist()
+    return LinearCost(per_cell=per_cell, per_arc=per_arc, per_snapshot=per_snapshot, fixed=fixed)
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PassTimes:
-    """Timed passes, [M] each: sizes, seconds, and seconds of their time stages."""
+    """Timed passes, [M] each: index of the part, sizes, seconds, and seconds of their time stages."""
 
+    part: IntArray
     cells: IntArray
     arcs: IntArray
     snapshots: IntArray
@@ -150,19 +199,6 @@ def measure(
     Raises:
         OptionError: there are no parts.
     """
-    return measure_with_indices(job, parts, seconds=seconds, stages=stages, typical=typical, progress=progress)[1]
-
-
-def measure_with_indices(
-    job: Job,
-    parts: Sequence[BatchSpec],
-    *,
-    seconds: float = MEASURE_S,
-    stages: bool = True,
-    typical: bool = False,
-    progress: Progress | None = None,
-) -> tuple[list[int], PassTimes]:
-    """Time passes as ``measure`` does; also return the indices of the timed parts."""
     if not parts:
         raise OptionError("no training snapshot has a node: there is nothing to time")
     timed: dict[int, tuple[Window, float, float]] = {}
@@ -198,7 +234,9 @@ def measure_with_indices(
         took = _measure_in_turns(run, windows, seconds / 2) if typical else fastest
     cells, arcs, snapshots = sizes[numbers].T
     stage = np.array(in_time) * np.array(took) / np.array(fastest)
-    return numbers, PassTimes(cells=cells, arcs=arcs, snapshots=snapshots, seconds=np.array(took), time_stage_s=stage)
+    return PassTimes(
+        part=np.array(numbers), cells=cells, arcs=arcs, snapshots=snapshots, seconds=np.array(took), time_stage_s=stage
+    )
 
 
 def _coarse_to_fine(num_parts: int) -> list[int]:
@@ -225,13 +263,6 @@ def apply_linear_cost(cost: LinearCost, job: Job) -> FloatArray:
     """Apply a cost to every batch of a job whose ranks have their own batches, [B]."""
     snapshots = np.array([len(batch.times) for batch in job.batches], np.int64)
     return cost(*batch_sizes(job.problem.graph, job.batches), snapshots)
-
-
-def measure_pass_bytes(job: Job, part: BatchSpec) -> int:
-    """Measure the peak bytes of tensors in a pass over a part."""
-    with isolated_model(job) as (model, head), torch.enable_grad():
-        window = make_window(job, replace(part, continues_state=False))
-        return measure_peak_bytes(lambda: run_pass(job, model, head, window), job.device)
 
 
 def fastest_stable(run: Callable[[], float]) -> float:

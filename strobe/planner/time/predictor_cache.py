@@ -31,9 +31,8 @@ from strobe.graph import DynamicGraph
 from strobe.models import make_model
 from strobe.ops import native
 from strobe.placement.model_costs import LoadModel
-from strobe.planner.time.chunk_benchmark import ChunkBenchmark, cap_ranges, measure
+from strobe.planner.time.chunks import ChunkBenchmark, ChunkRanges, cap_ranges, measure, sample_chunks
 from strobe.planner.time.predictor import WorkloadPredictor, fit_predictor
-from strobe.planner.time.random_chunks import ChunkRanges, sample_chunks
 
 MEASURE_S = 20.0
 """Default time limit of measurements; fitting takes about a sixth more."""

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from strobe.format import duration, format_count, format_metric, format_ratio, percent, pluralize
-from strobe.planner.simulate import Simulation
-from strobe.planner.simulator import SimulatedEpoch
+from strobe.planner.simulate import SimulatedEpoch, Simulation
 from strobe.report.charts.svg import LETTER, Panel, Scale, category_color, circle, document, line, path, text, truncate
 
 _WIDTH, _LEFT, _RIGHT, _TOP, _GAP = 960, 72, 168, 100, 92

@@ -1,34 +1,46 @@
-"""Arcs of a window: the first snapshot, then deleted, inserted and reweighted arcs.
-
-An arc is an int64 key, destination * N + source, so ascending keys are the rows of a snapshot in order. Of an
-undirected edge only the arc to the higher end is stored.
-"""
+"""Arcs of a window: the first snapshot, then deleted, inserted and reweighted arcs, as arc keys."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
-from strobe.graph.arrays import Array, read_only
-from strobe.graph.storage import Csr
-from strobe.ops.sparse.csr import FloatArray, IntArray, expand_rows, index_dtype, row_pointers, transpose
-from strobe.store.delta.codecs import CompactMask, PackedKeys
-from strobe.store.delta.diff import DeltaWindow, KeyDiff, diff_keys, merge_keys
+from strobe.graph.arrays import read_only
+from strobe.graph.diff import KeyDiff, KeyedArcs, bits, diff_keys
+from strobe.ops.sparse.csr import Csr, FloatArray, IntArray, expand_rows, index_dtype, row_pointers, transpose
+from strobe.store.delta.base import CompactMask, DeltaWindow, merge_keys
 
 
-class KeyedArcs(NamedTuple):
-    """Ascending arc keys with optional weights."""
+@dataclass(frozen=True, eq=False)
+class PackedKeys:
+    """Ascending keys, destination * N + source: 8 bytes each, or in CSR (4 bytes per source, 8 per destination),
+    whichever is smaller."""
 
-    keys: IntArray
-    weight: FloatArray | None
+    data: tuple[IntArray, ...]  # keys; or destinations, offsets, sources
+
+    @classmethod
+    def of(cls, keys: IntArray, num_nodes: int) -> PackedKeys:
+        dst = keys // max(num_nodes, 1)
+        first = np.flatnonzero(np.diff(dst, prepend=-1))
+        dtype = np.dtype(index_dtype(max(num_nodes, keys.size)))
+        if (2 * first.size + 1 + keys.size) * dtype.itemsize >= keys.nbytes:
+            return cls((keys,))
+        src = keys - dst * num_nodes
+        return cls((dst[first].astype(dtype), np.append(first, keys.size).astype(dtype), src.astype(dtype)))
+
+    def unpack(self, num_nodes: int) -> IntArray:
+        if len(self.data) == 1:
+            return self.data[0]
+        destinations, offsets, sources = self.data
+        keys = np.repeat(destinations.astype(np.int64) * num_nodes, np.diff(offsets))
+        keys += sources
+        return keys
 
 
 @dataclass(frozen=True, eq=False)
 class _ArcDelta:
-    """Difference of a snapshot to the previous one."""
+    """Difference of a snapshot to the previous one; weights and ``reweighted`` are None in an unweighted graph."""
 
     t: int
     deleted: CompactMask  # over previous arcs
@@ -37,14 +49,8 @@ class _ArcDelta:
     reweighted: CompactMask | None  # over current arcs
     new_weight: FloatArray | None  # of reweighted arcs
 
-    def arrays(self) -> Iterator[Array]:
-        yield self.deleted.data
-        yield from self.inserted.data
-        if self.weight is not None and self.reweighted is not None and self.new_weight is not None:
-            yield from (self.weight, self.reweighted.data, self.new_weight)
 
-
-class ArcWindow(DeltaWindow[tuple[int, PackedKeys, FloatArray | None], _ArcDelta]):
+class ArcWindow(DeltaWindow[tuple[int, PackedKeys, FloatArray | None], tuple[int, KeyedArcs], _ArcDelta]):
     """Arcs of the snapshots of a window. The n-th of parallel edges is compared with the n-th.
 
     Cost of a later snapshot: one bit per previous arc or 4 bytes per deleted arc, 4 to 8 bytes and a weight per
@@ -70,52 +76,29 @@ class ArcWindow(DeltaWindow[tuple[int, PackedKeys, FloatArray | None], _ArcDelta
         of_inserted = None if weight is None else weight[diff.new]
         self._later.append(_ArcDelta(t, CompactMask.of(~diff.stay), inserted, of_inserted, reweighted, new_weight))
 
+    def arcs_at(self, t: int, start_from: tuple[int, KeyedArcs] | None = None) -> KeyedArcs:
+        """Arcs of snapshot t, rebuilt from the first or from ``start_from``, (snapshot, arcs) up to t."""
+        (_, arcs), later = self._rebuild_path(t, start_from)
+        for each in later:
+            arcs = self._apply(arcs, each)
+        return arcs
+
     def _materialize(self, t: int) -> tuple[int, PackedKeys, FloatArray | None]:
         keys, weight = self.arcs_at(t)
         return t, PackedKeys.of(keys, self._n), weight
 
-    def arcs_at(self, t: int, start_from: tuple[int, KeyedArcs] | None = None) -> KeyedArcs:
-        """Arcs of snapshot t, rebuilt from the first or from ``start_from``, (snapshot, arcs) up to t."""
-        self._check_known(t)
-        times = self.times
+    def _unpack_first(self) -> tuple[int, KeyedArcs]:
         assert self._first is not None
-        if start_from is not None and start_from[0] in times and start_from[0] <= t:
-            start, arcs = times.index(start_from[0]), start_from[1]
-        else:
-            start, arcs = 0, KeyedArcs(self._first[1].unpack(self._n), self._first[2])
-        for later in self._later[start : times.index(t)]:
-            arcs = self._apply(arcs, later)
-        return arcs
-
-    def arrays(self) -> Iterator[Array]:
-        if self._first is not None:
-            _, keys, weight = self._first
-            yield from keys.data
-            if weight is not None:
-                yield weight
-        for later in self._later:
-            yield from later.arrays()
+        t, keys, weight = self._first
+        return t, KeyedArcs(keys.unpack(self._n), weight)
 
     def _apply(self, arcs: KeyedArcs, later: _ArcDelta) -> KeyedArcs:
         keys, diff = merge_keys(arcs.keys, later.deleted, later.inserted.unpack(self._n))
-        if arcs.weight is None:
+        if arcs.weight is None or later.weight is None or later.reweighted is None:
             return KeyedArcs(keys, None)
-        assert later.weight is not None
-        assert later.reweighted is not None
         weight = diff.apply(arcs.weight, later.weight)
         weight[later.reweighted.indices()] = later.new_weight
         return KeyedArcs(keys, weight)
-
-
-def key_arcs(nodes: IntArray, rows: Csr, num_nodes: int, *, directed: bool) -> KeyedArcs:
-    """Encode the arcs of a snapshot; of an undirected edge the arc to the higher end."""
-    row_ptr, col, weight = rows
-    keys = np.repeat(nodes.astype(np.int64) * num_nodes, np.diff(row_ptr))
-    keys += nodes[col]
-    if directed:
-        return KeyedArcs(keys, weight)
-    lower = col <= expand_rows(row_ptr)
-    return KeyedArcs(keys[lower], None if weight is None else weight[lower])
 
 
 def to_csr(arcs: KeyedArcs, nodes: IntArray, num_nodes: int, *, directed: bool) -> Csr:
@@ -159,7 +142,6 @@ def _diff_weights(
     """Remaining arcs with other weights, bitwise."""
     if before is None or now is None:
         return None, None
-    bits = f"u{now.itemsize}"
     other = np.zeros(now.size, np.bool_)
-    other[~diff.new] = before[diff.stay].view(bits) != np.ascontiguousarray(now[~diff.new]).view(bits)
+    other[~diff.new] = bits(before[diff.stay]) != bits(now[~diff.new])
     return CompactMask.of(other), now[other]

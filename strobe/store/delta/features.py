@@ -1,29 +1,82 @@
-"""Feature rows of a window: the first snapshot, then changed segments."""
+"""Feature rows of a window: the first snapshot, then changed segments of rows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 
 from strobe.errors import InputError, OptionError
 from strobe.graph.arrays import Array, read_only
+from strobe.graph.diff import KeyDiff, Mask, bits, changed_segments, diff_keys
+from strobe.ops.runtime.njit import cached_njit
 from strobe.ops.sparse.csr import IntArray
-from strobe.store.delta.codecs import CompactMask
-from strobe.store.delta.diff import DeltaWindow, KeyDiff, diff_keys, merge_keys
-from strobe.store.delta.row_segments import (
-    PackedRows,
-    SegmentBounds,
-    SegmentIndex,
-    SparseSegments,
-    changed_segments,
-    scatter_rows,
-    segment_bounds,
-)
+from strobe.store.delta.base import CompactMask, DeltaWindow, merge_keys
+
+SegmentBounds = list[tuple[int, int]]
+"""(begin, end) of each segment of a row."""
 
 NodeRows = tuple[int, IntArray, Array]
 """(snapshot, nodes, full rows)."""
+
+
+def segment_bounds(width: int, segments: int) -> SegmentBounds:
+    """Even, non-empty segments of a row."""
+    segments = min(segments, width)
+    return list(pairwise(segment * width // segments for segment in range(segments + 1))) if segments else []
+
+
+@dataclass(frozen=True, eq=False)
+class SparseSegments:
+    """For each segment the rows that have it, and its values."""
+
+    masks: tuple[CompactMask, ...]
+    rows: tuple[Array, ...]  # [marked, width of the segment]
+
+    @classmethod
+    def of(cls, x: Array, chosen: Mask, bounds: SegmentBounds) -> SparseSegments:
+        """The ``chosen`` segments of x, [S, n]."""
+        rows = tuple(x[:, a:b][each] for each, (a, b) in zip(chosen, bounds, strict=True))
+        return cls(tuple(CompactMask.of(each) for each in chosen), rows)
+
+    def scatter_into(self, rows: Array, bounds: SegmentBounds, place: IntArray | None = None) -> None:
+        """Scatter into ``rows`` at ``place`` of each row (-1: skip; None: in order)."""
+        for (a, _), mask, values in zip(bounds, self.masks, self.rows, strict=True):
+            _scatter_rows(rows, values, mask.indices() if place is None else place[mask.indices()], a)
+
+
+@dataclass(frozen=True, eq=False)
+class PackedRows:
+    """Rows, [n, F], without all-zero segments, or dense if that is not larger."""
+
+    num_rows: int
+    dtype: np.dtype[np.generic]
+    bounds: SegmentBounds
+    data: Array | SparseSegments
+
+    @classmethod
+    def of(cls, x: Array, bounds: SegmentBounds, *, copy: bool = True) -> PackedRows:
+        """Pack rows; ``copy``: copy dense rows, which the caller owns."""
+        nonzero = changed_segments(KeyDiff.all_new(len(x)), x[:0], x, [b for _, b in bounds])
+        saved = sum((b - a) * (len(x) - int(each.sum())) for (a, b), each in zip(bounds, nonzero, strict=True))
+        if saved * x.itemsize > len(bounds) * -(-len(x) // 8):  # maximum size of the masks
+            return cls(len(x), x.dtype, bounds, SparseSegments.of(x, nonzero, bounds))
+        return cls(len(x), x.dtype, bounds, np.array(x, order="C") if copy else x)
+
+    @property
+    def width(self) -> int:
+        return self.bounds[-1][1] if self.bounds else 0
+
+    def unpack(self) -> Array:
+        """Dense rows; not copied if stored dense."""
+        if isinstance(self.data, np.ndarray):
+            return self.data
+        rows: Array = np.zeros((self.num_rows, self.width), self.dtype)
+        self.data.scatter_into(rows, self.bounds)
+        return rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,11 +88,8 @@ class _FeatureDelta:
     inserted: IntArray  # ids
     changed: SparseSegments  # over current nodes; nonzero segments of inserted nodes
 
-    def arrays(self) -> Iterator[Array]:
-        yield from (self.deleted.data, self.inserted, *self.changed.arrays())
 
-
-class FeatureWindow(DeltaWindow[tuple[int, IntArray, PackedRows], _FeatureDelta]):
+class FeatureWindow(DeltaWindow[tuple[int, IntArray, PackedRows], NodeRows, _FeatureDelta]):
     """Nodes and feature rows of the snapshots of a window, on one rank.
 
     A row is cut into ``segments`` (fewer if it is shorter). The first snapshot has full rows. A later one stores full
@@ -59,41 +109,40 @@ class FeatureWindow(DeltaWindow[tuple[int, IntArray, PackedRows], _FeatureDelta]
 
     def add(self, t: int, nodes: IntArray, x: Array) -> None:
         """Add the next snapshot: ascending node ids and their rows, [n, F]."""
+        _check_rows(nodes, x)
+        bounds = segment_bounds(x.shape[1], self._segments)
         if self._first is None:
-            _check_rows(nodes, x)
-            self._first = t, _copy(nodes), PackedRows.of(x, self._bounds(x))
+            self._first = t, _copy(nodes), PackedRows.of(x, bounds)
             return
-        self._check_next(t, nodes, x)
+        self._check_order(t)
+        first = self._first[2]
+        if x.shape[1] != first.width or x.dtype != first.dtype:
+            raise InputError(
+                f"snapshot {t} has rows of {x.shape[1]} {x.dtype}, earlier ones {first.width} {first.dtype}"
+            )
         nodes_before, before = self.nodes(self.times[-1]), self.rows(self.times[-1])
         diff = diff_keys(nodes_before, nodes)
-        bounds = self._bounds(x)
-        changed = SparseSegments.of(x, changed_segments(diff, before, x, bounds), bounds)
+        changed = SparseSegments.of(x, changed_segments(diff, before, x, [b for _, b in bounds]), bounds)
         inserted = nodes[diff.new].astype(nodes_before.dtype, copy=False)
         self._later.append(_FeatureDelta(t, CompactMask.of(~diff.stay), inserted, changed))
 
-    def _materialize(self, t: int) -> tuple[int, IntArray, PackedRows]:
-        rows = self.rows(t)
-        return t, _copy(self.nodes(t)), PackedRows.of(rows, self._bounds(rows), copy=False)
-
     def nodes(self, t: int) -> IntArray:
         """Nodes of snapshot t, ascending."""
-        self._check_known(t)
+        later = self._later[: self._index(t)]
         assert self._first is not None
-        return read_only(_replay(self._first[1], self._later[: self.times.index(t)])[0])
+        return read_only(_replay(self._first[1], later)[0])
 
-    def rows(self, t: int, nodes: IntArray | None = None, start_from: NodeRows | None = None) -> Array:
-        """Rebuild the rows of snapshot t, of all or of some nodes, from the first snapshot or ``start_from``."""
-        start, present, full = self._start(t, start_from)
-        later = self._later[start : self.times.index(t)]
-        present, steps = _replay(present, later)
-        selected = None if nodes is None else _find_positions(present, nodes, t)
-        if selected is None and not later:
+    def rows(self, t: int, start_from: NodeRows | None = None) -> Array:
+        """Rebuild the rows of snapshot t from the first snapshot or ``start_from``."""
+        (_, nodes, full), later = self._rebuild_path(t, start_from)
+        if not later:
             return read_only(full)
-        positions = iter(_target_positions(present.size, selected, steps))
-        rows: Array = np.zeros((present.size if selected is None else selected.size, full.shape[1]), full.dtype)
-        scatter_rows(rows, full, next(positions))
+        nodes, steps = _replay(nodes, later)
+        first, *positions = _positions_in_last(steps)
+        rows: Array = np.zeros((nodes.size, full.shape[1]), full.dtype)
+        _scatter_rows(rows, full, first)
         for each, position in zip(later, positions, strict=True):
-            each.changed.scatter_into(rows, self._bounds(full), position)
+            each.changed.scatter_into(rows, segment_bounds(full.shape[1], self._segments), position)
         return rows
 
     def select(self, t: int, positions: IntArray) -> Array:
@@ -102,41 +151,75 @@ class FeatureWindow(DeltaWindow[tuple[int, IntArray, PackedRows], _FeatureDelta]
         if self._index_cache is None or self._index_cache[0] != self.times:
             self._index_cache = self.times, {}
         if t not in self._index_cache[1]:
-            self._check_known(t)
+            later = self._later[: self._index(t)]
             assert self._first is not None
-            _, nodes, full = self._first
-            later = self._later[: self.times.index(t)]
-            index = SegmentIndex(full)
-            for each, diff in zip(later, _replay(nodes, later)[1], strict=True):
+            index = SegmentIndex(self._first[2])
+            for each, diff in zip(later, _replay(self._first[1], later)[1], strict=True):
                 index.advance(diff, each.changed)
             self._index_cache[1][t] = index
         return self._index_cache[1][t].select(positions)
 
-    def arrays(self) -> Iterator[Array]:
-        if self._first is not None:
-            yield self._first[1]
-            yield from self._first[2].arrays()
-        for later in self._later:
-            yield from later.arrays()
+    def _materialize(self, t: int) -> tuple[int, IntArray, PackedRows]:
+        rows = self.rows(t)
+        return t, _copy(self.nodes(t)), PackedRows.of(rows, segment_bounds(rows.shape[1], self._segments), copy=False)
 
-    def _start(self, t: int, start_from: NodeRows | None = None) -> tuple[int, IntArray, Array]:
-        """Start of rebuilding snapshot t: index in the window, nodes and rows."""
-        self._check_known(t)
-        if start_from is not None and start_from[0] in self.times and start_from[0] <= t:
-            return self.times.index(start_from[0]), *start_from[1:]
+    def _unpack_first(self) -> NodeRows:
         assert self._first is not None
-        return 0, self._first[1], self._first[2].unpack()
+        t, nodes, rows = self._first
+        return t, nodes, rows.unpack()
 
-    def _bounds(self, x: Array) -> SegmentBounds:
-        return segment_bounds(x.shape[1], self._segments)
 
-    def _check_next(self, t: int, nodes: IntArray, x: Array) -> None:
-        _check_rows(nodes, x)
-        assert self._first is not None
-        self._check_order(t)
-        full = self._first[2]
-        if x.shape[1] != full.width or x.dtype != full.dtype:
-            raise InputError(f"snapshot {t} has rows of {x.shape[1]} {x.dtype}, earlier ones {full.width} {full.dtype}")
+_ZEROS = 255
+"""Source of an all-zero segment; also the maximum number of snapshots."""
+
+
+class SegmentIndex:
+    """Location of every segment of every node of a snapshot: the snapshot that stores it, and the row there.
+
+    Memory: 5 bytes per node and segment. Selecting copies each row once.
+    """
+
+    def __init__(self, first: PackedRows) -> None:
+        self._bounds, self._dtype, self._width = first.bounds, first.dtype, first.width
+        shape = len(first.bounds), first.num_rows
+        self._source: npt.NDArray[np.uint8] = np.zeros(shape, np.uint8)
+        self._index: npt.NDArray[np.int32] = np.tile(np.arange(first.num_rows, dtype=np.int32), (shape[0], 1))
+        self._stored: list[Sequence[Array]] = []
+        if isinstance(first.data, SparseSegments):
+            self._source[:] = _ZEROS
+            self._add(first.data)
+        else:
+            dense = first.data
+            self._stored.append([dense[:, a:b] for a, b in first.bounds])
+
+    def advance(self, diff: KeyDiff, changed: SparseSegments) -> None:
+        """Advance to the next snapshot. Missing segments of inserted nodes are 0."""
+        source = np.full((len(self._bounds), diff.new.size), _ZEROS, np.uint8)
+        index = np.zeros((len(self._bounds), diff.new.size), np.int32)
+        source[:, ~diff.new], index[:, ~diff.new] = self._source[:, diff.stay], self._index[:, diff.stay]
+        self._source, self._index = source, index
+        self._add(changed)
+
+    def select(self, positions: IntArray) -> Array:
+        """Select rows by position, in any order."""
+        rows: Array = np.zeros((positions.size, self._width), self._dtype)
+        for segment, (a, b) in enumerate(self._bounds):
+            source, index = self._source[segment, positions], self._index[segment, positions]
+            for number, stored in enumerate(self._stored):
+                selected = np.flatnonzero(source == number)
+                if selected.size == positions.size:
+                    rows[:, a:b] = stored[segment][index]
+                elif selected.size:
+                    rows[selected, a:b] = stored[segment][index[selected]]
+        return rows
+
+    def _add(self, segments: SparseSegments) -> None:
+        number = len(self._stored)
+        assert number < _ZEROS, f"at most {_ZEROS} snapshots can be indexed"
+        for segment, mask in enumerate(segments.masks):
+            at = mask.indices()
+            self._source[segment, at], self._index[segment, at] = number, np.arange(at.size, dtype=np.int32)
+        self._stored.append(segments.rows)
 
 
 def _replay(nodes: IntArray, later: list[_FeatureDelta]) -> tuple[IntArray, list[KeyDiff]]:
@@ -148,15 +231,11 @@ def _replay(nodes: IntArray, later: list[_FeatureDelta]) -> tuple[IntArray, list
     return nodes, steps
 
 
-def _target_positions(size: int, selected: IntArray | None, steps: list[KeyDiff]) -> list[IntArray | None]:
-    """Positions of the nodes of each snapshot among the selected nodes of the last, -1 if not selected or deleted in
-    between; None: all, in order."""
-    place: IntArray | None = None
-    if selected is not None:
-        place = np.full(size, -1)
-        place[selected] = np.arange(selected.size)
-    places = [place]
+def _positions_in_last(steps: list[KeyDiff]) -> list[IntArray | None]:
+    """Positions of the nodes of each snapshot in the last one, -1 if deleted in between; None: all, in order."""
+    places: list[IntArray | None] = [None]
     for diff in reversed(steps):
+        place = places[-1]
         if not diff.is_empty:
             place = diff.map_positions(np.arange(diff.new.size) if place is None else place)
         places.append(place)
@@ -168,18 +247,28 @@ def _copy(array: Array) -> Array:
     return np.array(array, order="C")
 
 
-def _find_positions(present: IntArray, nodes: IntArray, t: int) -> IntArray:
-    at = np.searchsorted(present, nodes)
-    missing = (
-        (at == present.size) | (present[np.minimum(at, present.size - 1)] != nodes) if present.size else nodes == nodes
-    )
-    if missing.any():
-        raise InputError(f"node {nodes[missing][0]} is not in snapshot {t} of this window")
-    return at
-
-
 def _check_rows(nodes: IntArray, x: Array) -> None:
     if x.ndim != 2 or len(x) != len(nodes):
         raise InputError(f"{len(nodes):,} nodes need {len(nodes):,} feature rows, not an array of shape {x.shape}")
     if (nodes[1:] <= nodes[:-1]).any():
         raise InputError("nodes must be ascending and distinct")
+
+
+def _scatter_rows(rows: Array, values: Array, place: IntArray | None, begin: int = 0) -> None:
+    """Scatter values into rows from column ``begin`` at ``place`` (-1: skip; None: in order)."""
+    if place is None:
+        rows[:] = values
+    else:
+        place = read_only(place.astype(np.int64, copy=False))
+        _scatter_segments(rows.view(f"u{rows.itemsize}"), bits(values), place, begin)
+
+
+@cached_njit
+def _scatter_segments(rows: Array, values: Array, place: IntArray, begin: int) -> None:
+    """Scatter values into rows from column ``begin``; rows with place -1 are skipped."""
+    end = begin + values.shape[1]
+    for row in range(len(values)):
+        if place[row] >= 0:
+            target, source = rows[place[row], begin:end], values[row]  # slices, so that the loop vectorizes
+            for column in range(len(source)):
+                target[column] = source[column]

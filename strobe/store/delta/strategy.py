@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,13 +13,17 @@ import numpy as np
 from strobe.errors import OptionError
 from strobe.graph import DynamicGraph, FeatureProvider, PerCell
 from strobe.graph.arrays import Array, read_only
+from strobe.graph.diff import KeyedArcs, key_arcs
 from strobe.graph.features import LazyPerCell, find_stored, replace_stored
-from strobe.graph.storage import Csr, GraphStorage
-from strobe.ops.sparse.csr import IntArray
+from strobe.graph.storage import GraphStorage
+from strobe.ops.sparse.csr import Csr, IntArray
 from strobe.store.base import RowStore, Store
+from strobe.store.delta.edges import ArcWindow, to_csr
 from strobe.store.delta.features import FeatureWindow
-from strobe.store.delta.spill import DiskSpill, MappedSpill, Spill, is_mapped, to_arrays
-from strobe.store.delta.window import SnapshotWindow
+from strobe.store.delta.spill import DiskSpill, MappedSpill, SnapshotArrays, Spill, is_mapped, to_arrays
+
+NUM_REBUILT = 2
+"""Rebuilt snapshots in the cache: the next one is built from the previous."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +92,127 @@ class Delta(Store):
         return DiskSpill(self.folder), 0
 
 
+@dataclass
+class _RebuiltSnapshot:
+    """Parts of a snapshot rebuilt so far."""
+
+    nodes: IntArray
+    arcs: KeyedArcs | None = None
+    rows: Csr | None = None
+    x: Array | None = None
+
+
+class SnapshotWindow:
+    """Snapshots in order of time; the last ``size`` are in memory as differences, older ones in ``spill``.
+
+    Adding a snapshot to a full window spills the oldest and applies the first difference. Snapshots are rebuilt
+    bit-exactly. Reads are thread-safe.
+    """
+
+    def __init__(
+        self, *, num_nodes: int, directed: bool, size: int, spill: Spill, segments: int = 4, start: int = 0
+    ) -> None:
+        self._num_nodes, self._directed, self._size, self._spill = num_nodes, directed, size, spill
+        self._segments, self._arcs = FeatureWindow(segments), ArcWindow(num_nodes)
+        self._next = start
+        self._dtypes: tuple[np.dtype[np.generic], np.dtype[np.generic]] | None = None  # row_ptr, col
+        self._recent: OrderedDict[int, _RebuiltSnapshot] = OrderedDict()
+        self._lock = threading.RLock()
+
+    @property
+    def times(self) -> list[int]:
+        """Snapshots in memory, ascending."""
+        return self._segments.times
+
+    def add(self, snapshot: SnapshotArrays) -> int:
+        """Add the next snapshot and return its number."""
+        with self._lock:
+            t, self._next = self._next, self._next + 1
+            if len(self.times) == self._size:
+                self._slide()
+            if self._dtypes is None:
+                self._dtypes = snapshot.row_ptr.dtype, snapshot.col.dtype
+            rows = snapshot.row_ptr, snapshot.col, snapshot.weight
+            arcs = key_arcs(snapshot.nodes, rows, self._num_nodes, directed=self._directed)
+            self._arcs.add(t, arcs, self._nearest_arcs(t))
+            self._segments.add(t, snapshot.nodes, snapshot.x)
+            self._cache(t, _RebuiltSnapshot(np.array(snapshot.nodes), arcs))
+            return t
+
+    def nodes(self, t: int) -> IntArray:
+        """Nodes present at t, ascending."""
+        return read_only(self._rebuild(t).nodes)
+
+    def rows(self, t: int) -> Csr:
+        """Arcs of t by destination."""
+        with self._lock:
+            rebuilt = self._rebuild(t)
+            if rebuilt.rows is None:
+                if rebuilt.arcs is None:
+                    rebuilt.arcs = self._arcs.arcs_at(t, self._nearest_arcs(t))
+                row_ptr, col, weight = to_csr(rebuilt.arcs, rebuilt.nodes, self._num_nodes, directed=self._directed)
+                assert self._dtypes is not None
+                row_ptr, col = row_ptr.astype(self._dtypes[0], copy=False), col.astype(self._dtypes[1], copy=False)
+                rebuilt.rows = row_ptr, col, weight
+            return rebuilt.rows
+
+    def x(self, t: int) -> Array:
+        """Per-cell features of t, [n, F]."""
+        with self._lock:
+            rebuilt = self._rebuild(t)
+            if rebuilt.x is None:
+                cached = [(s, each.nodes, each.x) for s, each in self._recent.items() if s < t and each.x is not None]
+                rebuilt.x = self._segments.rows(t, start_from=max(cached, key=lambda one: one[0], default=None))
+            return read_only(rebuilt.x)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the differences in memory, without rebuilt snapshots."""
+        return self.features_bytes + self.arcs_bytes
+
+    @property
+    def features_bytes(self) -> int:
+        """Bytes of nodes and their feature rows."""
+        return self._segments.nbytes
+
+    @property
+    def arcs_bytes(self) -> int:
+        return self._arcs.nbytes
+
+    def arrays(self) -> Iterator[Array]:
+        """All arrays of the differences."""
+        yield from self._segments.arrays()
+        yield from self._arcs.arrays()
+
+    def _slide(self) -> None:
+        oldest = self.times[0]
+        self._spill.write(oldest, SnapshotArrays(self.nodes(oldest), *self.rows(oldest), self.x(oldest)))
+        self._recent.pop(oldest)  # from now on read from the spill
+        self._segments.drop()
+        self._arcs.drop()
+
+    def _rebuild(self, t: int) -> _RebuiltSnapshot:
+        with self._lock:
+            if t in self._recent:
+                self._recent.move_to_end(t)
+                return self._recent[t]
+            if t in self.times:
+                return self._cache(t, _RebuiltSnapshot(self._segments.nodes(t)))
+            nodes, row_ptr, col, weight, x = self._spill.read(t)
+            return self._cache(t, _RebuiltSnapshot(nodes, None, (row_ptr, col, weight), x))
+
+    def _cache(self, t: int, snapshot: _RebuiltSnapshot) -> _RebuiltSnapshot:
+        self._recent[t] = snapshot
+        while len(self._recent) > NUM_REBUILT:
+            self._recent.popitem(last=False)
+        return snapshot
+
+    def _nearest_arcs(self, t: int) -> tuple[int, KeyedArcs] | None:
+        """The latest cached arcs of a snapshot up to t."""
+        cached = [(s, each.arcs) for s, each in self._recent.items() if s <= t and each.arcs is not None]
+        return max(cached, key=lambda one: one[0], default=None)
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class DeltaStorage(GraphStorage):
     """Storage whose snapshots are rebuilt from differences."""
@@ -101,10 +229,6 @@ class DeltaStorage(GraphStorage):
         counts = (self.cell_ptr, self.arc_ptr, self.edge_count)
         return self.window.nbytes + sum(int(array.nbytes) for array in counts)
 
-    @property
-    def is_memory_mapped(self) -> bool:
-        return False
-
     def nodes(self, t: int) -> IntArray:
         return self.window.nodes(t)
 
@@ -117,10 +241,6 @@ class RebuiltFeatures(LazyPerCell):
     """Features per cell rebuilt from differences."""
 
     window: SnapshotWindow
-
-    @property
-    def is_memory_mapped(self) -> bool:
-        return False
 
     def rows_at(self, t: int) -> Array:
         return self.window.x(t)

@@ -123,13 +123,13 @@ class KHopCache:
 
     def build(self) -> KHopCache:
         """Build features and matrices. Returns self."""
-        _ = self.x, self.blocks
+        _ = self.inputs, self.blocks
         return self
 
     @property
     def num_bytes(self) -> int:
         """Bytes of the built cache."""
-        tensors = sum(each.numel() * each.element_size() for each in (self.x, *self.aggregates.values()))
+        tensors = sum(each.numel() * each.element_size() for each in self.inputs.values())
         arrays = [array for rows in self.rows.values() for array in (rows.row_ptr, rows.col, rows.weight)]
         return tensors + self.node.nbytes + sum(0 if array is None else array.nbytes for array in arrays)
 
@@ -138,18 +138,9 @@ class KHopCache:
         """Local node id of every cell, [c]."""
         return np.concatenate([np.empty(0, np.int32), *self._node])
 
-    @property
-    def x(self) -> Tensor:
-        """Features, [c, F]."""
-        return self._inputs[()]
-
-    @property
-    def aggregates(self) -> Inputs:
-        """Aggregates of the features, [c, F] each, by the norms of their products."""
-        return {key: rows for key, rows in self._inputs.items() if key}
-
     @cached_property
-    def _inputs(self) -> Inputs:
+    def inputs(self) -> Inputs:
+        """Features and their aggregates, [c, F] each."""
         assert self.graph.features is not None
         shape = self.num_cells, self.graph.features.shape[0]
         inputs = {key: torch.empty(shape, dtype=self.dtype) for key in ((), *self.model_reads.inputs)}
@@ -260,17 +251,8 @@ class SubgraphData(WindowData):
     def num_arcs(self) -> int:
         return self.subgraph.blocks.num_arcs if self.cache.rows else 0
 
-    @cached_property
-    def x(self) -> Tensor:
-        x = self._from_cache(self.cache.x)
-        self.register_input((), x)
-        return x
-
-    def aggregate_input(self, x: Tensor, norm: Norm) -> Tensor:
-        key = (*self._inputs[id(x)], norm)
-        if key not in self._aggregates:
-            self.register_input(key, self._from_cache(self.cache.aggregates[key]))
-        return self._aggregates[key]
+    def _compute_input(self, key: tuple[Norm, ...]) -> Tensor:
+        return self.cache.inputs[key].index_select(0, self.cache_index).to(self.device)
 
     @cached_property
     def sequences(self) -> Sequences:
@@ -285,9 +267,6 @@ class SubgraphData(WindowData):
     def cache_index(self) -> Tensor:
         """Index of each cell in the cache, [C]."""
         return torch.from_numpy(self.subgraph.cell)
-
-    def _from_cache(self, rows: Tensor) -> Tensor:
-        return rows.index_select(0, self.cache_index).to(self.device)
 
     @cached_property
     def _slots(self) -> tuple[IntArray, int]:
@@ -343,20 +322,8 @@ class _SnapshotData(WindowData):
         self._window, self._t = window, t
         self.cell_ptr = (0, window.cell_ptr[t + 1] - window.cell_ptr[t])
 
-    @cached_property
-    def x(self) -> Tensor:
-        x = self._window.x[self._window.rows(self._t)]
-        self.register_input((), x)
-        return x
-
-    def aggregate_input(self, x: Tensor, norm: Norm) -> Tensor:
-        key = (*self._inputs[id(x)], norm)
-        if key not in self._aggregates:
-            whole = self._window.x
-            for each in key:
-                whole = self._window.aggregate_input(whole, each)
-            self.register_input(key, whole[self._window.rows(self._t)])
-        return self._aggregates[key]
+    def _compute_input(self, key: tuple[Norm, ...]) -> Tensor:
+        return self._window._input(key)[self._window.rows(self._t)]
 
     @cached_property
     def sequences(self) -> Sequences:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from strobe.comm.ledger import Ledger
 from strobe.errors import InputError
-from strobe.exchange.halo import HaloCells, HaloMatrix
+from strobe.exchange.halo import HaloMatrix
 from strobe.graph import DynamicGraph
 from strobe.ops.sparse.csr import FloatArray, IntArray, select_csr_rows
 from strobe.ops.sparse.leading_block import LeadingBlock, LeadingBlocks
@@ -40,27 +40,9 @@ class TruncatedData(WindowData):
         return sum(block.num_arcs for block in self.local_partition.slices)
 
     @cached_property
-    def x(self) -> Tensor:
-        x = self._gather_inputs(())
-        self.register_input((), x)
-        return x
-
-    @cached_property
     def pulled_x(self) -> Tensor:
         others = [block.permuted.remote_features(block.num_chunks) for block in self.local_partition.slices]
         return torch.cat([self.x, *others]) if self.local_partition.splits_snapshots else self.x
-
-    def aggregate_input(self, x: Tensor, norm: Norm) -> Tensor:
-        key = (*self._inputs[id(x)], norm)
-        if key not in self._aggregates:
-            self.register_input(key, self._gather_inputs(key))
-        return self._aggregates[key]
-
-    def halo_cells(self, reads: Reads) -> HaloCells:
-        reads = reads if self.graph.directed else "in"
-        if reads not in self._halo_cells:
-            self._halo_cells[reads] = self.local_partition.halo_cells(reads)
-        return self._halo_cells[reads]
 
     def product(self, norm: Norm) -> LeadingBlocks:
         if norm not in self._leading_blocks:
@@ -129,7 +111,7 @@ class TruncatedData(WindowData):
         factor = 1 / shares(norm, block.num_chunks)
         return torch.from_numpy(np.sqrt(factor) if norm == "gcn" else factor).to(self.device, self.dtype)
 
-    def _gather_inputs(self, key: tuple[Norm, ...]) -> Tensor:
+    def _compute_input(self, key: tuple[Norm, ...]) -> Tensor:
         return torch.cat([block.permuted.input_rows(key)[: block.num_cells] for block in self.local_partition.slices])
 
     def _append_remote(self, norm: Norm, own: Sparse, like: Tensor) -> Sparse:

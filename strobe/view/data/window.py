@@ -107,6 +107,9 @@ class WindowData:
     @cached_property
     def x(self) -> Tensor:
         """Features of all cells, [C, F]."""
+        return self._input(())
+
+    def _load_features(self) -> Tensor:
         x = torch.empty(self.num_cells, self.num_features, dtype=self.dtype)
 
         def read(t: int) -> None:
@@ -118,9 +121,7 @@ class WindowData:
         else:  # sequential: the ledger counts loaded rows
             for t in range(self.num_snapshots):
                 read(t)
-        x = x.to(self.device)
-        self.register_input((), x)
-        return x
+        return x.to(self.device)
 
     @cached_property
     def pulled_x(self) -> Tensor:
@@ -242,14 +243,23 @@ class WindowData:
 
     def aggregate_input(self, x: Tensor, norm: Norm) -> Tensor:
         """Aggregate an input, at most once. Features of remote cells are read from the graph."""
-        key = (*self._inputs[id(x)], norm)
+        return self._input((*self._inputs[id(x)], norm))
+
+    def _input(self, key: tuple[Norm, ...]) -> Tensor:
+        """The features, or their aggregate by the norms ``key``, computed at most once."""
         if key not in self._aggregates:
-            out = torch.empty_like(x)
-            for t, block in enumerate(self._blocks(norm)):
-                if self._has_cells(t):
-                    out[self.rows(t)] = self._aggregate_snapshot(t, key, x, block)
-            self.register_input(key, out)
+            self.register_input(key, self._compute_input(key))
         return self._aggregates[key]
+
+    def _compute_input(self, key: tuple[Norm, ...]) -> Tensor:
+        if not key:
+            return self._load_features()
+        x = self._aggregates[key[:-1]]
+        out = torch.empty_like(x)
+        for t, block in enumerate(self._blocks(key[-1])):
+            if self._has_cells(t):
+                out[self.rows(t)] = self._aggregate_snapshot(t, key, x, block)
+        return out
 
     @property
     def streams_features(self) -> bool:

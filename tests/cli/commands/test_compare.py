@@ -11,7 +11,6 @@ from strobe.cli.commands import compare as module
 from strobe.cli.commands.compare import compare_table
 from strobe.cli.errors import RunInterruptedError
 from strobe.compare import PlanResult
-from strobe.errors import FormatError, OptionError, StrobeError, UnknownNameError
 from strobe.plan import Plan
 from strobe.presets import preset
 from tests.support.cli_runner import run_command
@@ -81,11 +80,8 @@ def test_last_line_qualifies_the_fastest_plan() -> None:
     assert "losses differ where a plan takes other steps or is approximate" in close
     assert compare_table([done("a", 0.1)])[-1] == "a has the fastest epoch, 100 ms"
     assert compare_table([REFUSED])[-1] == "no plan ran"
-
-
-def test_plan_that_sends_nothing_has_no_table_of_bytes() -> None:
-    lines = compare_table([done("a", 0.1, sent={}, exposed_share=None, compute_imbalance=None)])
-    assert not any("sent" in line for line in lines)
+    silent = compare_table([done("a", 0.1, sent={}, exposed_share=None, compute_imbalance=None)])
+    assert not any("sent" in line for line in silent)
 
 
 def test_options_reach_the_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,27 +94,9 @@ def test_options_reach_the_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
         "relay:size=4,pipeline_groups=2": preset("relay", size=4, pipeline_groups=2),
         "pss (2)": preset("pss"),
     }
-    wanted: dict[str, Any] = {
-        "graph": "friends",
-        "model": "dcrnn",
-        "ranks": 3,
-        "epochs": 2,
-        "deadline_s": 9.0,
-        "seed": 7,
-    }
-    assert (
-        wanted | {"precision": "float64", "threads": 1, "deadline_s": 9.0, "model_options": {"hidden": 4}}
-    ).items() <= arguments.items()
-
-
-def test_progress_names_the_running_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    def compare(**options: Any) -> list[PlanResult]:
-        options["on_plan"]("pss", 1, 2)
-        options["progress"].begin({"epochs": 5, "epoch": 0, "steps": 1, "metric": "mse"})
-        return [done("pss", 0.1)]
-
-    monkeypatch.setattr(module, "compare_plans", compare)
-    assert "pss (1/2): training 5 epochs of 1 step on 2 ranks" in run("friends").stderr
+    wanted: dict[str, Any] = {"graph": "friends", "model": "dcrnn", "model_options": {"hidden": 4}, "ranks": 3}
+    wanted |= {"epochs": 2, "deadline_s": 9.0, "seed": 7, "precision": "float64", "threads": 1}
+    assert wanted.items() <= arguments.items()
 
 
 def test_json_is_one_line_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,21 +119,6 @@ def test_ctrl_c_shows_finished_plans(monkeypatch: pytest.MonkeyPatch) -> None:
     fake(monkeypatch, done("a", 0.1), done("b", 0.2), stop_after=1)
     with pytest.raises(RunInterruptedError, match="stopped: 1 of 2 plans were compared"):
         run("friends", "--plans", "pss,pts")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "kind", "words"),
-    [
-        (["nowhere"], FormatError, "no graph at nowhere"),
-        (["friends", "--plans", "pss,ptss"], UnknownNameError, "did you mean 'pts'"),
-        (["friends", "--plans", ","], OptionError, "give at least one plan"),
-        (["friends", "--task-option", "ahead=2"], OptionError, "give --task"),
-        (["friends", "--ranks", "0"], OptionError, "at least 1 rank"),
-    ],
-)
-def test_invalid_arguments_are_refused(arguments: list[str], kind: type[StrobeError], words: str) -> None:
-    with pytest.raises(kind, match=words):
-        run(*arguments)
 
 
 @pytest.mark.usefixtures("ranks_are_threads")

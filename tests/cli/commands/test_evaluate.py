@@ -5,18 +5,9 @@ from pathlib import Path
 
 import pytest
 
-import strobe
-from strobe.errors import FormatError, UnknownNameError
+from strobe.errors import UnknownNameError
 from strobe.graph.synthetic import Social
 from tests.support.cli_runner import run_command
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("trained")
-    Social(nodes=40, snapshots=10, edges=80, communities=4).write().save(folder / "friends")
-    strobe.train(folder / "friends", "tgcn", out=folder / "run", epochs=2)
-    return folder / "run"
 
 
 def run(*arguments: object) -> str:
@@ -45,8 +36,6 @@ def test_another_graph_is_scored(trained: Path, tmp_path: Path) -> None:
     assert found["snapshots"] == [0, 11]
 
 
-def test_missing_run_and_unknown_part_are_named(trained: Path, tmp_path: Path) -> None:
-    with pytest.raises(FormatError, match="there is no run at"):
-        run(tmp_path)
+def test_unknown_part_suggests_the_nearest(trained: Path) -> None:
     with pytest.raises(UnknownNameError, match="did you mean 'validation'"):
         run(trained, "--part", "valid")

@@ -17,7 +17,6 @@ from typer.testing import CliRunner, Result
 
 from strobe.cli import main
 from strobe.cli.commands import train as module
-from strobe.cli.errors import RunFailedError
 from strobe.comm.base import CommError
 from strobe.comm.launch.launcher import RankError
 from strobe.engine.checkpoint.store import LAST
@@ -27,7 +26,6 @@ from strobe.plan import Plan, PlanError
 from strobe.presets import preset
 
 STROBE = str(Path(sys.executable).with_name("strobe"))
-TORCHRUN = str(Path(sys.executable).with_name("torchrun"))
 SMALL = ("--task", "regression", "--hidden", "4", "--threads", "1")
 
 
@@ -91,13 +89,18 @@ def run_program(
 
 
 @pytest.mark.parametrize(
-    "error", [RankError("rank 1 was killed (signal 9) in epoch 2", 1), CommError("rank 0 stopped in epoch 2: relay")]
+    ("error", "code"),
+    [
+        (RankError("rank 1 was killed (signal 9) in epoch 2", 1), 3),
+        (CommError("rank 0 stopped in epoch 2: relay"), 3),
+        (RankError("the loss in epoch 2 is not a finite number: try a lower --lr", 1), 2),  # a rank refused an option
+    ],
 )
-def test_failed_rank_exits_with_3_and_one_message(
-    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_failed_run_exits_with_its_code_and_one_message(
+    error: Exception, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fake_training(monkeypatch, error)
-    assert run_program(monkeypatch, capsys) == (3, f"error: {error}\n")
+    assert run_program(monkeypatch, capsys) == (code, f"error: {error}\n")
 
 
 def test_failure_prints_how_to_resume_if_there_is_a_checkpoint(
@@ -116,16 +119,6 @@ def test_failure_prints_how_to_resume_if_there_is_a_checkpoint(
     assert how not in run_program(monkeypatch, capsys, "--overwrite")[1]  # the checkpoint is of the run before
 
 
-def test_option_refused_by_a_rank_exits_with_2(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    fake_training(monkeypatch, RankError("the loss in epoch 2 is not a finite number: try a lower --lr", 1))
-    assert run_program(monkeypatch, capsys) == (
-        2,
-        "error: the loss in epoch 2 is not a finite number: try a lower --lr\n",
-    )
-
-
 def test_errors_under_torchrun_name_the_rank(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -135,11 +128,8 @@ def test_errors_under_torchrun_name_the_rank(
     assert run_program(monkeypatch, capsys) == (3, "error in rank 3: rank 3 stopped\n")
     fake_training(monkeypatch, KeyboardInterrupt())
     assert run_program(monkeypatch, capsys) == (130, "")
-
-
-def test_failed_rank_raises_run_failed(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_training(monkeypatch, RankError("rank 1 failed", 1))
-    assert isinstance(run("friends").exception, RunFailedError)
+    monkeypatch.setattr(module, "train_model", lambda **_: None)
+    assert run("friends").output == ""  # only rank 0 prints the result
 
 
 @pytest.mark.usefixtures("ranks_are_threads")
@@ -186,12 +176,3 @@ def test_killed_rank_ends_all_ranks_and_the_run_resumes(request: pytest.FixtureR
     assert result.exit_code == 0, (result.output, result.exception)
     found = json.loads(result.stdout)
     assert (found["epochs"], len(found["ranks"])) == (epoch + 1, 2)
-
-
-def test_only_one_rank_prints_under_torchrun() -> None:
-    program = [TORCHRUN, "--nproc-per-node", "2", "-m", "strobe", "train", "friends", *SMALL, "--epochs", "1", "--json"]
-    done = subprocess.run([*program, "-o", "run"], capture_output=True, text=True, timeout=200)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("\n") == 1
-    assert len(json.loads(done.stdout)["ranks"]) == 2
-    assert done.stderr.count("training 1 epoch of 1 step on 2 ranks") == 1

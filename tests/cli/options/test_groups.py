@@ -35,9 +35,6 @@ def run(*arguments: str) -> tuple[Any, ...]:
 def test_options_of_a_group_are_options_of_the_command() -> None:
     assert run("south", "--paint", "red", "--coats", "2", "--wet") == ("south", Colors(paint="red", coats=2), True)
     assert run() == ("north", Colors(), False)
-
-
-def test_help_shows_options_and_docstring_of_the_command() -> None:
     (shown,) = run("--help")
     for words in ("Paint a wall.", "--paint", "Which paint.", "--coats"):
         assert words in shown
@@ -45,4 +42,4 @@ def test_help_shows_options_and_docstring_of_the_command() -> None:
 
 
 def test_explicit_options_are_those_given() -> None:
-    assert explicit_options(Colors(coats=3)) == {"coats": 3}
+    assert explicit_options(Colors(coats=3), seed=0, lr=None) == {"coats": 3, "seed": 0}

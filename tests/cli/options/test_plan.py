@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from strobe.batching import Hybrid, Windows
+from strobe.batching import Hybrid
 from strobe.cli.options.plan import RankOptions, num_ranks, override_choices, read_plan, split_plans
 from strobe.engine.records.run_directory import FORMAT, VERSION
 from strobe.engine.settings import Settings
@@ -15,89 +15,71 @@ from strobe.io.checksum import write_checksummed_json
 from strobe.placement import BySnapshot, Metis
 from strobe.plan import Plan
 from strobe.presets import PRESETS, preset
+from strobe.registry import AXES
 from strobe.report.summary import choices_by_axis, format_choice
-from strobe.store import Delta
 from strobe.sync import Average
 
 DEEP = '{"exchange": {"time": "none", "structure": ' + '{"name": "stale", "inner":' * 300 + '"halo"' + "}" * 302
 
 
-def test_plan_is_a_preset_with_options() -> None:
-    assert read_plan("pss") == preset("pss")
+def test_plan_is_a_preset_with_options_or_a_file(tmp_path: Path) -> None:
     assert read_plan("relay:size=8,pipeline_groups=4") == preset("relay", size=8, pipeline_groups=4)
     assert read_plan("psg:stride=none") == preset("psg", stride=None)
-
-
-def test_plan_is_read_from_a_file(tmp_path: Path) -> None:
+    several = preset("dynahb", vertices=(0.02, 0.05), snapshots=0.5, size_policy="random")
+    assert read_plan("dynahb:vertices=0.02,0.05,size_policy=random,snapshots=0.5") == several
     path = tmp_path / "mine.json"
     path.write_text(json.dumps(preset("dbos").to_json()))
     assert read_plan(str(path)) == preset("dbos")
-    path.write_text('{"batching": "windows"}')
-    assert read_plan(str(path)) == Plan(batching=Windows())
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "word"),
     [
-        ("{", "is not JSON"),
-        ("[]", "does not hold a plan: a plan is an object with the axes store, placement"),
-        ('{"batchin": "full"}', "did you mean 'batching'"),
-        ('{"time": "relay"}', 'time belongs to "exchange"'),
-        ('{"batching": "fll"}', "did you mean 'full'"),
-        ('{"batching": {"name": "windows", "size": "x"}}', "size of batching windows must be a whole number"),
-        ('{"store": true}', "store is the name of a choice"),
-        ('{"store": ["full"]}', "store is the name of a choice"),
-        ('{"store": {"name": ["full"]}}', "no store named"),
-        ('{"sync": {"name": {}}}', "no sync named"),
-        ('{"exchange": [1]}', "one for the structure and one for the time stage"),
-        ('{"exchange": {"structure": {"name": "stale", "inner": 3}, "time": "none"}}', "structure is the name"),
-        ('{"exchange": {"structure": {"name": "stale", "inner": "relay"}, "time": "none"}}', "no structure choice"),
-        ('{"batching": {"name": "windows", "size": 1e999}}', "not a finite number"),
-        ('{"batching": {"name": "windows", "size": NaN}}', "not a finite number"),
-        ('{"batching": {"name": "windows", "size": %s}}' % ("9" * 40), "size of batching windows"),
-        ('{"batching": {"name": "hybrid", "vertices": %s}}' % ("9" * 400), "vertices of batching hybrid"),
+        ("{", "JSON"),
+        ("\x00\x01", "JSON"),
+        ("[]", "placement"),
+        ('{"batchin": "full"}', "'batching'"),
+        ('{"time": "relay"}', "exchange"),
+        ('{"batching": {"name": "windows", "size": "x"}}', "whole number"),
+        ('{"store": true}', "store"),
+        ('{"store": {"name": ["full"]}}', "store"),
+        ('{"exchange": {"structure": {"name": "stale", "inner": 3}, "time": "none"}}', "structure"),
+        ('{"exchange": {"structure": {"name": "stale", "inner": "relay"}, "time": "none"}}', "structure"),
+        ('{"batching": {"name": "windows", "size": 1e999}}', "finite"),
+        ('{"batching": {"name": "windows", "size": NaN}}', "finite"),
+        ('{"batching": {"name": "windows", "size": %s}}' % ("9" * 40), "size"),
         ('{"batching": {"name": "windows", "size": %s}}' % ("9" * 5000), "mine.json"),
-        ('{"batching": {"name": "hybrid", "vertices": [[0.1]]}}', "vertices of batching hybrid"),
-        ('{"store": "full", "store": "delta"}', "'store' stands twice"),
-        ('{"a":' * 100_000, "nested too deeply"),
-        (DEEP, "nested too deeply|inner"),
+        ('{"batching": {"name": "hybrid", "vertices": [[0.1]]}}', "vertices"),
+        ('{"store": "full", "store": "delta"}', "'store'"),
+        ('{"a":' * 100_000, "nested"),
+        (DEEP, "nested|inner"),
     ],
+    ids=lambda text: text[:60],
 )
-def test_file_without_a_plan_is_refused(text: str, words: str, tmp_path: Path) -> None:
+def test_file_without_a_plan_is_refused(text: str, word: str, tmp_path: Path) -> None:
     (tmp_path / "mine.json").write_text(text)
-    with pytest.raises(StrobeError, match=words):
-        read_plan(str(tmp_path / "mine.json"))
-
-
-def test_binary_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "mine.json").write_bytes(bytes(range(256)))
-    with pytest.raises(OptionError, match="is not JSON"):
+    with pytest.raises(StrobeError, match=word):
         read_plan(str(tmp_path / "mine.json"))
 
 
 @pytest.mark.parametrize(
-    ("text", "kind", "words"),
+    ("text", "kind", "word"),
     [
-        ("rely", UnknownNameError, "no plan named 'rely'; did you mean 'relay'"),
-        ("relay:pipline_groups=2", UnknownNameError, "did you mean 'pipeline_groups'"),
-        (
-            "relay:pipeline_groups=two",
-            OptionError,
-            "of the plan relay must be a whole number, not 'two'",
-        ),
-        ("relay:8", OptionError, "name=value, not '8'"),
-        ("nowhere.json", OptionError, "strobe plans NAME --json > nowhere.json"),
+        ("rely", UnknownNameError, "'relay'"),
+        ("relay:pipline_groups=2", UnknownNameError, "'pipeline_groups'"),
+        ("relay:pipeline_groups=two", OptionError, "'two'"),
+        ("relay:8", OptionError, "name=value"),
+        ("nowhere.json", OptionError, "nowhere.json"),
+        ("placement=hsh", UnknownNameError, "'hash'"),
+        ("time=rely", UnknownNameError, "'relay'"),
+        ("batching=windows:siz=3", UnknownNameError, "'size'"),
+        ("sync=average:every=often", OptionError, "'often'"),
     ],
 )
-def test_unknown_plan_is_refused(text: str, kind: type[StrobeError], words: str) -> None:
-    with pytest.raises(kind, match=words):
-        read_plan(text)
-
-
-def test_store_is_chosen_with_options() -> None:
-    plan = RankOptions(store="delta:segments=8,window=4").to_arguments()["plan"]
-    assert plan == Plan(store=Delta(segments=8, window=4))
-    assert RankOptions(store="delta").to_arguments()["plan"] == Plan(store=Delta())
+def test_unknown_plan_or_choice_is_refused(text: str, kind: type[StrobeError], word: str) -> None:
+    axis, _, choice = text.partition("=")
+    with pytest.raises(kind, match=word):
+        override_choices(Plan(), {axis: choice}) if axis in AXES else read_plan(text)
 
 
 def test_choices_change_one_axis_each() -> None:
@@ -105,10 +87,8 @@ def test_choices_change_one_axis_each() -> None:
     assert plan.placement == Metis()
     assert plan.exchange.structure == Halo()
     assert plan.exchange.time == Relay(pipeline_groups=1)  # as the preset has it
-    assert override_choices(Plan(), {"placement": "by-snapshot:round_robin=no"}).placement == BySnapshot(
-        round_robin=False
-    )
-    assert override_choices(Plan(), {}) == Plan()
+    plan = override_choices(Plan(), {"placement": "by-snapshot:round_robin=no", "batching": "hybrid:vertices=0.1"})
+    assert (plan.placement, plan.batching) == (BySnapshot(round_robin=False), Hybrid(vertices=0.1))
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -118,38 +98,11 @@ def test_formatted_choice_is_parsed_back(name: str) -> None:
     assert override_choices(Plan(), texts) == plan
 
 
-@pytest.mark.parametrize(
-    ("axis", "text", "words"),
-    [
-        ("placement", "hsh", "no placement named 'hsh'; did you mean 'hash'"),
-        ("time", "rely", "no time choice named 'rely'; did you mean 'relay'"),
-        ("batching", "windows:siz=3", "did you mean 'size'"),
-        ("sync", "average:every=often", "every of sync average must be a whole number"),
-    ],
-)
-def test_unknown_choice_is_refused(axis: str, text: str, words: str) -> None:
-    with pytest.raises(StrobeError, match=words):
-        override_choices(Plan(), {axis: text})
-
-
 def test_plans_are_split_at_commas_and_keep_their_options() -> None:
-    assert split_plans("pss, relay:size=8,pipeline_groups=4,mine.json") == [
-        "pss",
-        "relay:size=8,pipeline_groups=4",
-        "mine.json",
-    ]
-    assert split_plans("relay,relay:pipeline_groups=1") == ["relay", "relay:pipeline_groups=1"]
-    assert split_plans("dynahb:vertices=0.02,0.05,size_policy=random,relay") == [
-        "dynahb:vertices=0.02,0.05,size_policy=random",
-        "relay",
-    ]
+    plans = ["pss", "relay:size=8,pipeline_groups=4", "relay:pipeline_groups=1", "mine.json"]
+    plans += ["dynahb:vertices=0.02,0.05,size_policy=random", "relay"]
+    assert split_plans(",".join(plans)) == split_plans(", ".join(plans)) == plans
     assert split_plans(",") == []
-
-
-def test_an_option_may_have_several_values() -> None:
-    plan = read_plan("dynahb:vertices=0.02,0.05,size_policy=random,snapshots=0.5")
-    assert plan == preset("dynahb", vertices=(0.02, 0.05), snapshots=0.5, size_policy="random")
-    assert override_choices(plan, {"batching": "hybrid:vertices=0.1"}).batching == Hybrid(vertices=0.1)
 
 
 def test_choices_override_the_named_plan() -> None:
@@ -185,7 +138,7 @@ def test_ranks_and_restarts_belong_to_torchrun(monkeypatch: pytest.MonkeyPatch, 
     assert num_ranks() == 4
     assert RankOptions(ranks=4).to_arguments() == {}
     assert RankOptions().to_arguments(tmp_path / "on another host") == {}
-    with pytest.raises(OptionError, match="one of 4 ranks that torchrun has started: leave --ranks out"):
+    with pytest.raises(OptionError, match="--ranks"):
         RankOptions(ranks=2).to_arguments()
-    with pytest.raises(OptionError, match="leave ours out"):
+    with pytest.raises(OptionError, match="--max-restarts"):
         RankOptions(max_restarts=2).to_arguments()

@@ -112,15 +112,6 @@ def test_a_rank_0_that_hangs_alone_is_named_with_its_phase(nothing_left: list[in
     assert caught.value.position.phase == "place"
 
 
-def test_a_rank_0_that_is_killed_alone_is_named_with_its_phase(nothing_left: list[int]) -> None:
-    works = rank_0_alone_does(lambda: os.kill(os.getpid(), signal.SIGKILL))
-    with pytest.raises(RankError, match="signal 9") as caught:
-        run_ranks(works, 2, on_event=lambda rank, pid: nothing_left.append(pid))
-    assert caught.value.rank == 0
-    assert caught.value.position is not None
-    assert caught.value.position.phase == "place"
-
-
 def test_a_killed_rank_is_named(nothing_left: list[int]) -> None:
     text = _error(lambda: os.kill(os.getpid(), signal.SIGKILL), nothing_left)
     assert text.startswith(f"rank 1 was killed (signal 9) {POSITION}\n")
@@ -129,15 +120,6 @@ def test_a_killed_rank_is_named(nothing_left: list[int]) -> None:
 def test_a_stopped_rank_is_named_and_ended(nothing_left: list[int]) -> None:
     text = _error(lambda: os.kill(os.getpid(), signal.SIGSTOP), nothing_left, deadline_s=3)
     assert text.startswith("rank 1 is stopped (by a signal such as SIGSTOP, or a debugger) " + POSITION)
-
-
-def test_a_rank_that_exits_is_named(nothing_left: list[int]) -> None:
-    assert _error(lambda: sys.exit(3), nothing_left, num_ranks=1).startswith(f"rank 0 exited (status 3) {POSITION}\n")
-
-
-def test_a_rank_without_memory_is_named(nothing_left: list[int]) -> None:
-    text = _error(lambda: bytearray(1 << 62), nothing_left, num_ranks=1)
-    assert text.startswith(f"rank 0 ran out of memory {POSITION}: MemoryError\n")
 
 
 def test_a_cut_link_ends_the_job(nothing_left: list[int]) -> None:

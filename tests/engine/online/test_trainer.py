@@ -137,24 +137,24 @@ class StopError(Exception):
 
 
 class Plug(Progress):
-    """Pulled after so many things were told."""
+    """Pulled after ``after`` reports."""
 
     def __init__(self, after: int) -> None:
         self.left = after
 
-    def _told(self) -> None:
+    def _count(self) -> None:
         self.left -= 1
         if not self.left:
             raise StopError
 
     def stage(self, what: str, done: int, total: int | None) -> None:
-        self._told()
+        self._count()
 
     def step(self, epoch: int, step: int) -> None:
-        self._told()
+        self._count()
 
     def epoch(self, line: dict[str, Any]) -> None:
-        self._told()
+        self._count()
 
 
 def test_a_run_stopped_anywhere_resumes_to_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,8 +18,9 @@ from torch import nn
 import strobe
 from strobe.engine import Progress, evaluate
 from strobe.engine.checkpoint import store
+from strobe.engine.checkpoint.serialization import write_tree
 from strobe.engine.checkpoint.store import LAST, TrainState, best_weights, read_checkpoint
-from strobe.engine.records.run_directory import RunDirectory, read_config, read_lines
+from strobe.engine.records.run_directory import RunDirectory, log_epoch, open_tensorboard, read_config, read_lines
 from strobe.engine.settings import Settings
 from strobe.errors import FormatError, OptionError, StrobeError
 from strobe.io.checksum import write_checksummed_json
@@ -66,9 +67,9 @@ def test_a_run_directory_tells_what_was_trained_and_how_it_went(tmp_path: Path) 
     assert wanted <= lines[4].keys()
     assert (lines[4]["epoch"], lines[4]["step"]) == (3, 9)
     assert json.loads((out / "result.json").read_text())["test"] == run.test
-    assert max(path.name for path in (out / "checkpoints").iterdir()) == "epoch-000003"
+    assert max(path.name for path in (out / "checkpoints").iterdir()) == "epoch-000003.safetensors"
     assert {path.name for path in out.iterdir() if not path.name.startswith("events")} == {
-        "best.pt",
+        "best.safetensors",
         "checkpoints",
         "config.json",
         "learning_curve.svg",
@@ -95,13 +96,12 @@ def test_tensorboard_reads_the_epochs(tmp_path: Path) -> None:
 
 def test_tensorboard_forgets_the_epochs_that_a_resumed_run_repeats(tmp_path: Path) -> None:
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    from strobe.engine.records.tensorboard import TensorBoardLogger
-
     for begin, epochs in ((0, (1, 2, 3)), (1, (2, 3, 4))):
-        events = TensorBoardLogger(tmp_path, begin)
+        events = open_tensorboard(tmp_path, begin)
+        assert events is not None
         for epoch in epochs:
             line = {"epoch": epoch, "loss": 10.0 * begin + epoch, "validation": {"mse": 0.5}, "pipeline_busy": None}
-            events.log_epoch(line)
+            log_epoch(events, line)
         events.close()
     read_again = accumulator.EventAccumulator(str(tmp_path)).Reload()
     assert [(event.step, event.value) for event in read_again.Scalars("loss")] == [(1, 1), (2, 12), (3, 13), (4, 14)]
@@ -109,7 +109,7 @@ def test_tensorboard_forgets_the_epochs_that_a_resumed_run_repeats(tmp_path: Pat
 
 
 class FullAfter:
-    """A file on a disk that has room for so many more bytes, as the system tells of it: first a part is written."""
+    """A file on a disk that has space for ``room`` more bytes, and as the system does it, takes a part first."""
 
     def __init__(self, file: Any, room: int) -> None:
         self._file, self._room = file, room
@@ -136,14 +136,14 @@ def test_a_line_that_the_disk_took_in_part_ends_the_run(tmp_path: Path) -> None:
 
 
 def test_a_run_goes_on_when_a_full_disk_has_space_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write = store._write_checkpoint
+    write = write_tree
 
-    def full_at_the_second(target: Path, kept: dict[str, Any]) -> None:
-        if kept["epoch"] == 2:
+    def full_at_the_second(target: Path, tree: dict[str, Any]) -> None:
+        if tree["epoch"] == 2:
             raise OSError(errno.ENOSPC, "No space left on device")
-        write(target, kept)
+        write(target, tree)
 
-    monkeypatch.setattr(store, "_write_checkpoint", full_at_the_second)
+    monkeypatch.setattr(store, "write_tree", full_at_the_second)
     monkeypatch.setattr(store, "SAVE_EVERY_S", 0.0)
     with pytest.raises(StrobeError, match=r"run has stopped: free some space, and go on with it \(--resume\)"):
         trained(tmp_path / "run")
@@ -152,14 +152,14 @@ def test_a_run_goes_on_when_a_full_disk_has_space_again(tmp_path: Path, monkeypa
 
 
 def test_a_machine_without_tensorboard_trains_with_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "tensorboard.summary.writer.record_writer", None)
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     notes: list[str] = []
 
-    class Told(Progress):
+    class Noted(Progress):
         def note(self, text: str) -> None:
             notes.append(text)
 
-    trained(tmp_path / "run", progress=Told())
+    trained(tmp_path / "run", progress=Noted())
     assert not list((tmp_path / "run").glob("events*"))
     assert notes == ["no TensorBoard events are written: pip install tensorboard"]
 
@@ -291,12 +291,18 @@ def test_a_changed_configuration_is_refused_with_what_to_do(tmp_path: Path) -> N
             use()
 
 
-@pytest.mark.parametrize("name", ["record.jsonl", "result.json", "best.pt"])
+@pytest.mark.parametrize("name", ["record.jsonl", "result.json", "best.safetensors"])
 def test_a_run_with_a_flipped_bit_is_refused(tmp_path: Path, name: str) -> None:
     small_graph().save(tmp_path / "graph")
     strobe.train(tmp_path / "graph", "tgcn", "regression", out=tmp_path / "run", epochs=2)
     data = bytearray((tmp_path / "run" / name).read_bytes())
-    at = len(data) // 2 if name == "best.pt" else data.index(b"e-0") if b"e-0" in data else data.index(b"0.") + 2
+    at = (
+        len(data) // 2
+        if name == "best.safetensors"
+        else data.index(b"e-0")
+        if b"e-0" in data
+        else data.index(b"0.") + 2
+    )
     data[at] ^= 1
     (tmp_path / "run" / name).write_bytes(data)
     with pytest.raises(FormatError, match=name):
@@ -314,7 +320,7 @@ FORGED: list[tuple[str, Any]] = [
     ("graph", {"path": "\ud800"}),
     ("model", {"name": "tgcn", "options": {"hidden": "x"}, "by_name": True}),
     ("model", {"name": "tgcn", "options": {"hidden": 10**12}, "by_name": True}),
-    ("model", {"name": "nobody", "options": {}, "by_name": True}),
+    ("model", {"name": "unknown", "options": {}, "by_name": True}),
     ("task", {"name": "regression", "ahead": "x"}),
     ("task", {"name": "regression", "self": 3}),
     ("problem", {}),
@@ -350,7 +356,7 @@ def test_a_forged_configuration_is_refused(finished: Path, tmp_path: Path, name:
 def test_best_weights_are_used_where_only_a_checkpoint_has_them(finished: Path, tmp_path: Path) -> None:
     wanted = evaluate(finished)
     shutil.copytree(finished, tmp_path / "run")
-    (tmp_path / "run" / "best.pt").unlink()
+    (tmp_path / "run" / "best.safetensors").unlink()
     assert evaluate(tmp_path / "run") == wanted
 
 
@@ -374,8 +380,8 @@ def test_a_half_written_line_is_cut_off(tmp_path: Path) -> None:
     trained(tmp_path / "run")
     with (tmp_path / "run" / "record.jsonl").open("a") as file:
         file.write('{"event": "epo')
-    (tmp_path / "run" / ".best.pt.writing-123").write_text("half")
-    (tmp_path / "run" / "checkpoints" / ".epoch-000003.writing-123").mkdir()
+    (tmp_path / "run" / ".best.safetensors.writing-123").write_text("half")
+    (tmp_path / "run" / "checkpoints" / ".epoch-000003.safetensors.writing-123").write_text("half")
     trained(tmp_path / "run", resume=True, epochs=3)
     lines = (tmp_path / "run" / "record.jsonl").read_text().splitlines()
     assert [json.loads(line)["event"] for line in lines][-4:] == ["resume", "prepared", "epoch", "finish"]
@@ -394,7 +400,7 @@ def test_a_record_that_lacks_epochs_is_named(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_that_cannot_be_written_fails_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("strobe.engine.checkpoint.folder.write_folder", _full)
+    monkeypatch.setattr("strobe.engine.checkpoint.store.write_tree", _full)
     with pytest.raises(StrobeError, match=r"has stopped: free some space, or choose another place \(--out\)"):
         trained(tmp_path / "run", epochs=1)
     assert not (tmp_path / "run" / "result.json").exists()
@@ -402,7 +408,7 @@ def test_a_checkpoint_that_cannot_be_written_fails_the_run(tmp_path: Path, monke
 
 
 def test_what_ends_a_run_goes_before_a_checkpoint_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("strobe.engine.checkpoint.folder.write_folder", _full)
+    monkeypatch.setattr("strobe.engine.checkpoint.store.write_tree", _full)
     with pytest.raises(KeyboardInterrupt) as error:
         trained(tmp_path / "run", epochs=5, progress=CtrlC(2, 1))
     assert any("No space" in note for note in error.value.__notes__)
@@ -417,10 +423,10 @@ def _full(folder: Path, nest: object) -> None:
     [
         ("{", "damaged"),
         ("[]", "not the directory of a run"),
-        ('{"format": "strobe-run", "version": "3"}', "older Strobe"),
-        ('{"format": "strobe-run", "version": 3}', "changed after it was written"),
+        ('{"format": "strobe-run", "version": "4"}', "older Strobe"),
+        ('{"format": "strobe-run", "version": 4}', "changed after it was written"),
         ('{"format": "strobe-run", "version": 99}', "newer Strobe .version 99"),
-        ('{"format": "strobe-run", "version": 1}', "older Strobe .version 1 .*--overwrite"),
+        ('{"format": "strobe-run", "version": 3}', "older Strobe .version 3 .*--overwrite"),
     ],
 )
 def test_a_strange_configuration_is_named(tmp_path: Path, text: str, words: str) -> None:

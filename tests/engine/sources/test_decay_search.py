@@ -23,7 +23,7 @@ from strobe.cli.options.plan import override_choices, read_plan
 from strobe.engine import DivergedError, Progress, Run
 from strobe.engine.checkpoint import store
 from strobe.engine.context import RunContext
-from strobe.engine.evaluation.evaluator import Evaluator
+from strobe.engine.evaluation.evaluate import Evaluator
 from strobe.engine.sources import decay_search as engine_tuning
 from strobe.engine.sources import sliding as engine_sliding
 from strobe.engine.sources.decay_search import SHARES, neighbor_settings
@@ -88,7 +88,7 @@ class Notes(Progress):
 
 
 class Pressed(Progress):
-    """Somebody who presses Ctrl-C when a step of an epoch is over for the so many-th time."""
+    """Somebody who presses Ctrl-C when a step of an epoch is over for the ``time``-th time."""
 
     def __init__(self, epoch: int, step: int, time: int) -> None:
         self.at, self.left = (epoch, step), time
@@ -181,9 +181,9 @@ def test_the_current_setting_wins_without_a_trace_of_trials(
 ) -> None:
     """Weights, optimiser, random numbers and inherited states are those of its own epoch, bit by bit."""
     likes(2, 0.1)
-    asked: dict[str, Any] = {"epochs": 4, "lr": 0.01}
-    plain = strobe.train(graph, Noisy, "regression", plan=tuned(full=2, tune=0), **asked)
-    tried = strobe.train(graph, Noisy, "regression", plan=tuned(full=2, tune=2), **asked)
+    options: dict[str, Any] = {"epochs": 4, "lr": 0.01}
+    plain = strobe.train(graph, Noisy, "regression", plan=tuned(full=2, tune=0), **options)
+    tried = strobe.train(graph, Noisy, "regression", plan=tuned(full=2, tune=2), **options)
     assert [line["loss"] for line in tried.history] == [line["loss"] for line in plain.history]
     assert [line["step"] for line in tried.history] == [line["step"] for line in plain.history]
     assert same_tensors(weights(tried), weights(plain))
@@ -205,10 +205,10 @@ def test_what_was_tried_before_does_not_matter(
     graph: DynamicGraph, likes: Callable[[int, float], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     likes(2, 0.1)
-    asked: dict[str, Any] = {"plan": tuned(tune=2), "epochs": 2, "lr": 0.01}
-    many = strobe.train(graph, Noisy, "regression", **asked)
+    options: dict[str, Any] = {"plan": tuned(tune=2), "epochs": 2, "lr": 0.01}
+    many = strobe.train(graph, Noisy, "regression", **options)
     monkeypatch.setattr(engine_tuning, "neighbor_settings", lambda *_: [Decay(2, 2, 0.1)])
-    one = strobe.train(graph, Noisy, "regression", **asked)
+    one = strobe.train(graph, Noisy, "regression", **options)
     assert settings(many) == settings(one) == [(1, 0.1), (2, 0.1)]
     assert same_tensors(weights(many), weights(one))
 
@@ -262,7 +262,7 @@ def test_a_setting_that_diverges_is_not_chosen(graph: DynamicGraph, monkeypatch:
     monkeypatch.setattr(fit_module, "train_epoch", breaks)
     (run,) = Trainer(graph, "tgcn", "regression").train(tuned(full=2), 1, epochs=3)
     assert {full for full, _ in settings(run)} == {2}
-    with pytest.raises(DivergedError):  # the setting at hand diverges as it would without tuning
+    with pytest.raises(DivergedError):  # the current setting diverges as it would without tuning
         Trainer(graph, "tgcn", "regression").train(tuned(full=1), 1, epochs=1)
 
 
@@ -302,10 +302,10 @@ def test_a_run_stopped_during_the_search_resumes_to_the_same_weights(
     monkeypatch.setattr(store, "SAVE_EVERY_S", 0.0)
     likes(2, 0.2)
     batching = Trapezoid(full=1, decayed=3, degrees="snapshot", search_every=2)
-    asked: dict[str, Any] = {"plan": replace(tuned(), batching=batching), "epochs": 7}
-    whole = strobe.train(graph, model, "regression", **asked, out=tmp_path / "whole")
+    options: dict[str, Any] = {"plan": replace(tuned(), batching=batching), "epochs": 7}
+    whole = strobe.train(graph, model, "regression", **options, out=tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
-        strobe.train(graph, model, "regression", **asked, out=tmp_path / "run", progress=pressed)
+        strobe.train(graph, model, "regression", **options, out=tmp_path / "run", progress=pressed)
     again = strobe.train(graph, model, out=tmp_path / "run", resume=True)
     assert settings(again) == settings(whole)
     assert len({*settings(whole)}) == 3

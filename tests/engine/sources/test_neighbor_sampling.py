@@ -83,7 +83,7 @@ def test_older_cells_may_be_computed_where_the_newest_one_is(
         assert_same(runs, one)
         steps = [rank["sent"] for rank in runs[0].history[0]["ranks"]]
         sent.append({kind: sum(each.get(kind, 0) for each in steps) for kind in ("forward/shuffle", "draw/features")})
-    if place != "hash":  # which moves nobody
+    if place != "hash":  # which moves no node
         assert sent[0]["forward/shuffle"] > sent[1]["forward/shuffle"] == 0
         assert sent[0]["draw/features"] < sent[1]["draw/features"]
 
@@ -136,7 +136,7 @@ def made(plan: Plan, model: str = "sage", task: str = "regression") -> NeighborS
 
 @pytest.mark.parametrize("norm", ["gcn", "mean", "sum"])
 def test_sampled_aggregation_is_unbiased(norm: str) -> None:
-    """Over so many epochs the mean of what targets aggregate comes near, by 4 standard errors of it."""
+    """Over 300 epochs the mean of what targets aggregate comes near, by 4 standard errors of it."""
     steps, found = made(plan_of(fanouts=(1, 2), size=1000, history=1)), []
     for epoch in range(300):
         window = next(iter(next(steps.epoch(epoch, LOCKSTEP)).values()))

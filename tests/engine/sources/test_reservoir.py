@@ -1,4 +1,4 @@
-"""Training on batches that ranks draw, out of what they have at hand."""
+"""Training on batches that ranks draw, out of what is local."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def test_a_failing_background_evaluation_stops_the_run(
     def breaks(*_: Any) -> Any:
         raise ZeroDivisionError("no score")
 
-    monkeypatch.setattr("strobe.engine.evaluation.evaluator.score", breaks)
+    monkeypatch.setattr("strobe.engine.evaluation.evaluate.score", breaks)
     with pytest.raises(ZeroDivisionError, match="no score"):
         trainer_of("tgcn").train(plan_of(Hybrid(), schedule=FreeRunning(), sync=Average(every=5)), 1)
 

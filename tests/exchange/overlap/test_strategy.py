@@ -105,8 +105,9 @@ def on_ranks(name: str, structure: Any, num_ranks: int, **options: Any) -> list[
     return as_threads(lambda comm: trained(structure, comm, graph=graph, model=model, **options), num_ranks)
 
 
-@pytest.mark.parametrize("place", [random_cells, random_nodes], ids=["cells", "nodes"])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    ("name", "place"), [(name, (random_cells, random_nodes)[k % 2]) for k, name in enumerate(MODELS)]
+)
 def test_overlapped_equals_one_rank(name: str, place: Any) -> None:
     graph, model = with_inputs(CHANGING.build()), model_of(name)
     exchange = Exchange(structure=OVERLAPPED, time=Relay(pipeline_groups=2))
@@ -118,25 +119,16 @@ def test_overlapped_equals_one_rank(name: str, place: Any) -> None:
         torch.testing.assert_close(got_grads, grads, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "numbers"), [(torch.float32, (2, 4)), (torch.float64, (3, 4))], ids=["float32", "float64"]
-)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("name", MODELS)
-def test_overlap_changes_no_bit(name: str, dtype: torch.dtype, numbers: tuple[int, ...]) -> None:
-    for num_ranks in numbers:
-        overlapped, blocking = (on_ranks(name, each, num_ranks, dtype=dtype) for each in (OVERLAPPED, BLOCKING))
-        for one, other in zip(overlapped, blocking, strict=True):
-            assert len(one) == len(other)
-            assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+def test_overlap_changes_no_bit(name: str, dtype: torch.dtype) -> None:
+    num_ranks = 4 if dtype == torch.float32 else 3
+    overlapped, blocking = (on_ranks(name, each, num_ranks, dtype=dtype) for each in (OVERLAPPED, BLOCKING))
+    for one, other in zip(overlapped, blocking, strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_overlapped_equals_its_inner_exchange(name: str) -> None:
-    for overlapped, plain in zip(*(on_ranks(name, each, 3) for each in (OVERLAPPED, HALO)), strict=True):
-        torch.testing.assert_close(overlapped, plain, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("name", ["mpnn-lstm", "tgcn", "gat-lstm"])
+@pytest.mark.parametrize("name", ["tgcn", "gat-lstm"])
 def test_overlapped_stale_at_threshold_0_equals_overlapped_halo(name: str) -> None:
     results = (
         on_ranks(name, each, 3, steps=4, epochs=True) for each in (Overlapped(inner=Stale(threshold=0)), OVERLAPPED)
@@ -231,7 +223,7 @@ class DelayedComm(ThreadComm):
 
 
 @pytest.mark.parametrize(
-    ("structure", "passes"), [(OVERLAPPED, 200), (Overlapped(inner=Stale(threshold=0)), 40)], ids=["halo", "stale"]
+    ("structure", "passes"), [(OVERLAPPED, 64), (Overlapped(inner=Stale(threshold=0)), 24)], ids=["halo", "stale"]
 )
 def test_ranks_with_random_delays_finish_and_agree(structure: Any, passes: int) -> None:
     """Fitted predictions change the order of snapshots between epochs."""

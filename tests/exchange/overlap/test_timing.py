@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from strobe.comm import Comm, SingleRankComm
-from strobe.exchange.overlap.order import SnapshotSize
-from strobe.exchange.overlap.timing import TimingModel, fit_line
+from strobe.exchange.overlap.timing import SnapshotSize, Timetable, TimingModel, fit_line
 from strobe.ops.sparse.csr import FloatArray
 from tests.support.ranks import as_threads
 
@@ -15,29 +16,24 @@ def sums(inputs: list[list[float]], seconds: list[float]) -> FloatArray:
     return np.asarray(rows.T @ rows)
 
 
-def test_fit_fittedrecovers_coefficients() -> None:
-    generator = np.random.default_rng(0)
-    inputs = np.column_stack([np.ones(50), generator.integers(0, 10**6, (50, 2))])
-    line = np.array([1e-4, 2e-9, 5e-9])
-    fitted = fit_line(sums(inputs.tolist(), (inputs @ line).tolist()))
+@pytest.mark.parametrize(
+    ("inputs", "seconds", "expected"),
+    [
+        (
+            [[1.0, k, 3 * k % 7] for k in range(9)],
+            [1e-4 + 2e-3 * k + 5e-3 * (3 * k % 7) for k in range(9)],
+            [1e-4, 2e-3, 5e-3],
+        ),
+        ([[1.0, k] for k in range(1, 5)], [4.0, 3.0, 2.0, 1.0], [2.5, 0.0]),  # no negative coefficient
+        ([[1.0, 3.0, 0.0], [1.0, 5.0, 0.0]], [3.0, 5.0], [0.0, 1.0, 0.0]),  # an input that is always 0
+    ],
+)
+def test_fit_line_is_least_squares_without_negative_coefficients(
+    inputs: list[list[float]], seconds: list[float], expected: list[float]
+) -> None:
+    fitted = fit_line(sums(inputs, seconds))
     assert fitted is not None
-    assert fitted == pytest.approx(line, rel=1e-4)
-
-
-def test_fit_fittedhas_no_negative_coefficients() -> None:
-    inputs = [[1.0, float(k)] for k in range(1, 5)]
-    fitted = fit_line(sums(inputs, [4.0, 3.0, 2.0, 1.0]))
-    assert fitted is not None
-    assert fitted.tolist() == pytest.approx([2.5, 0.0])
-
-
-def test_fit_fittedgives_0_to_an_input_that_is_always_0() -> None:
-    fitted = fit_line(sums([[1.0, 3.0, 0.0], [1.0, 5.0, 0.0]], [3.0, 5.0]))
-    assert fitted is not None
-    assert fitted.tolist() == pytest.approx([0.0, 1.0, 0.0], abs=1e-9)
-
-
-def test_fit_fittedwithout_measurements_is_none() -> None:
+    assert fitted.tolist() == pytest.approx(expected, rel=1e-4, abs=1e-9)
     assert fit_line(np.zeros((3, 3))) is None
 
 
@@ -103,3 +99,83 @@ def test_state_dict_keeps_measurements_and_predictions() -> None:
     for each in (first, second):
         each.begin_epoch()
     assert second.seconds_after_arrival(size, 2) == first.seconds_after_arrival(size, 2) == pytest.approx(4000.0)
+
+
+class FixedCosts(TimingModel):
+    """Seconds per cell before the first exchange, per arc after an arrival, per byte on the link."""
+
+    def __init__(self, cell: float = 1.0, arc: float = 1.0, byte: float = 1.0) -> None:
+        super().__init__(SingleRankComm())
+        self.cell, self.arc, self.byte = cell, arc, byte
+
+    def seconds_to_first_exchange(self, size: SnapshotSize, columns: int) -> float:
+        return self.cell * size.cells * columns
+
+    def seconds_after_arrival(self, size: SnapshotSize, columns: int) -> float:
+        return self.arc * size.arcs * columns
+
+    def transfer_seconds(self, num_bytes: float) -> float:
+        return self.byte * num_bytes
+
+
+def order(sizes: list[SnapshotSize], exchanges: int = 1, costs: FixedCosts | None = None) -> list[int]:
+    """The order in which snapshots run, each with ``exchanges`` exchanges of one column."""
+    timetable, left = Timetable(sizes, 1, 1, costs or FixedCosts()), [exchanges] * len(sizes)
+    ran = []
+    while (t := timetable.next()) is not None:
+        ran.append(t)
+        if left[t]:
+            left[t] -= 1
+            timetable.mark_waiting(t, 1)
+        else:
+            timetable.mark_done(t)
+    return ran
+
+
+def test_ties_are_broken_by_the_shortest_message_and_then_by_time() -> None:
+    sizes = [SnapshotSize(0, 1, rows) for rows in (5, 2, 5, 1)]
+    assert order(sizes) == [3, 1, 0, 2, 3, 1, 0, 2]
+
+
+def test_snapshots_resume_in_order_of_arrival() -> None:
+    sizes = [SnapshotSize(0, 1, 100), SnapshotSize(0, 1, 1), SnapshotSize(0, 1, 1)]
+    assert order(sizes, exchanges=2) == [1, 2, 0, 1, 2, 0, 1, 2, 0]
+
+
+def test_messages_share_the_link() -> None:
+    timetable = Timetable([SnapshotSize(0, 0, 10), SnapshotSize(1, 0, 10)], 1, 1, FixedCosts())
+    timetable.mark_waiting(0, 1)  # on the link until 10
+    timetable.mark_waiting(1, 3)  # from then until 40
+    assert timetable.next() == 0
+    timetable.mark_waiting(0, 1)  # it was ready at 10, and its next rows come at 50
+    assert timetable.next() == 1
+
+
+def test_snapshot_without_rows_is_ready_at_once() -> None:
+    timetable = Timetable([SnapshotSize(0, 5, 10), SnapshotSize(0, 5, 0)], 1, 1, FixedCosts())
+    assert timetable.next() == 1
+    timetable.mark_waiting(1, 1)
+    assert timetable.next() == 1
+
+
+snapshot_sizes = st.builds(SnapshotSize, st.integers(0, 9), st.integers(0, 9), st.integers(0, 9))
+
+
+@given(st.lists(snapshot_sizes, max_size=6), st.integers(0, 3))
+def test_each_snapshot_runs_through_all_its_exchanges(sizes: list[SnapshotSize], exchanges: int) -> None:
+    ran = order(sizes, exchanges)
+    assert sorted(ran) == sorted(list(range(len(sizes))) * (exchanges + 1))
+    assert ran == order(sizes, exchanges)
+
+
+seconds = st.sampled_from([0.0, 0.5, 3.0])
+
+
+@given(st.lists(snapshot_sizes, max_size=6), st.builds(FixedCosts, seconds, seconds, seconds))
+def test_order_with_one_exchange_does_not_depend_on_costs(sizes: list[SnapshotSize], costs: FixedCosts) -> None:
+    by_rows = sorted(range(len(sizes)), key=lambda t: (sizes[t].rows, t))
+    ran, seen = order(sizes, costs=costs), set[int]()
+    begin = [t for t in ran if not (t in seen or seen.add(t))]  # type: ignore[func-returns-value]
+    end = [t for t in reversed(ran) if t in seen and not seen.discard(t)]  # type: ignore[func-returns-value]
+    assert begin == by_rows
+    assert end[::-1] == by_rows

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections import defaultdict
 from copy import deepcopy
 from dataclasses import dataclass
 from itertools import pairwise
@@ -14,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from strobe.comm import Comm, SingleRankComm
+from strobe.comm import NO_RANK, Comm, SingleRankComm
 from strobe.comm.rows import attach_tokens
 from strobe.errors import OptionError
 from strobe.exchange import Relay
 from strobe.exchange.relay import legs as legs_module
-from strobe.exchange.relay.legs import NO_RANK, find_legs
+from strobe.exchange.relay.legs import find_legs
 from strobe.exchange.relay.messages import RelayTask
 from strobe.exchange.relay.strategy import RelayTimeStage, StatePacking
 from strobe.models.time import Recurrent
@@ -117,19 +116,6 @@ def test_sent_states_are_received_in_the_same_order_in_a_later_slot(table: Table
     assert sum(len(nodes) for _, nodes in sent.values()) == table.cuts_crossed()
 
 
-@quick
-@given(tables(unowned=True), st.integers(1, 4))
-def test_each_cut_temporal_edge_sends_one_state(table: Table, groups: int) -> None:
-    crossed: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for leg in table.legs():
-        if leg.target != NO_RANK:
-            crossed[leg.rank, leg.target].append(leg.node)
-    results: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for (source, to, _), (_, nodes) in messages(table, groups)[0].items():
-        results[source, to] += nodes
-    assert {pair: sorted(nodes) for pair, nodes in results.items()} == crossed
-
-
 def test_time_blocks_have_one_task_per_group() -> None:
     table = Table(3, 12, [[rank] * 12 for rank in (0, 1, 2) for _ in range(2)])
     for rank, relay in enumerate(tasks_of(table, 4)):
@@ -150,16 +136,10 @@ def test_cyclic_relay_runs_later_groups_before_later_waves() -> None:
     assert [(task.slot, task.legs.tolist()) for task in second.tasks] == [(1, [0, 1]), (2, [2, 3])]
 
 
-@pytest.mark.parametrize("groups", [0, -1])
-def test_pipeline_groups_must_be_positive(groups: int) -> None:
-    with pytest.raises(OptionError, match=f"pipeline_groups of relay must be at least 1, not {groups}"):
+@pytest.mark.parametrize("groups", [0, -1, "many"])
+def test_pipeline_groups_must_be_a_positive_integer(groups: Any) -> None:
+    with pytest.raises(OptionError, match=f"pipeline_groups.*{groups}"):
         Relay(pipeline_groups=groups)
-
-
-def test_pipeline_groups_must_be_an_integer() -> None:
-    with pytest.raises(OptionError, match="pipeline_groups of relay"):
-        Relay(pipeline_groups="many")  # type: ignore[arg-type]
-    assert Relay(pipeline_groups=1).exact
 
 
 @dataclass(frozen=True)
@@ -234,30 +214,20 @@ def cut_edges(table: Table, cuts: list[int]) -> tuple[int, int]:
 
 
 @among_threads(25)
-@given(windows(max_nodes=4, max_snapshots=5, min_ranks=2, unowned=True), st.integers(1, 3))
-def test_relay_is_exact_and_sends_one_row_per_cut(example: tuple[Table, list[int]], groups: int) -> None:
+@given(windows(max_nodes=4, max_snapshots=5, min_ranks=2, unowned=True), st.integers(1, 3), st.booleans())
+def test_relay_is_exact_and_sends_one_row_per_cut(
+    example: tuple[Table, list[int]], groups: int, with_grad: bool
+) -> None:
     table, cuts = example
-    stage = Stage.over(table)
-    results = relayed(stage, table, cuts, groups)
-    assert_same(results, run_on_one_rank(stage, table, cuts))
+    stage = Stage.over(table, begins=with_grad)
+    results = relayed(stage, table, cuts, groups, with_grad=with_grad)
+    assert_same(results, run_on_one_rank(stage, table, cuts, with_grad=with_grad))
     within, between = cut_edges(table, cuts)
     for phase in ("forward", "backward"):
         assert total(results, phase, "relay") == within * len(stage.encoders)
-        assert total(results, phase, "carry") == between * len(stage.encoders)
-    assert {kind for each in results for _, kind in each.sent} <= {"relay", "carry"}
-
-
-@among_threads(25)
-@given(windows(max_nodes=4, max_snapshots=5, min_ranks=2), st.integers(1, 3))
-def test_detached_states_send_no_gradients(example: tuple[Table, list[int]], groups: int) -> None:
-    table, cuts = example
-    stage = Stage.over(table, begins=False)
-    results = relayed(stage, table, cuts, groups, with_grad=False)
-    assert_same(results, run_on_one_rank(stage, table, cuts, with_grad=False))
-    within, between = cut_edges(table, cuts)
     assert total(results, "forward", "carry") == between * len(stage.encoders)
-    assert total(results, "backward", "carry") == 0
-    assert total(results, "backward", "relay") == within * len(stage.encoders)
+    assert total(results, "backward", "carry") == with_grad * between * len(stage.encoders), "not of detached states"
+    assert {kind for each in results for _, kind in each.sent} <= {"relay", "carry"}
 
 
 @pytest.mark.parametrize("kind", KINDS)

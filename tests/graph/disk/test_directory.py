@@ -28,6 +28,7 @@ from strobe.graph import (
     open_graph,
 )
 from strobe.graph.disk import directory as disk_module
+from tests.graph.disk.conftest import only_graph
 from tests.support.graphs import AWKWARD, PlainGraph, assert_same, dynamic_graphs, full_graph
 
 FILES = [
@@ -40,43 +41,24 @@ def place(tmp_path: Path) -> Path:
     return tmp_path / "graph"
 
 
-def _only(place: Path) -> bool:
-    """Whether the place is all there is in its directory."""
-    return [path.name for path in place.parent.iterdir()] == [place.name]
-
-
-# What is written can be read.
-
-
 @pytest.mark.parametrize("name", AWKWARD)
 def test_awkward_graphs_survive_the_disk(name: str, place: Path) -> None:
     graph = AWKWARD[name].build()
     saved = graph.save(place)
     assert saved == graph
-    assert_same(strobe.open(place), AWKWARD[name])
-    assert _only(place)
-
-
-@settings(deadline=None, max_examples=40)
-@given(dynamic_graphs())
-def test_any_graph_survives_the_disk(tmp_path_factory: pytest.TempPathFactory, plain: PlainGraph) -> None:
-    place = tmp_path_factory.mktemp("any") / "graph"
-    assert_same(plain.build().save(place), plain)
+    assert_same(strobe.open(place, verify=True), AWKWARD[name])
+    assert only_graph(place)
 
 
 @settings(deadline=None, max_examples=40)
 @given(dynamic_graphs(min_snapshots=2))
-def test_saved_view_equals_the_view(tmp_path_factory: pytest.TempPathFactory, plain: PlainGraph) -> None:
+def test_any_graph_or_view_survives_the_disk(tmp_path_factory: pytest.TempPathFactory, plain: PlainGraph) -> None:
     folder = tmp_path_factory.mktemp("view")
     nodes = range(0, plain.num_nodes, 2)
+    assert_same(plain.build().save(folder / "all"), plain)
     assert_same(plain.build()[::2].save(folder / "a"), plain.slice(slice(None, None, 2)))
     assert_same(plain.build()[1:].subset(nodes).save(folder / "b"), plain.subset(nodes).slice(slice(1, None)))
     assert_same(plain.build()[:0].save(folder / "c"), plain.slice(slice(0)))
-
-
-def test_graph_with_all_parts_stores_every_array(place: Path) -> None:
-    full_graph().save(place)
-    assert sorted(path.name for path in place.iterdir()) == sorted([*(f"{name}.npy" for name in FILES), "graph.json"])
 
 
 @pytest.mark.parametrize("names", [["", "anna", "bob", "ö"], [-3, 0, 7, 10**12]])
@@ -143,18 +125,15 @@ def test_a_graph_in_which_features_have_no_columns_survives(place: Path) -> None
     assert graph.save(place) == graph
 
 
-# Where a graph may be written.
-
-
 def test_existing_graph_is_replaced_only_with_overwrite(place: Path) -> None:
     first, second = full_graph(), full_graph(weight=9.0)
     first.save(place)
-    with pytest.raises(OptionError, match="already holds a graph: choose another place, or have it replaced"):
+    with pytest.raises(OptionError, match="already holds a graph"):
         second.save(place)
     assert open_graph(place) == first
     assert second.save(place, overwrite=True) == second
     assert open_graph(place) == second
-    assert _only(place)
+    assert only_graph(place)
 
 
 def test_a_graph_can_be_saved_over_itself_while_it_is_open(place: Path) -> None:
@@ -170,7 +149,7 @@ def test_directory_that_is_no_graph_is_never_replaced(place: Path, overwrite: bo
     file = place.parent / "file"
     file.write_text("more work")
     for target in (place, file):
-        with pytest.raises(OptionError, match="exists and is not a graph: it is left alone"):
+        with pytest.raises(OptionError, match="is not a graph"):
             full_graph().save(target, overwrite=overwrite)
     assert (place / "thesis.tex").read_text() == "years of work"
     assert file.read_text() == "more work"
@@ -208,37 +187,16 @@ def test_sink_without_finish_leaves_no_files(place: Path) -> None:
     assert not any(place.parent.iterdir())
 
 
-# What cannot be opened.
-
-
 def test_a_place_without_a_graph_is_named(place: Path) -> None:
     with pytest.raises(FormatError, match=r"there is no graph at .*graph"):
         open_graph(place)
     place.mkdir()
-    with pytest.raises(FormatError, match=r"is not a saved graph: it has no graph.json. .*strobe ingest"):
+    with pytest.raises(FormatError, match="strobe ingest"):
         open_graph(place)
     file = place / "table.csv"
     file.write_text("a,b\n")
     with pytest.raises(FormatError, match="is not a saved graph"):
         open_graph(file)
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_a_missing_array_is_named(name: str, place: Path) -> None:
-    full_graph().save(place)
-    (place / f"{name}.npy").unlink()
-    with pytest.raises(FormatError, match=f"is incomplete: {name}.npy is missing"):
-        open_graph(place)
-
-
-@pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize("change", [-1, 1])
-def test_a_file_that_was_cut_or_grew_is_named(name: str, change: int, place: Path) -> None:
-    full_graph().save(place)
-    file = place / f"{name}.npy"
-    os.truncate(file, file.stat().st_size + change)
-    with pytest.raises(FormatError, match=f"{name}.npy is damaged: .* bytes where"):
-        open_graph(place)
 
 
 def _flip(file: Path, at: int) -> None:
@@ -248,7 +206,7 @@ def _flip(file: Path, at: int) -> None:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_flipped_bit_in_any_array_is_found(name: str, place: Path) -> None:
+def test_an_array_that_is_damaged_cut_longer_or_missing_is_named(name: str, place: Path) -> None:
     full_graph().save(place)
     file = place / f"{name}.npy"
     for at in (0, 20, 127, 128, -1):  # magic, header, its end, first and last byte of the data
@@ -257,6 +215,13 @@ def test_a_flipped_bit_in_any_array_is_found(name: str, place: Path) -> None:
             open_graph(place)
         _flip(file, at)
     assert open_graph(place) == full_graph()
+    for change in (-1, 2):
+        os.truncate(file, file.stat().st_size + change)
+        with pytest.raises(FormatError, match=f"{name}.npy is damaged: .* bytes"):
+            open_graph(place)
+    file.unlink()
+    with pytest.raises(FormatError, match=f"{name}.npy is missing"):
+        open_graph(place)
 
 
 def test_flipped_bit_in_metadata_is_detected_or_harmless(place: Path) -> None:
@@ -278,43 +243,24 @@ def _edit(place: Path, **changes: Any) -> None:
     (place / "graph.json").write_text(json.dumps({**meta, **changes}))
 
 
-def test_edited_metadata_is_refused(place: Path) -> None:
-    full_graph().save(place)
-    _edit(place, num_nodes=5)
-    with pytest.raises(FormatError, match=r"graph.json is damaged or was edited"):
-        open_graph(place)
-
-
-def test_reformatted_metadata_is_accepted(place: Path) -> None:
+def test_edited_metadata_is_refused_and_reformatted_metadata_accepted(place: Path) -> None:
     full_graph().save(place)
     _edit(place)
     assert open_graph(place) == full_graph()
+    _edit(place, num_nodes=5)
+    with pytest.raises(FormatError, match="edited"):
+        open_graph(place)
+    for version in (1, "1.5", None):
+        _edit(place, version=version)
+        with pytest.raises(FormatError, match=f"version {version}"):
+            open_graph(place)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("{", "graph.json is damaged"),
-        ("", "graph.json is damaged"),
-        ("[1, 2]", "graph.json is damaged"),
-        ("3", "graph.json is damaged"),
-        ("{}", "graph.json is damaged"),
-        ('{"format": "other"}', "holds a 'other', not a 'strobe-graph'"),
-        ("\udcff\udcfe", "graph.json is damaged"),
-    ],
-)
-def test_metadata_that_is_not_json_is_refused(text: str, message: str, place: Path) -> None:
+@pytest.mark.parametrize("text", ["{", "", "[1, 2]", "3", "{}", '{"format": "other"}', "\udcff\udcfe"])
+def test_metadata_that_is_not_of_a_graph_is_refused(text: str, place: Path) -> None:
     place.mkdir()
     (place / "graph.json").write_bytes(text.encode(errors="surrogateescape"))
-    with pytest.raises(FormatError, match=message):
-        open_graph(place)
-
-
-@pytest.mark.parametrize("version", [1, "1.5", None])
-def test_other_format_version_is_refused(version: Any, place: Path) -> None:
-    full_graph().save(place)
-    _edit(place, version=version)
-    with pytest.raises(FormatError, match=f"has format version {version}, this program reads version 2"):
+    with pytest.raises(FormatError, match=r"graph.json is damaged|'other'"):
         open_graph(place)
 
 

@@ -19,6 +19,7 @@ from strobe.errors import FormatError, OptionError, StrobeError
 from strobe.graph import DiskSink, DynamicGraph, Edges, GraphBuilder, from_edges, open_graph
 from strobe.graph import build as build_module
 from strobe.graph.edge_sort import EdgeSorter
+from tests.graph.disk.conftest import only_graph
 from tests.support.graphs import full_graph
 from tests.support.kills import forked, killed_before_step
 
@@ -26,11 +27,6 @@ from tests.support.kills import forked, killed_before_step
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
     return tmp_path / "graph"
-
-
-def _only(place: Path) -> bool:
-    """Whether the place is all there is in its directory."""
-    return [path.name for path in place.parent.iterdir()] == [place.name]
 
 
 @pytest.fixture
@@ -64,15 +60,14 @@ def test_full_disk_error_leaves_no_files_and_keeps_the_old_graph(small_disk: Pat
             outcomes.append("it fits")
         except StrobeError as error:
             outcomes.append(str(error))
-        assert _only(place)
+        assert only_graph(place)
     full = outcomes.index(outcomes[-1])
     assert outcomes == ["it fits"] * full + outcomes[-1:] * (len(outcomes) - full)
     assert full > 0
     assert "the disk is full" in outcomes[-1]
-    assert "other was not written, and nothing of it is left behind" in outcomes[-1]
     with pytest.raises(StrobeError, match="the disk is full"):
         _heavy(400_000).save(place, overwrite=True)
-    assert _only(place)
+    assert only_graph(place)
     assert open_graph(place) == small == full_graph()
 
 
@@ -105,7 +100,7 @@ def test_a_graph_moved_aside_comes_back_when_the_new_one_cannot_take_its_place(
     with pytest.raises(OSError, match="I/O"):
         full_graph(weight=2.0).save(place, overwrite=True)
     assert open_graph(place) == old
-    assert _only(place)
+    assert only_graph(place)
 
 
 def _first_weight(graph: DynamicGraph) -> float:
@@ -125,11 +120,11 @@ def test_a_writer_killed_at_any_moment_leaves_a_whole_graph_or_none(place: Path)
                 open_graph(place)
         if killed % 5 == 0:  # clear up after several at once, or after one
             assert full_graph(weight=7.0).save(place, overwrite=True) == full_graph(weight=7.0)
-            assert _only(place)
+            assert only_graph(place)
         shutil.rmtree(place, ignore_errors=True)
     assert killed > 15
     assert open_graph(place) == graph
-    assert _only(place)
+    assert only_graph(place)
 
 
 def test_a_writer_killed_while_replacing_a_graph_loses_neither_the_old_nor_half_of_the_new(place: Path) -> None:
@@ -144,17 +139,17 @@ def test_a_writer_killed_while_replacing_a_graph_loses_neither_the_old_nor_half_
             seen.append(str(error))
         with pytest.raises(OptionError, match="already holds a graph"):
             DiskSink(place)  # clears up, brings back what was moved aside, and then refuses
-        assert _only(place)
+        assert only_graph(place)
         if open_graph(place) != old:
             assert open_graph(place) == new
             old.save(place, overwrite=True)
     between = f"there is no graph at {place}; one that was being replaced is at {place.parent / '.graph.replaced'}"
     assert set(seen) == {"the old", between, "the new"}
     assert open_graph(place) == new
-    assert _only(place)
+    assert only_graph(place)
 
 
-@pytest.mark.parametrize("delay_s", [0.0, 0.004, 0.008, 0.016, 0.032, 0.064])
+@pytest.mark.parametrize("delay_s", [0.004, 0.016, 0.064])
 def test_a_writer_killed_in_the_middle_of_its_bytes_leaves_a_whole_graph(delay_s: float, place: Path) -> None:
     old, new = full_graph(), _heavy(200_000)
     old.save(place)
@@ -165,7 +160,7 @@ def test_a_writer_killed_in_the_middle_of_its_bytes_leaves_a_whole_graph(delay_s
     with pytest.raises(OptionError, match="already holds a graph"):
         DiskSink(place)
     assert open_graph(place, verify=True) in (old, new)
-    assert _only(place)
+    assert only_graph(place)
 
 
 def test_clearing_up_touches_nothing_of_another_graph(tmp_path: Path) -> None:
@@ -185,7 +180,7 @@ def test_partially_removed_graph_is_not_restored(place: Path) -> None:
     place.rename(aside := place.parent / ".graph.replaced")
     (aside / "graph.json").unlink()
     assert full_graph(weight=2.0).save(place) == full_graph(weight=2.0)
-    assert _only(place)
+    assert only_graph(place)
 
 
 def test_a_second_writer_is_refused_while_the_first_is_at_work(place: Path) -> None:
@@ -196,7 +191,7 @@ def test_a_second_writer_is_refused_while_the_first_is_at_work(place: Path) -> N
             full_graph().save(place, overwrite=True)
         graph = builder.finish()
     assert open_graph(place) == graph
-    assert _only(place)
+    assert only_graph(place)
 
 
 def test_writers_that_meet_take_turns_and_readers_never_see_a_mixture(place: Path) -> None:
@@ -226,4 +221,4 @@ def test_writers_that_meet_take_turns_and_readers_never_see_a_mixture(place: Pat
                 assert status == 0
     assert failures <= {"there is no graph at"}  # between the two renames
     assert open_graph(place) in (one, two)
-    assert _only(place)
+    assert only_graph(place)

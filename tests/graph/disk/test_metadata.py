@@ -36,12 +36,6 @@ _SHAPES: list[Any] = [[-1], [1 << 70], [2, 2], [3.0], ["3"], [[3]], [True], [], 
 _PARTS: list[Any] = [[], [None], [[]], {}, "degrees", [{"kind": "concatenated"}]]
 
 
-@pytest.fixture(autouse=True)
-def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Power does not fail here, and waiting for the disk takes most of the time."""
-    monkeypatch.setattr(os, "fsync", lambda handle: None)
-
-
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
     full_graph().with_features(None).save(tmp_path / "graph")
@@ -58,27 +52,23 @@ def grown(tmp_path: Path) -> Path:
     return tmp_path / "grown"
 
 
-@pytest.mark.parametrize("value", [None, -1, 10**40, 4.0, "4", True, [4], {}, float("nan"), 3, 1])
-@pytest.mark.parametrize("field", ["num_nodes", "directed", "times", "arrays", "features", "labels", "info", None])
-def test_a_field_of_a_wrong_type_or_size_is_refused(field: str | None, value: Any, place: Path) -> None:
-    def change(meta: dict[str, Any]) -> None:
-        for name in ("dtype", "shape", "crc32") if field is None else ():
-            meta["arrays"]["col"][name] = value
-        if field is not None:
-            meta[field] = value
+def _set(field: str, value: object) -> Change:
+    return lambda meta: meta.update({field: value})
 
-    if (field, repr(value)) in {("features", "None"), ("directed", "True"), ("info", "{}")}:
-        return  # as it may be
-    forge_description(place, change)
-    with pytest.raises(FormatError):
-        open_graph(place)
+
+_ALLOWED = {("features", "None"), ("directed", "True"), ("info", "{}")}
 
 
 @pytest.mark.parametrize("field", ["num_nodes", "directed", "times", "arrays", "features", "labels", "info"])
-def test_a_missing_field_is_refused(field: str, place: Path) -> None:
-    forge_description(place, lambda meta: meta.pop(field))
-    with pytest.raises(FormatError):
-        open_graph(place)
+def test_a_field_that_is_missing_or_of_a_wrong_type_or_size_is_refused(field: str, place: Path) -> None:
+    original = (place / "graph.json").read_text()
+    wrong: list[Any] = [None, -1, 10**40, 4.0, "4", True, [4], {}, float("nan"), 3, 1]
+    changes = [_set(field, value) for value in wrong if (field, repr(value)) not in _ALLOWED]
+    for change in [*changes, lambda meta: meta.pop(field)]:
+        (place / "graph.json").write_text(original)
+        forge_description(place, change)
+        with pytest.raises(FormatError):
+            open_graph(place)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +109,7 @@ def _nested(depth: int) -> dict[str, Any]:
     return recipe
 
 
-_STANDARDISED = {
+_STANDARDIZED = {
     "kind": "standardized",
     "mean": [0.0, 0.0],
     "std": [1.0, 1.0],
@@ -138,9 +128,9 @@ _STANDARDISED = {
         *({"kind": "random_signature", "width": width, "seed": 0} for width in (0, -1, 10**9, "8", 2.5, None)),
         *({"kind": "random_signature", "width": 8, "seed": seed} for seed in (-1, 1 << 64, "0", None)),
         *({"kind": "concatenated", "parts": parts} for parts in _PARTS),
-        *({**_STANDARDISED, "mean": mean} for mean in (None, [], [0.0], ["0", "0"], [float("nan"), 0.0], [10**400, 0])),
-        *({**_STANDARDISED, "std": std} for std in ([0.0, 1.0], [-1.0, 1.0], [True, True], [float("inf"), 1.0])),
-        {**_STANDARDISED, "inner": None},
+        *({**_STANDARDIZED, "mean": mean} for mean in (None, [], [0.0], ["0", "0"], [float("nan"), 0.0], [10**400, 0])),
+        *({**_STANDARDIZED, "std": std} for std in ([0.0, 1.0], [-1.0, 1.0], [True, True], [float("inf"), 1.0])),
+        {**_STANDARDIZED, "inner": None},
         _nested(17),
         _nested(300),
     ],
@@ -152,15 +142,6 @@ def test_invalid_recipe_is_refused(recipe: Any, place: Path, grown: Path) -> Non
         forge_description(each, lambda meta: meta.update(features=recipe))
         with pytest.raises(FormatError):
             open_graph(each)
-
-
-def test_an_array_of_features_of_a_wrong_size_is_refused(tmp_path: Path) -> None:
-    place = tmp_path / "graph"
-    from_edges([[[0], [1]]], x=np.ones((2, 3))).save(place)
-    for wrong in (np.ones((3, 3), np.float32), np.ones(2, np.float32), np.ones((2, 3), np.complex64)):
-        forge_array(place, "x", wrong)
-        with pytest.raises(FormatError):
-            open_graph(place)
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"format":' * 50_000, '{"format": 1e999, "a": ' + "9" * 5000 + "}"])
@@ -273,13 +254,10 @@ def test_metadata_that_could_not_be_opened_is_not_written(tmp_path: Path) -> Non
 GIB = 1 << 30
 
 
-def test_id_space_that_is_used_or_small_is_allowed() -> None:
+def test_a_large_id_space_must_be_used() -> None:
     check_id_space("g", 10**8, 0, GIB)
     check_id_space("g", 10**9, 10**9, GIB)
     check_id_space("g", 10**9, 3, 64 * GIB)
-
-
-def test_large_unused_id_space_is_refused() -> None:
     with pytest.raises(FormatError, match="1,000,000,000 nodes but only 3 cells"):
         check_id_space("g", 10**9, 3, GIB)
 

@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture(autouse=True, scope="module")
 def quick_disk() -> Iterator[None]:
-    """Nobody pulls the plug here, and waiting for the disk takes most of the time."""
+    """The machine does not stop here, and waiting for the disk takes most of the time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda handle: None)
         yield

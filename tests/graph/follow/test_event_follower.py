@@ -287,15 +287,6 @@ def test_resuming_with_other_options_is_refused(tmp_path: Path) -> None:
     follow(place.path, options(Every(10)), into=into).close()  # as it was begun
 
 
-def test_one_process_follows_and_others_are_refused(tmp_path: Path) -> None:
-    place = Folder(tmp_path / "in")
-    with (
-        follow(place.path, options(Every(10)), into=tmp_path / "graph"),
-        pytest.raises(OptionError, match="is being written by another process"),
-    ):
-        follow(place.path, options(Every(10)), into=tmp_path / "graph")
-
-
 @pytest.mark.parametrize(
     ("chosen", "message"),
     [

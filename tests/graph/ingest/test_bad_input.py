@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
-import os
+import io
 import signal
 import sqlite3
 import subprocess
@@ -20,7 +20,7 @@ import pytest
 from strobe.errors import BadRowsError, FormatError, InputError, OptionError, StrobeError
 from strobe.graph import open_graph
 from strobe.graph.build import WeightOverflowError
-from strobe.graph.ingest import Every, NodeTable, ingest
+from strobe.graph.ingest import Calendar, Every, NodeTable, ingest
 from strobe.graph.ingest.text_table import TextOptions
 
 HEADER = "src,dst,time,weight\n"
@@ -100,37 +100,72 @@ def test_weights_whose_sum_is_no_number_are_refused_with_their_edge(tmp_path: Pa
     assert_nothing_written(tmp_path, "events.csv", "graph")
 
 
+def damaged_parquet() -> bytes:
+    numbers = np.random.default_rng(0).integers(0, 99, (5000, 4))
+    table = pa.table({name: numbers[:, k] for k, name in enumerate(("src", "dst", "time", "weight"))})
+    held = io.BytesIO()
+    pq.write_table(table, held, compression="zstd")
+    return held.getvalue()[:200] + bytes(60) + held.getvalue()[260:]
+
+
+PACKED = gzip.compress((HEADER + "".join(f"{k},{k * k % 9999},1,1\n" for k in range(5000))).encode())
+POSITIONS = {"src": 0, "dst": 1, "time": 2, "weight": 3, "time_unit": "number"}
+
+
 @pytest.mark.parametrize(
-    ("name", "content", "reason"),
+    ("name", "content", "options", "reason"),
     [
-        ("cr.tsv", b"src\tdst\ttime\tweight\r1\t2\t3\t4\r", "carriage return"),
-        ("quote.csv", b'"src,dst,time,weight\n1,2,3,4\n', "line 1: the header has a quote"),
-        ("latin.csv", "größe,src,dst,time,weight\n0,1,2,3,4\n0,1,2,3,x\n".encode("latin-1"), "not utf-8 text"),
+        ("cr.tsv", b"src\tdst\ttime\tweight\r1\t2\t3\t4\r", {}, "carriage return"),
+        ("quote.csv", b'"src,dst,time,weight\n1,2,3,4\n', {}, "line 1: the header has a quote"),
+        ("latin.csv", "größe,src,dst,time,weight\n0,1,2,3,4\n".encode("latin-1"), {}, "not utf-8"),
+        ("mixed.csv", f"{HEADER}Zoë,b,1,1\n".encode() + b"Jos\xe9,b,1,1\n", {}, "line 3: is not utf-8"),
+        ("twice.csv", b"src,dst,time,src\n1,2,3,4\n", {}, "line 1: .*'src' twice"),
+        ("other.csv", b"source,dst,time,weight\n1,2,3,4\n", {}, "did you mean 'source'"),
+        ("few.csv", b"source,dst,time,weight\n1,2,3,4\n", {"src": 7}, "no column 7"),
+        ("semi.csv", b"src;dst;time;weight\n1;2;3;4\n", {"text": TextOptions(delimiter=",")}, "one column"),
+        ("first.csv", b'"1,2,3,4\n1,2,3,4\n1,2,3,4\n', POSITIONS, r"1 bad row;(.|\n)*line 1:"),
+        ("header.csv", (HEADER + GOOD).encode(), POSITIONS, "line 1: column '#0': 'src'"),
+        ("open.csv", (HEADER + GOOD + '"1,2,10,0.5\n' + GOOD).encode(), {}, "line 3"),
+        ("spans.csv", b'src,dst,time,weight\n"a\nb",c,1,1\nd,e,soon,1\n', {"time_unit": "number"}, "line 4: .*'soon'"),
+        ("empty.csv", b"", {}, "is empty"),
+        ("blank.csv", b"\n\n", {}, "no row"),
+        ("comments.csv", b"# only\n% comments\n", {}, "no row"),
+        ("no_rows.csv", HEADER.encode(), {}, "no event"),
+        ("half.csv.gz", PACKED[: len(PACKED) // 2], {}, "truncated or damaged"),
+        ("most.csv.gz", PACKED[:-5], {}, "truncated or damaged"),
+        ("plain.csv.gz", HEADER.encode(), {}, "cannot be unpacked"),
+        ("rubbish.csv", HEADER.encode() + np.random.default_rng(0).bytes(2000), {}, "one column"),
+        ("bad.parquet", b"PAR1 no", {}, "as a Parquet file"),
+        ("damaged.parquet", damaged_parquet(), {}, "cannot be read"),
+        ("bad.npz", b"PK no", {}, "as an NPZ file"),
     ],
 )
-def test_headers_that_cannot_be_read_are_refused(tmp_path: Path, name: str, content: bytes, reason: str) -> None:
+def test_files_that_cannot_be_read_are_refused_with_the_reason(
+    tmp_path: Path, name: str, content: bytes, options: dict[str, Any], reason: str
+) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match=reason):
-        read(tmp_path / name)
+        read(tmp_path / name, **options)
+    assert_nothing_written(tmp_path, name)
 
 
-def test_a_first_row_with_a_stray_quote_is_a_bad_row(tmp_path: Path) -> None:
-    path = tmp_path / "events.csv"
-    path.write_text('"1,2,3,4\n' + GOOD + GOOD)
-    with pytest.raises(BadRowsError, match=r"1 bad row;(.|\n)*line 1:"):
-        read(path, src=0, dst=1, time=2, weight=3)
+@pytest.mark.parametrize(
+    ("source", "reason"), [("nowhere.csv", "there is no file"), (".", "is a directory"), (7, "rows from int")]
+)
+def test_sources_without_rows_are_refused(tmp_path: Path, source: str | int, reason: str) -> None:
+    with pytest.raises(InputError, match=reason):
+        ingest(tmp_path / source if isinstance(source, str) else source, src=0, dst=1, time=2, clock=Every(1))
 
 
-def test_damage_within_a_parquet_file_is_found_while_it_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "events.parquet"
-    numbers = np.random.default_rng(0).integers(0, 99, (5000, 3))
-    table = pa.table({name: numbers[:, k] for k, name in enumerate(("src", "dst", "time"))})
-    pq.write_table(table, path, compression="zstd")
-    data = bytearray(path.read_bytes())
-    data[200:260] = bytes(60)
-    path.write_bytes(data)
-    with pytest.raises(InputError, match="cannot be read"):
-        read(path, weight=None)
+def test_a_value_outside_the_statistics_of_its_parquet_file_is_found(tmp_path: Path) -> None:
+    path, time = tmp_path / "events.parquet", 1_600_000_777
+    table = pa.table({"src": [1, 2, 3], "dst": [2, 3, 1], "time": [1_600_000_000, time, 1_600_000_999]})
+    pq.write_table(table, path, compression="none", use_dictionary=False)
+    data, value = path.read_bytes(), time.to_bytes(8, "little")
+    assert data.count(value) == 1  # neither the least nor the largest, so statistics do not hold it
+    path.write_bytes(data.replace(value, (1 << 58).to_bytes(8, "little")))
+    with pytest.raises(BadRowsError, match="row 2"):
+        read(path, weight=None, time_unit="s", clock=Calendar("day"))
 
 
 def test_every_bad_row_is_counted_and_the_first_are_shown(tmp_path: Path) -> None:
@@ -155,168 +190,33 @@ def test_skip_bad_rows_writes_them_to_a_file(tmp_path: Path) -> None:
     assert all(row["source"] == str(path) and row["reason"] for row in rows)
 
 
-def test_a_file_of_bad_rows_only_makes_no_graph(tmp_path: Path) -> None:
-    path = tmp_path / "events.csv"
-    path.write_text(HEADER + "1,2,soon,1\n")
-    with pytest.raises(InputError, match="no event to make a graph of once bad rows are left out"):
-        read(path, skip_bad_rows=True)
-
-
-def test_the_line_of_a_row_after_quoted_line_ends_is_right(tmp_path: Path) -> None:
-    path = tmp_path / "events.csv"
-    path.write_text('src,dst,time\n"a\nb",c,1\nd,e,soon\n')
-    with pytest.raises(BadRowsError, match="line 4: column 'time': 'soon'"):
-        ingest(path, src="src", dst="dst", time="time", clock=Every(1), time_unit="number")
-
-
-def test_a_missing_column_is_named_with_the_nearest_one(tmp_path: Path) -> None:
-    path = tmp_path / "events.csv"
-    path.write_text("source,dst,time,weight\n" + GOOD)
-    with pytest.raises(InputError, match=r"named 'src'.*did you mean 'source'"):
-        read(path)
-    with pytest.raises(InputError, match="has 4 columns, there is no column 7"):
-        read(path, src=7)
-
-
-def test_a_wrong_delimiter_is_suspected(tmp_path: Path) -> None:
-    path = tmp_path / "events.csv"
-    path.write_text((HEADER + GOOD).replace(",", ";"))
-    with pytest.raises(InputError, match="read as one column: is ',' its delimiter"):
-        read(path, text=TextOptions(delimiter=","))
-    assert read(path).info["rows"] == 1
-
-
-def test_a_duplicate_header_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "events.csv"
-    path.write_text("src,dst,time,src\n1,2,3,4\n")
-    with pytest.raises(InputError, match="line 1: the header names column 'src' twice"):
-        read(path)
-
-
-@pytest.mark.parametrize(
-    ("content", "reason"), [("", "is empty"), ("\n\n", "no row"), ("# only\n% comments\n", "no row")]
-)
-def test_an_empty_file_is_refused(tmp_path: Path, content: str, reason: str) -> None:
-    path = tmp_path / "events.csv"
-    path.write_text(content)
-    with pytest.raises(InputError, match=reason):
-        read(path)
-    assert_nothing_written(tmp_path, "events.csv")
-
-
-def test_a_header_without_rows_makes_no_graph(tmp_path: Path) -> None:
-    path = tmp_path / "events.csv"
-    path.write_text(HEADER)
-    with pytest.raises(InputError, match="no event"):
-        read(path)
-    assert_nothing_written(tmp_path, "events.csv")
-
-
-@pytest.mark.parametrize("keep", [0.5, 0.999])
-def test_a_truncated_gz_is_refused(tmp_path: Path, keep: float) -> None:
-    path = tmp_path / "events.csv.gz"
-    rng = np.random.default_rng(0)
-    whole = gzip.compress((HEADER + "".join(f"{a},{b},1,1\n" for a, b in rng.integers(0, 9999, (5000, 2)))).encode())
-    path.write_bytes(whole[: int(len(whole) * keep)])
-    with pytest.raises(InputError, match="truncated or damaged"):
-        read(path)
-    assert_nothing_written(tmp_path, "events.csv.gz")
-
-
-def test_file_that_is_not_gzip_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "events.csv.gz"
-    path.write_text(HEADER + GOOD)
-    with pytest.raises(InputError, match="cannot be unpacked"):
-        read(path)
-
-
-def test_mixed_encodings_are_named_by_line(tmp_path: Path) -> None:
-    path = tmp_path / "events.csv"
-    path.write_bytes("src,dst,time,weight\nZoë,b,1,1\n".encode() + "José,b,1,1\n".encode("latin-1"))
-    with pytest.raises(BadRowsError, match="line 3: is not utf-8 text"):
-        read(path)
-
-
-def test_binary_rubbish_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "events.csv"
-    path.write_bytes(HEADER.encode() + os.urandom(2000))
-    with pytest.raises(StrobeError):
-        read(path)
-    assert_nothing_written(tmp_path, "events.csv")
-
-
-def test_an_open_quote_is_a_bad_row(tmp_path: Path) -> None:
-    path = tmp_path / "events.csv"
-    path.write_text(HEADER + GOOD + '"1,2,10,0.5\n' + GOOD)
-    with pytest.raises(BadRowsError, match="line 3"):
-        read(path)
-
-
-def test_a_header_read_as_a_row_is_a_bad_row(tmp_path: Path) -> None:
-    path = tmp_path / "events.csv"
-    path.write_text(HEADER + GOOD)
-    with pytest.raises(BadRowsError, match="line 1: column '#0': 'src' is not an integer"):
-        read(path, src=0, dst=1, time=2, weight=3, time_unit="number")
-
-
-def test_no_row_is_lost_where_line_ends_are_mixed(tmp_path: Path) -> None:
-    path = tmp_path / "events.csv"
-    path.write_bytes(b"src,dst,time,weight\r\n1,2,3,1\n4,5,6,1\r\n\n7,8,9,1")
-    assert read(path).info["rows"] == 3
-
-
-def test_paths_that_are_no_files_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="there is no file"):
-        read(tmp_path / "nowhere.csv")
-    with pytest.raises(InputError, match="is a directory"):
-        read(tmp_path)
-    (tmp_path / "bad.parquet").write_bytes(b"PAR1 no")
-    with pytest.raises(InputError, match="cannot be read as a Parquet file"):
-        read(tmp_path / "bad.parquet")
-    (tmp_path / "bad.npz").write_bytes(b"PK no")
-    with pytest.raises(InputError, match="cannot be read as an NPZ file"):
-        read(tmp_path / "bad.npz")
-    with pytest.raises(InputError, match="cannot read rows from int"):
-        ingest(7, src=0, dst=1, time=2, clock=Every(1))
-
-
-def test_bad_rows_of_parquet_are_named_by_row(tmp_path: Path) -> None:
-    path = tmp_path / "events.parquet"
+def test_bad_rows_of_other_tables_are_named_by_row(tmp_path: Path) -> None:
+    path, nodes = tmp_path / "events.parquet", tmp_path / "nodes.csv"
     table = {"src": [1, None, 3], "dst": [1, 2, -3], "time": [1.0, 2.0, float("nan")], "weight": [1.0, 1.0, 1.0]}
     pq.write_table(pa.table(table), path)
-    with pytest.raises(BadRowsError) as caught:
+    with pytest.raises(BadRowsError, match=r"row 2: column 'src'(.|\n)*row 3: column 'dst': '-3' is negative"):
         read(path)
-    assert "row 2: column 'src': '' is empty" in str(caught.value)
-    assert "row 3: column 'dst': '-3' is negative" in str(caught.value)
-
-
-def test_bad_rows_of_a_database_are_named_by_row_also_where_types_mix(tmp_path: Path) -> None:
-    con = sqlite3.connect(":memory:")
-    con.execute("CREATE TABLE e (src, dst, time, weight)")
-    con.executemany("INSERT INTO e VALUES (?, ?, ?, ?)", [(1, 2, 3, 0.5), (1, "two", 3, 0.5)])
+    con = sqlite3.connect(":memory:")  # where types mix, a column is read as text
+    query = con.execute("SELECT 1 AS src, 2 AS dst, 3 AS time UNION ALL SELECT 1, 'two', 3 ORDER BY 2")
     with pytest.raises(BadRowsError, match="the query, row 2: column 'dst': 'two' is not an integer"):
-        read_cursor(con.execute("SELECT * FROM e ORDER BY rowid"), tmp_path, ids="integer")
+        ingest(query, src="src", dst="dst", time="time", clock=Every(5), ids="integer")
+    nodes.write_text("id,age\n1,30\n2,old\n")
+    with pytest.raises(BadRowsError, match=r"nodes\.csv, line 3: column 'age': 'old' is not a number"):
+        ingest(
+            {"src": [1], "dst": [2], "time": [1]},
+            src="src",
+            dst="dst",
+            time="time",
+            clock=Every(5),
+            nodes=NodeTable(source=nodes, id="id", features=["age"]),
+        )
 
 
-def read_cursor(cursor: Any, folder: Path, **options: Any) -> Any:
-    return ingest(
-        cursor, src="src", dst="dst", time="time", weight="weight", clock=Every(5), out=folder / "graph", **options
-    )
-
-
-def test_existing_graph_needs_overwrite(tmp_path: Path) -> None:
+def test_an_existing_graph_is_refused_before_anything_is_read_unless_it_may_be_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "events.csv"
-    path.write_text(HEADER + GOOD)
+    path.write_bytes(b"src,dst,time,weight\r\n1,2,3,1\n4,5,6,1\r\n\n7,8,9,1")  # line ends may be mixed
     read(path)
-    with pytest.raises(OptionError, match="already holds a graph"):
-        read(path)
-    assert read(path, overwrite=True).info["rows"] == 1
-
-
-def test_an_existing_graph_is_refused_before_anything_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "events.csv"
-    path.write_text(HEADER + GOOD)
-    read(path)
+    assert read(path, overwrite=True).info["rows"] == 3
     path.write_text("rubbish")
     with pytest.raises(OptionError, match="already holds a graph"):
         read(path)
@@ -375,11 +275,3 @@ ingest({str(path)!r}, src="src", dst="dst", time="time", clock=Every(5), out={st
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stderr.strip().endswith("KeyboardInterrupt")
     assert_nothing_written(tmp_path, "events.csv")
-
-
-def test_bad_rows_of_a_node_table_are_named_too(tmp_path: Path) -> None:
-    path, nodes = tmp_path / "events.csv", tmp_path / "nodes.csv"
-    path.write_text(HEADER + GOOD)
-    nodes.write_text("id,age\n1,30\n2,old\n")
-    with pytest.raises(BadRowsError, match=r"nodes\.csv, line 3: column 'age': 'old' is not a number"):
-        read(path, nodes=NodeTable(source=nodes, id="id", features=["age"]))

@@ -86,11 +86,6 @@ def test_two_rows_for_one_node_are_refused() -> None:
         read(NodeTable(source=table, id="id", time="when", features=["age"], missing="zero"))
 
 
-def test_node_table_without_features_or_labels_is_refused() -> None:
-    with pytest.raises(OptionError, match="feature columns, a label column, or a time column"):
-        NodeTable(source={}, id="id")
-
-
 def test_dated_rows_need_a_clock_they_can_be_placed_by() -> None:
     nodes = NodeTable(source={"id": ["a"], "when": [0], "y": [1]}, id="id", time="when", label="y")
     with pytest.raises(OptionError, match="not by file"):

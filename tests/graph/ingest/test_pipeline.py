@@ -39,14 +39,12 @@ EVENTS: list[Event] = [
 ]
 
 
+COLUMNS: Any = {"src": "src", "dst": "dst", "time": "time", "weight": "weight"}
+
+
 def columns(events: list[Event]) -> dict[str, np.ndarray[Any, Any]]:
-    src, dst, time, weight = zip(*events, strict=True)
-    return {
-        "src": np.array(src, np.int64),
-        "dst": np.array(dst, np.int64),
-        "time": np.array(time, np.int64),
-        "weight": np.array(weight, np.float32),
-    }
+    *ids_and_time, weight = (np.array(column) for column in zip(*events, strict=True))
+    return dict(zip(COLUMNS, (*ids_and_time, weight.astype(np.float32)), strict=True))
 
 
 def edges_of(graph: DynamicGraph, t: int) -> SnapshotEdges:
@@ -112,20 +110,9 @@ events_lists = st.lists(
 def test_snapshots_agree_with_the_reference(
     events: list[Event], length: int, life: int, repeated: Parallel, directed: bool, self_loops: bool
 ) -> None:
-    graph = ingest(
-        columns(events),
-        src="src",
-        dst="dst",
-        time="time",
-        weight="weight",
-        clock=Every(length),
-        time_unit="number",
-        life=life,
-        repeated=repeated,
-        directed=directed,
-        self_loops=self_loops,
-    )
-    expected = reference(events, length, life=life, repeated=repeated, directed=directed, self_loops=self_loops)
+    chosen: Any = {"life": life, "repeated": repeated, "directed": directed, "self_loops": self_loops}
+    graph = ingest(columns(events), clock=Every(length), time_unit="number", **COLUMNS, **chosen)
+    expected = reference(events, length, **chosen)
     assert [edges_of(graph, t) for t in range(len(graph))] == expected
 
 
@@ -133,10 +120,9 @@ def test_snapshots_agree_with_the_reference(
 @given(events=events_lists, seed=st.integers(0, 9), repeated=st.sampled_from(["keep", "count", "sum", "last"]))
 def test_shuffled_rows_give_the_same_graph(events: list[Event], seed: int, repeated: str) -> None:
     shuffled = random.Random(seed).sample(events, len(events))
-    options: dict[str, Any] = {"src": "src", "dst": "dst", "time": "time", "weight": "weight", "repeated": repeated}
+    options = {**COLUMNS, "time_unit": "number", "repeated": repeated}
     for clock in (Every(7), EventsEach(3), Into(4) if len({e[2] for e in events}) > 1 else Into(1)):
-        first = ingest(columns(events), clock=clock, time_unit="number", **options)
-        second = ingest(columns(shuffled), clock=clock, time_unit="number", **options)
+        first, second = (ingest(columns(rows), clock=clock, **options) for rows in (events, shuffled))
         assert first == second
         assert first.times == second.times
 
@@ -144,16 +130,8 @@ def test_shuffled_rows_give_the_same_graph(events: list[Event], seed: int, repea
 @settings(max_examples=40, deadline=None)
 @given(events=events_lists, life=st.integers(1, 3), presence=st.sampled_from(["active", "seen", "always"]))
 def test_presence_agrees_with_the_reference(events: list[Event], life: int, presence: Presence) -> None:
-    graph = ingest(
-        columns(events),
-        src="src",
-        dst="dst",
-        time="time",
-        clock=Every(6),
-        time_unit="number",
-        life=life,
-        presence=presence,
-    )
+    options = {**COLUMNS, "time_unit": "number", "life": life, "presence": presence}
+    graph = ingest(columns(events), clock=Every(6), **options)
     snapshots = reference(events, 6, life=life, repeated="keep", directed=True, self_loops=True)
     everyone = {node for src, dst, _, _ in events for node in (src, dst)}
     seen: set[int] = set()
@@ -175,6 +153,7 @@ def test_ingest_inverts_to_tables(plain: PlainGraph) -> None:
     assume(all(snapshot.x is None or not np.isnan(snapshot.x).any() for snapshot in graph))
     edges, cells = to_events(graph)
     features = [name for name in cells.column_names if name.startswith("x")]
+    label = "label" if "label" in cells.column_names else None
     again = ingest(
         edges,
         src="src",
@@ -185,13 +164,7 @@ def test_ingest_inverts_to_tables(plain: PlainGraph) -> None:
         directed=graph.directed,
         renumber=False,
         num_nodes=graph.num_nodes,
-        nodes=NodeTable(
-            source=cells,
-            id="node",
-            time="snapshot",
-            features=features,
-            label="label" if "label" in cells.column_names else None,
-        ),
+        nodes=NodeTable(source=cells, id="node", time="snapshot", features=features, label=label),
     )
     if not len(graph):
         assert again.num_nodes == graph.num_nodes
@@ -210,24 +183,22 @@ def write(path: Path, events: list[Event], delimiter: str, header: bool) -> Path
 
 
 @pytest.mark.parametrize(
-    ("name", "delimiter"),
+    ("name", "delimiter", "header"),
     [
-        ("e.csv", ","),
-        ("e.tsv", "\t"),
-        ("e.csv.gz", ","),
-        ("e.tsv.gz", "\t"),
-        ("e.txt", " "),
-        ("e.txt", "  "),
-        ("e.csv", ";"),
-        ("e.edges", "|"),
+        ("e.csv", ",", True),
+        ("e.tsv", "\t", False),
+        ("e.csv.gz", ",", False),
+        ("e.tsv.gz", "\t", True),
+        ("e.txt", " ", True),
+        ("e.txt", "  ", False),
+        ("e.csv", ";", False),
+        ("e.edges", "|", True),
     ],
 )
-@pytest.mark.parametrize("header", [True, False])
 def test_text_files_of_all_kinds_give_the_same_graph(tmp_path: Path, name: str, delimiter: str, header: bool) -> None:
     path = write(tmp_path / name, EVENTS, delimiter, header)
-    names: list[Any] = ["src", "dst", "time", "weight"] if header else [0, 1, 2, 3]
-    graph = ingest(path, src=names[0], dst=names[1], time=names[2], weight=names[3], clock=Every(5))
-    assert graph == ingest(columns(EVENTS), src="src", dst="dst", time="time", weight="weight", clock=Every(5))
+    given: Any = COLUMNS if header else dict(zip(COLUMNS, range(4), strict=True))
+    assert ingest(path, clock=Every(5), **given) == ingest(columns(EVENTS), clock=Every(5), **COLUMNS)
 
 
 def test_binary_and_in_memory_sources_give_the_same_graph(tmp_path: Path) -> None:
@@ -235,46 +206,30 @@ def test_binary_and_in_memory_sources_give_the_same_graph(tmp_path: Path) -> Non
     pq.write_table(pa.table(table), tmp_path / "e.parquet")
     np.savez(tmp_path / "e.npz", allow_pickle=False, **table)
     batches = pa.table(table).to_batches(max_chunksize=2)
-    sources = [
-        tmp_path / "e.parquet",
-        tmp_path / "e.npz",
-        table,
-        pa.table(table),
-        pd.DataFrame(table),
-        pa.RecordBatchReader.from_batches(batches[0].schema, batches),
-    ]
-    graphs = [ingest(s, src="src", dst="dst", time="time", weight="weight", clock=Every(5)) for s in sources]
+    reader = pa.RecordBatchReader.from_batches(batches[0].schema, batches)
+    sources = [tmp_path / "e.parquet", tmp_path / "e.npz", table, pa.table(table), pd.DataFrame(table), reader]
+    graphs = [ingest(source, clock=Every(5), **COLUMNS) for source in sources]
     assert all(graph == graphs[0] for graph in graphs)
     assert len(graphs[0]) == 3
 
 
-def test_comments_and_blank_lines_are_passed_over(tmp_path: Path) -> None:
-    path = tmp_path / "out.konect"
-    path.write_text("% asym\n# more\n\n1 2 1 100\n% in between\n2 3 1 101\n\n")
-    graph = ingest(path, src=0, dst=1, time=3, clock=Every(10))
-    assert graph.info["rows"] == 2
-
-
-def test_quoted_fields_may_hold_delimiters_and_line_ends(tmp_path: Path) -> None:
-    path = tmp_path / "names.csv"
-    path.write_text('from,to,when\n"Smith, J.","O""Neil",1\n"two\nlines",x,2\n')
-    graph = ingest(path, src="from", dst="to", time="when", clock=Into(1))
-    assert graph.names is not None
-    assert list(graph.names) == ['O"Neil', "Smith, J.", "two\nlines", "x"]
-
-
-def test_a_byte_order_mark_and_windows_line_ends_do_no_harm(tmp_path: Path) -> None:
-    path = tmp_path / "windows.csv"
-    path.write_bytes("\ufeffsrc,dst,time\r\n1,2,3\r\n4,5,6\r\n".encode())
-    assert ingest(path, src="src", dst="dst", time="time", clock=Every(10)).info["rows"] == 2
-
-
-def test_another_encoding_is_read_when_it_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "latin.csv"
-    path.write_bytes("src,dst,time\nJosé,Zoë,1\n".encode("latin-1"))
-    graph = ingest(path, src="src", dst="dst", time="time", clock=Into(1), text=TextOptions(encoding="latin-1"))
-    assert graph.names is not None
-    assert list(graph.names) == ["José", "Zoë"]
+@pytest.mark.parametrize(
+    ("content", "options", "names"),
+    [
+        (b"% asym\n# more\n\n1 2 1 100\n% in between\n2 3 1 101\n\n", {"src": 0, "dst": 1, "time": 3}, [1, 2, 3]),
+        (b'src,dst,time\n"Smith, J.","O""Neil",1\n"two\nlines",x,2\n', {}, ['O"Neil', "Smith, J.", "two\nlines", "x"]),
+        ("\ufeffsrc,dst,time\r\n1,2,3\r\n4,5,6\r\n".encode(), {}, [1, 2, 4, 5]),
+        ("src,dst,time\nJosé,Zoë,1\n".encode("latin-1"), {"text": TextOptions(encoding="latin-1")}, ["José", "Zoë"]),
+    ],
+    ids=["comments and blank lines", "quoted fields", "byte order mark, windows", "another encoding"],
+)
+def test_text_files_are_read_by_the_rules(
+    tmp_path: Path, content: bytes, options: dict[str, Any], names: list[int | str]
+) -> None:
+    (tmp_path / "events.csv").write_bytes(content)
+    usual: dict[str, Any] = {"src": "src", "dst": "dst", "time": "time", "clock": Into(1)}
+    graph = ingest(tmp_path / "events.csv", **(usual | options))
+    assert list(graph.names or ()) == names
 
 
 def test_string_ids_are_numbered_in_order_and_found_again(tmp_path: Path) -> None:
@@ -287,9 +242,7 @@ def test_string_ids_are_numbered_in_order_and_found_again(tmp_path: Path) -> Non
 
 def test_sparse_integer_ids_are_numbered_in_order() -> None:
     table = {"a": [2**62, 5], "b": [7, 2**62], "t": [1, 1]}
-    graph = ingest(table, src="a", dst="b", time="t", clock=Every(1))
-    assert graph.names is not None
-    assert list(graph.names) == [5, 7, 2**62]
+    assert list(ingest(table, src="a", dst="b", time="t", clock=Every(1)).names or ()) == [5, 7, 2**62]
 
 
 def test_ids_that_are_node_numbers_can_stay() -> None:
@@ -312,10 +265,10 @@ def test_one_file_per_snapshot(tmp_path: Path) -> None:
     assert [snapshot.num_edges for snapshot in graph] == [1, 2]
 
 
-def test_repeated_edges_are_counted_or_summed_by_default() -> None:
-    options: dict[str, Any] = {"src": "src", "dst": "dst", "time": "time", "clock": Every(100)}
-    assert edges_of(ingest(columns(EVENTS), **options), 0)[10, 20] == [2.0]
-    assert edges_of(ingest(columns(EVENTS), weight="weight", **options), 0)[10, 20] == [2.5]
+@pytest.mark.parametrize(("weight", "merged"), [(None, 2.0), ("weight", 2.5)])
+def test_repeated_edges_are_counted_or_summed_by_default(weight: str | None, merged: float) -> None:
+    graph = ingest(columns(EVENTS), clock=Every(100), **(COLUMNS | {"weight": weight}))
+    assert edges_of(graph, 0)[10, 20] == [merged]
 
 
 def test_more_events_than_a_batch_and_more_snapshots_than_batches() -> None:
@@ -331,45 +284,33 @@ def test_more_events_than_a_batch_and_more_snapshots_than_batches() -> None:
 
 
 def test_the_graph_written_to_disk_is_the_one_in_memory(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"src": "src", "dst": "dst", "time": "time", "weight": "weight", "clock": Every(5)}
+    options = {**COLUMNS, "clock": Every(5), "info": None}
     stages: list[str] = []
     written = ingest(columns(EVENTS), out=tmp_path / "g", on_stage=lambda s, d, n: stages.append(s), **options)
     assert written == ingest(columns(EVENTS), **options)
-    assert list(dict.fromkeys(stages)) == [
-        "reading rows",
-        "cutting snapshots",
-        "numbering nodes",
-        "sorting events",
-        "writing snapshots",
-    ]
+    listed = ["reading rows", "cutting snapshots", "numbering nodes", "sorting events", "writing snapshots"]
+    assert list(dict.fromkeys(stages)) == listed
     assert [path.name for path in tmp_path.iterdir()] == ["g"]
 
 
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"clock": Every(1)}, "needs a time column"),
-        ({"clock": "month", "time": "time"}, "such as Calendar"),
-        ({"clock": Every(1), "time": "time", "life": 0}, "at least one snapshot"),
-        ({"clock": Every(1), "time": "time", "presence": "sometimes"}, "presence must be one of"),
-        ({"clock": Every(1), "time": "time", "repeated": "twice"}, "repeated must be one of keep, count, sum, last"),
-        ({"clock": Every(1), "time": "time", "ids": "names"}, "ids must be one of integer, string"),
-        ({"clock": Every(1), "time": "time", "time_unit": "days"}, "time_unit must be one of"),
-        ({"clock": Every(1), "time": "time", "ids": "string", "renumber": False}, "leave renumber on"),
-        ({"clock": Every(1), "time": "time", "num_nodes": 3}, "renumber=False"),
-        ({"clock": Every(1), "time": "time", "memory": "lots"}, "is not understood"),
-        ({"clock": Every(1), "time": "time", "repeated": "sum"}, "needs a weight column"),
-        ({"clock": Calendar("day"), "time": "time"}, "needs dates or unix times"),
-        ({"clock": Every(1), "time": "time", "skip_bad_rows": True}, "needs a file"),
+        ({"time": None}, "needs a time column"),
+        ({"clock": "month"}, "such as Calendar"),
+        ({"life": 0}, "at least one snapshot"),
+        ({"presence": "sometimes"}, "presence must be one of"),
+        ({"repeated": "twice"}, "repeated must be one of keep, count, sum, last"),
+        ({"ids": "names"}, "ids must be one of integer, string"),
+        ({"time_unit": "days"}, "time_unit must be one of"),
+        ({"ids": "string", "renumber": False}, "leave renumber on"),
+        ({"num_nodes": 3}, "renumber=False"),
+        ({"memory": "lots"}, "is not understood"),
+        ({"repeated": "sum"}, "needs a weight column"),
+        ({"clock": Calendar("day")}, "needs dates or unix times"),
+        ({"skip_bad_rows": True}, "needs a file"),
     ],
 )
 def test_inconsistent_options_are_refused(options: dict[str, Any], reason: str) -> None:
     with pytest.raises(OptionError, match=reason):
-        ingest(columns(EVENTS), src="src", dst="dst", **options)
-
-
-def test_info_may_be_none() -> None:
-    graph = ingest(
-        {"src": [0, 1], "dst": [1, 2], "at": [0, 1]}, src="src", dst="dst", time="at", clock=Every(1), info=None
-    )
-    assert graph.info["rows"] == 2
+        ingest(columns(EVENTS), **{"src": "src", "dst": "dst", "time": "time", "clock": Every(1), **options})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,6 @@ from strobe.graph.ingest import (
     ByColumn,
     ByFile,
     Calendar,
-    EventsEach,
     Every,
     Into,
     NodeTable,
@@ -47,7 +47,7 @@ FIELDS = st.sampled_from(["1", "2", "30", "007", " 4", "0x10", "-5", "", "a", '"
 LINES = st.lists(FIELDS, min_size=1, max_size=4) | st.just(["# note"]) | st.just([""])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     lines=st.lists(LINES, min_size=1, max_size=6),
     delimiter=st.sampled_from([",", " "]),
@@ -110,12 +110,6 @@ def test_column_names_are_case_sensitive(tmp_path: Path) -> None:
     assert pairs(read(tmp_path / "f.parquet", src="A", dst="a")) == expected
 
 
-def test_a_header_may_leave_a_column_without_a_name(tmp_path: Path) -> None:
-    path = tmp_path / "frame.csv"
-    path.write_text(",s,d,t\n0,1,2,3\n1,4,5,6\n")
-    assert pairs(read(path)) == [(1, 2), (4, 5)]
-
-
 def test_the_path_of_a_parquet_file_is_no_pattern_and_its_folder_no_column(tmp_path: Path) -> None:
     folder = tmp_path / "s=5"
     folder.mkdir()
@@ -176,23 +170,15 @@ def test_options_of_the_wrong_type_are_refused(options: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: ByColumn(True),
-        lambda: ByColumn("m", values="ab"),
-        lambda: ByColumn("m", values=[1, None]),  # type: ignore[list-item]
         lambda: NodeTable(source={}, id=None, features=["x"]),  # type: ignore[arg-type]
         lambda: NodeTable(source={}, id="id", features="x"),
         lambda: NodeTable(source={}, id="id", features=["x"], missing="no"),  # type: ignore[arg-type]
+        lambda: NodeTable(source={}, id="id"),
     ],
 )
-def test_clocks_and_node_tables_refuse_invalid_columns(make: Any) -> None:
+def test_node_tables_refuse_invalid_columns(make: Any) -> None:
     with pytest.raises(OptionError):
         make()
-
-
-def test_snapshots_of_more_events_than_there_are_make_one(tmp_path: Path) -> None:
-    table = {"s": [1, 2], "d": [2, 3], "t": [0, 1]}
-    for count in (3, 10**20, 10**400):
-        assert len(read(table, clock=EventsEach(count))) == 1
 
 
 def test_names_that_would_mean_something_in_sql_are_only_names(tmp_path: Path) -> None:
@@ -200,36 +186,10 @@ def test_names_that_would_mean_something_in_sql_are_only_names(tmp_path: Path) -
     graph = read({awkward: [1], "d": [2], "t": [3]}, src=awkward)
     assert pairs(graph) == [(1, 2)]
     path = tmp_path / "it's.csv"
-    path.write_text("s,d,t\n1,2,3\n")
+    path.write_text(",s,d,t\n0,1,2,3\n")  # a column may have no name
     assert pairs(read(path)) == [(1, 2)]
-
-
-def test_ids_that_look_like_comments_are_kept(tmp_path: Path) -> None:
-    path = tmp_path / "f.csv"
-    path.write_text("s,d,t\n#a,b,1\n%c,d,2\nx,y,soon\n")
-    graph = read(path, skip_bad_rows=True, rejects=tmp_path / "bad.csv", time_unit="number")
-    assert graph.info["rows"] == 2
-    assert graph.info["bad_rows"] == 1
-
-
-def test_a_rejects_file_of_an_earlier_run_is_removed(tmp_path: Path) -> None:
-    (tmp_path / "bad.csv").write_text("source,place,column,value,reason\nold,1,,,is empty\n")
-    read({"s": [1], "d": [2], "t": [3]}, skip_bad_rows=True, rejects=tmp_path / "bad.csv")
-    assert not (tmp_path / "bad.csv").exists()
-
-
-@pytest.mark.parametrize(
-    ("source", "reason"),
-    [
-        ({"s": [1, 2], "d": [1], "t": [1]}, "do not make a table"),
-        ({"s": np.ones((2, 2)), "d": [1, 2], "t": [1, 2]}, "do not make a table"),
-        ([], "no source"),
-        (pa.table([[1], [2], [3]], names=["s", "s", "t"]), "two columns named 's'"),
-    ],
-)
-def test_sources_that_are_no_tables_are_refused(source: Any, reason: str) -> None:
-    with pytest.raises(InputError, match=reason):
-        read(source)
+    np.savez(tmp_path / "e.npz", allow_pickle=False, s=[1], d=[2], t=[3], odd=np.array([1j]))  # is not read
+    assert pairs(read(tmp_path / "e.npz")) == [(1, 2)]
 
 
 @pytest.mark.parametrize(
@@ -241,14 +201,11 @@ def test_sources_that_are_no_tables_are_refused(source: Any, reason: str) -> Non
         ({"encoding": "utf-16"}, "convert the file"),
         ({"encoding": "utf-7"}, "convert the file"),
         ({"encoding": "idna"}, "convert the file"),
-        ({"encoding": "punycode"}, "convert the file"),
         ({"encoding": "unicode_escape"}, "convert the file"),
         ({"encoding": "iso2022_jp"}, "convert the file"),
         ({"encoding": "utf\0"}, "convert the file"),
         ({"encoding": "rot13"}, "no encoding named"),
-        ({"encoding": "base64"}, "no encoding named"),
         ({"delimiter": "é"}, "ASCII"),
-        ({"delimiter": "\0"}, "ASCII"),
         ({"delimiter": '"'}, "ASCII"),
         ({"delimiter": "\n"}, "ASCII"),
     ],
@@ -256,11 +213,6 @@ def test_sources_that_are_no_tables_are_refused(source: Any, reason: str) -> Non
 def test_invalid_text_options_are_refused(options: dict[str, Any], reason: str) -> None:
     with pytest.raises(OptionError, match=reason):
         TextOptions(**options)
-
-
-def test_unused_arrays_are_ignored(tmp_path: Path) -> None:
-    np.savez(tmp_path / "e.npz", allow_pickle=False, s=[1], d=[2], t=[3], odd=np.array([1j]))
-    assert pairs(read(tmp_path / "e.npz")) == [(1, 2)]
 
 
 @pytest.mark.parametrize(
@@ -279,12 +231,24 @@ def test_labels_of_all_types_are_kept(labels: pa.Array, expected: list[Any]) -> 
     np.testing.assert_array_equal(graph[0].y, [np.nan if value is None else value for value in expected])
 
 
-def test_tables_that_disagree_about_a_label_are_refused(tmp_path: Path) -> None:
-    for name, value in (("a", 1), ("b", 2.7)):
-        pq.write_table(pa.table({"id": [1 if name == "a" else 2], "y": [value]}), tmp_path / f"{name}.parquet")
-    files = [tmp_path / "a.parquet", tmp_path / "b.parquet"]
+def test_tables_that_disagree_about_a_label_are_refused() -> None:
+    tables = [pa.table({"id": [1], "y": [1]}), pa.table({"id": [2], "y": [2.7]})]
     with pytest.raises(InputError, match="column 'label' is DOUBLE, in the tables before it BIGINT"):
-        read({"s": [1], "d": [2], "t": [0]}, nodes=NodeTable(source=files, id="id", label="y"))
+        read({"s": [1], "d": [2], "t": [0]}, nodes=NodeTable(source=tables, id="id", label="y"))
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ({"s": [1, 2], "d": [1], "t": [1]}, "do not make a table"),
+        ({"s": np.ones((2, 2)), "d": [1, 2], "t": [1, 2]}, "do not make a table"),
+        ([], "no source"),
+        (pa.table([[1], [2], [3]], names=["s", "s", "t"]), "two columns named 's'"),
+    ],
+)
+def test_sources_that_are_no_tables_are_refused(source: Any, reason: str) -> None:
+    with pytest.raises(InputError, match=reason):
+        read(source)
 
 
 def test_the_last_weight_is_that_of_the_latest_snapshot_also_without_times() -> None:
@@ -303,3 +267,42 @@ def test_node_rows_after_the_last_snapshot_do_not_reach_back_into_it() -> None:
     assert graph[1].nodes.tolist() == [0, 1]
     assert graph[1].x is not None
     assert graph[1].x.tolist() == [[1], [1]]
+
+
+def read_times(times: Any, source: str, folder: Path, **options: Any) -> Any:
+    table: Any = {"s": np.array([1, 2]), "d": np.array([2, 3]), "t": times}
+    if source == "npz":
+        np.savez(folder / "e.npz", **table)
+        table = folder / "e.npz"
+    elif source == "arrow":
+        table = pa.table(table)
+    return read(table, **({"clock": Every(1)} | options))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "source"),
+    [*itertools.product([">i8", ">i2", "f2", ">f2", ">f4", "g", "u8", "?"], ["npz", "mapping"]), ("f2", "arrow")],
+)
+def test_numbers_of_every_type_are_read(dtype: str, source: str, tmp_path: Path) -> None:
+    assert read_times(np.array([0, 1], dtype), source, tmp_path).times == (0, 1)
+
+
+@pytest.mark.parametrize("source", ["npz", "mapping"])
+@pytest.mark.parametrize("unit", ["Y", "M", "W", "D", "h", "s", "ms", "ns", "ps", "fs", "as", "25s"])
+def test_dates_of_every_unit_are_read(unit: str, source: str, tmp_path: Path) -> None:
+    graph = read_times(np.array([0, 1], f"M8[{unit}]"), source, tmp_path, clock=Calendar("year"))
+    assert graph.times[0] == "1970"
+    assert graph.info["rows"] == 2
+
+
+@pytest.mark.parametrize("source", ["npz", "mapping"])
+@pytest.mark.parametrize(("first", "dtype"), [(2**62, "M8[Y]"), (10**6, "M8[Y]"), ("NaT", "M8")])
+def test_dates_that_no_calendar_holds_are_refused(first: Any, dtype: str, source: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError):
+        read_times(np.array([first, "NaT"], dtype), source, tmp_path)
+
+
+@pytest.mark.parametrize("column", [pa.array([[1], [2]]), pa.array([{"a": 1}, None]), pa.array([b"1", b"2"])])
+def test_a_column_that_is_no_time_is_refused(column: pa.Array) -> None:
+    with pytest.raises(InputError):
+        read(pa.table({"s": [1, 2], "d": [2, 3], "t": column}))

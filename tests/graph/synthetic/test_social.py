@@ -5,14 +5,13 @@ import itertools
 import numpy as np
 import pytest
 
-from strobe.errors import OptionError
 from strobe.graph import DynamicGraph
 from strobe.graph.synthetic import Social
 
 
 @pytest.fixture(scope="module")
 def settled() -> DynamicGraph:
-    """Nobody is away and nothing drifts, so that shares can be read off."""
+    """No node is away and nothing drifts, so that shares can be read off."""
     return Social(nodes=5_000, snapshots=6, edges=20_000, away=0, drift=0, churn=0.25, labels=True).write()
 
 
@@ -44,17 +43,11 @@ def test_labels_are_communities_and_neighbours_tell_them(settled: DynamicGraph) 
     assert (votes.argmax(1) == last.y)[friends].mean() > 0.9
 
 
-def test_degrees_are_skewed(settled: DynamicGraph) -> None:
-    degree = settled[-1].in_degree
-    assert degree.max() > 20 * degree.mean()
-    assert np.median(degree) < degree.mean()
-
-
 def test_edges_last_as_long_as_churn_says(settled: DynamicGraph) -> None:
     for before, after in itertools.pairwise(settled):
-        kept = _overlap(before.edges(), after.edges(), settled.num_nodes)
+        old, new = (s.edges()[0].astype(np.int64) * 5_000 + s.edges()[1] for s in (before, after))
         # Fresh edges that happen to repeat an old one come on top, at hubs: a few percent at this size.
-        assert 0.74 < kept / before.num_edges < 0.80
+        assert 0.74 < np.isin(old, new).mean() < 0.80
 
 
 def test_degrees_can_be_predicted_from_the_past() -> None:
@@ -90,45 +83,3 @@ def test_nodes_leave_and_return_with_their_edges() -> None:
 
 def test_directed_edges_are_stored_once() -> None:
     assert Social(directed=True, away=0).write().num_arcs == Social(away=0).write().num_edges
-
-
-@pytest.mark.parametrize(
-    "tiny",
-    [
-        Social(nodes=1, edges=0, snapshots=1),
-        Social(nodes=1, edges=0, snapshots=3, away=0.9),
-        Social(nodes=2, edges=5, snapshots=1, communities=1),
-        Social(nodes=2, edges=5, snapshots=4, communities=1, start=1, churn=1, inside=0),
-        Social(nodes=16, edges=0, start=0),
-        Social(nodes=100, edges=50, inside=1, churn=0, exponent=2.1),
-    ],
-)
-def test_tiny_networks_can_be_made(tiny: Social) -> None:
-    graph = tiny.write()
-    assert len(graph) == tiny.snapshots
-    assert graph.num_edges == pytest.approx(tiny.edges * tiny.snapshots, rel=0.1)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"nodes": 0}, "nodes must be a whole number of at least 1, not 0"),
-        ({"edges": -1}, "edges must be a whole number of at least 0"),
-        ({"churn": 1.5}, "churn must be a number from 0 to 1, not 1.5"),
-        ({"away": 1.0}, "away must be a number from 0 to 0.9"),
-        ({"inside": float("nan")}, "inside must be a number from 0 to 1"),
-        ({"exponent": 2.0}, "exponent must be a number from 2.05 to 100"),
-        ({"spell": 0}, "spell must be a number of at least 1"),
-        ({"communities": 1_000}, "1,000 communities need two nodes each .* the first snapshot has 1,000 nodes"),
-        ({"nodes": 1}, "communities need two nodes each"),
-    ],
-)
-def test_bad_parameters_are_refused(options: dict[str, float], message: str) -> None:
-    with pytest.raises(OptionError, match=message):
-        Social(**options)  # type: ignore[arg-type]
-
-
-def _overlap(old: tuple[object, ...], new: tuple[object, ...], num_nodes: int) -> int:
-    """Edges of the old snapshot that are in the new one too."""
-    before, after = (np.asarray(e[0]).astype(np.int64) * num_nodes + np.asarray(e[1]) for e in (old, new))
-    return int(np.isin(before, after).sum())

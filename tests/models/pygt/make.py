@@ -40,7 +40,7 @@ def small_graph(features: int) -> Graph:
 
 
 def large_graph() -> Graph:
-    """So many nodes that row times nodes overflows 32 bits, with few edges, most between high numbers."""
+    """A graph with row * num_nodes above 32 bits, with few edges, most between high numbers."""
     rng = np.random.default_rng(11)
     edges = [np.append(rng.integers(46_000, LARGE_NODES, (2, 300)), rng.permutation(200).reshape(2, 100), 1)] * 2
     edges[1] = edges[1][::-1].copy()

@@ -24,7 +24,7 @@ def test_it_equals_plain_torch(rows: Tensor | None, width: int, outputs: int) ->
     assert torch.autograd.gradcheck(lambda z, weight, bias: readout(z, weight, bias, rows), given)
 
 
-def test_rows_that_are_not_asked_about_get_no_gradient() -> None:
+def test_rows_that_are_not_selected_get_no_gradient() -> None:
     z, weight, bias = _given()
     readout(z, weight, bias, torch.tensor([2])).sum().backward()
     assert z.grad is not None

@@ -75,13 +75,6 @@ def test_standardise_equals_torch_batch_norm_on_each_snapshot(ptr: tuple[int, ..
     )
 
 
-def test_standardise_keeps_its_precision_far_from_zero() -> None:
-    x = (random(1000, 2).detach() + 1000).float()
-    out, _, variances = segment_norm(x, torch.ones(2), torch.zeros(2), 0.0, (0, 1000))
-    torch.testing.assert_close(variances[0], x.double().var(0).float(), rtol=1e-4, atol=0)
-    torch.testing.assert_close(out.mean(0), torch.zeros(2), rtol=0, atol=1e-3)
-
-
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.integers(-3, 3)), st.integers(1, 8))
 def test_highest_takes_the_best_and_of_equals_the_first(scores: list[int], k: int) -> None:

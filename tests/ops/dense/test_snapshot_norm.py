@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -34,8 +36,9 @@ def test_gradients_are_those_of_its_values() -> None:
     assert torch.autograd.gradcheck(lambda x, a, b: snapshot_norm(x, a, b, 1e-3, (0, 3, 3, 4, 9))[0], given)
 
 
-def test_it_keeps_its_precision_far_from_zero() -> None:
+@pytest.mark.parametrize("norm", [snapshot_norm, segment_norm])
+def test_it_keeps_its_precision_far_from_zero(norm: Any) -> None:
     x = (random(1000, 2).detach() + 1000).float()
-    out, _, variances = snapshot_norm(x, torch.ones(2), torch.zeros(2), 0.0, (0, 1000))
+    out, _, variances = norm(x, torch.ones(2), torch.zeros(2), 0.0, (0, 1000))
     torch.testing.assert_close(variances[0], x.double().var(0).float(), rtol=1e-4, atol=0)
     torch.testing.assert_close(out.mean(0), torch.zeros(2), rtol=0, atol=1e-3)

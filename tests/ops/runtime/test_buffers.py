@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gc
 
+import pytest
 import torch
 
 from strobe.ops.runtime.buffers import MAX_IDLE_REQUESTS, MIN_BYTES, POOL, BufferPool, empty
@@ -76,20 +77,15 @@ def test_blocks_of_steps_that_alternate_are_kept() -> None:
             pool.release(block)
 
 
-def test_blocks_nobody_wants_are_let_go_of() -> None:
-    pool = BufferPool()
-    pool.release(pool.acquire(1000))
-    for _ in range(MAX_IDLE_REQUESTS):
-        pool.acquire(5000)
-    assert pool.idle_bytes == 0
-
-
-def test_idle_blocks_go_although_every_request_is_served() -> None:
+@pytest.mark.parametrize("released", [True, False])
+def test_idle_blocks_are_evicted_even_if_every_request_is_served(released: bool) -> None:
     pool = BufferPool()
     pool.release(pool.acquire(1000))
     for _ in range(MAX_IDLE_REQUESTS + 1):
-        pool.release(pool.acquire(5000))
-    assert pool.idle_bytes == 5000
+        block = pool.acquire(5000)
+        if released:
+            pool.release(block)
+    assert pool.idle_bytes == 5000 * released
 
 
 def test_clearing_lets_go_of_everything() -> None:

@@ -11,14 +11,13 @@ import pytest
 import torch
 
 from strobe.ops.runtime.parallel import map_in_order, run_parts, run_ranges
+from tests.conftest import threads as set_threads
 
 
 @pytest.fixture(autouse=True, params=[1, 3])
 def threads(request: pytest.FixtureRequest) -> Iterator[int]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield request.param
-    torch.set_num_threads(before)
+    with set_threads(request.param):
+        yield request.param
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 50])

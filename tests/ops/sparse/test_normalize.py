@@ -50,6 +50,11 @@ def test_every_norm_is_its_dense_formula(norm: Norm, weighted: bool, drawn: tupl
         arcs = [(i, j, 1.0) for i, j, _ in arcs]
     matrix = normalize(norm, *csr(rows, arcs, weighted=weighted))
     np.testing.assert_allclose(dense(matrix), normalised(norm, rows, arcs), rtol=1e-12, atol=1e-15)
+    row_ptr, col, weight = matrix
+    assert (row_ptr.size, row_ptr[-1]) == (rows + 1, col.size)
+    keys = expand_rows(row_ptr).astype(np.int64) * max(rows, 1) + col
+    assert (np.diff(keys) >= 0).all()
+    assert weight is None or (weight.dtype == np.float64 and weight.size == col.size)
 
 
 @pytest.mark.parametrize("weighted", [True, False])
@@ -68,29 +73,11 @@ def test_a_device_makes_the_same_matrix(weighted: bool, drawn: tuple[int, list[A
 
 
 @pytest.mark.parametrize("norm", NORMS)
-@settings(deadline=None, max_examples=40)
-@given(arcs_between())
-def test_columns_ascend_in_every_row_and_weights_are_doubles(norm: Norm, drawn: tuple[int, list[Arc]]) -> None:
-    rows, arcs = drawn
-    row_ptr, col, weight = normalize(norm, *csr(rows, arcs))
-    assert row_ptr.size == rows + 1
-    assert row_ptr[-1] == col.size
-    keys = expand_rows(row_ptr).astype(np.int64) * max(rows, 1) + col
-    assert (np.diff(keys) >= 0).all()
-    assert weight is None or (weight.dtype == np.float64 and weight.size == col.size)
-
-
-@pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("rows", [0, 1, 3])
 def test_graphs_without_arcs_have_nothing_but_the_loops_they_are_given(norm: Norm, rows: int) -> None:
     alone = np.eye(rows) if norm in ("gcn", "loops") else np.zeros((rows, rows))
     for weighted in (True, False):
         assert dense(normalize(norm, *csr(rows, [], weighted=weighted))).tolist() == alone.tolist()
-
-
-def test_parallel_arcs_count_each() -> None:
-    matrix = csr(3, [(0, 1, 1.0), (0, 1, 1.0), (0, 2, 1.0)], weighted=False)
-    assert dense(normalize("mean", *matrix))[0].tolist() == pytest.approx([0, 2 / 3, 1 / 3])
 
 
 def test_a_loop_that_is_there_keeps_its_weight_and_gets_no_second_one() -> None:
@@ -140,5 +127,5 @@ def test_gcn_is_that_of_pytorch_geometric(drawn: tuple[int, list[Arc]], weighted
 
 
 def test_a_normalisation_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(UnknownNameError, match="no normalization named 'meen'; did you mean 'mean'"):
+    with pytest.raises(UnknownNameError, match=r"meen.*mean"):
         normalize("meen", np.array([0, 0]), np.empty(0, np.int32), None)  # type: ignore[arg-type]

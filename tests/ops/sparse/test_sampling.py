@@ -85,7 +85,7 @@ def test_it_draws_what_a_plain_loop_draws(
         readers = found.position[:number]
         assert drawn.degree.tolist() == (whole[0][readers + 1] - whole[0][readers]).tolist()
     alone = sample_neighbors(*whole, np.array(targets[:1], np.int64), fanouts, key)
-    for mine, theirs in zip(rows_of(alone), rows_of(found), strict=True):  # whoever draws beside it
+    for mine, theirs in zip(rows_of(alone), rows_of(found), strict=True):  # the other targets have no effect
         assert mine.items() <= theirs.items()
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import torch
 from torch import Tensor
@@ -18,11 +20,11 @@ def reference(
     matrices = weight.chunk(span, 1)
     rows = {}
     outputs = [x[:0] @ matrices[0].t()]
-    for part in sequences.snapshot_slices():
-        slots = sequences.slots[part.start : part.stop].tolist()
-        rows.update({(slot, part.t): x[part.start + i] for i, slot in enumerate(slots)})
-        for slot in slots if part.t >= past else []:
-            before = [(k, rows[slot, part.t - k]) for k in range(span) if (slot, part.t - k) in rows]
+    for t, (start, stop) in enumerate(pairwise(sequences.cell_ptr)):
+        slots = sequences.slots[start:stop].tolist()
+        rows.update({(slot, t): x[start + i] for i, slot in enumerate(slots)})
+        for slot in slots if t >= past else []:
+            before = [(k, rows[slot, t - k]) for k in range(span) if (slot, t - k) in rows]
             out = torch.stack([matrices[k] @ row for k, row in before]).sum(0)
             outputs.append((out if bias is None else out + bias)[None])
     return torch.cat(outputs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -17,10 +17,11 @@ from strobe.errors import InputError
 from strobe.ops import native
 from strobe.ops.time import recurrent
 from strobe.ops.time.gru import gru, gru_step
-from strobe.ops.time.lstm import lstm, lstm_stack, lstm_step
+from strobe.ops.time.lstm import lstm, lstm_step
 from strobe.ops.time.packing import PackedSequences
 from strobe.ops.time.recurrent import run_packed, run_reference
 from strobe.ops.time.sequences import Sequences
+from tests.conftest import threads
 from tests.support.sequences import awkward, presences
 
 Run = Callable[..., tuple[Tensor, ...]]
@@ -126,17 +127,6 @@ def test_a_seam_cuts_all_between_neighbours_in_a_lane(kind: str) -> None:
         assert not before[1 + states][sequences.slots != slot].any()  # no gradient of anybody else's inputs
 
 
-@pytest.mark.parametrize("kind", PLAIN_KINDS)
-@pytest.mark.parametrize("lengths", [[0, 0], [1], [1, 1, 1], [4, 4], [5, 0, 3, 2]])
-def test_packed_sequences_of_awkward_lengths_work(kind: str, lengths: list[int]) -> None:
-    shots = [np.flatnonzero(np.array(lengths) > t) for t in range(6)]
-    sequences = Sequences.of(shots, len(lengths))
-    given = _inputs(kind, sequences, 2, 3)
-    results = [_with_gradients(_plain(kind, sequences, stage), given) for stage in (run_packed, run_reference)]
-    for fused, plain in zip(*results, strict=True):
-        torch.testing.assert_close(fused, plain, rtol=1e-12, atol=1e-12)
-
-
 def test_lanes_are_taken_where_nodes_are_absent_too_often(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = []
     for name in ("run_packed", "run_reference"):
@@ -157,24 +147,6 @@ def test_without_kernels_lanes_change_nothing(kind: str, monkeypatch: pytest.Mon
         monkeypatch.setattr(recurrent, "PACKED_ROWS", rows)
         for found, right in zip(_with_gradients(_fast(kind, sequences), given), expected, strict=True):
             torch.testing.assert_close(found, right, rtol=1e-11, atol=1e-11)
-
-
-def test_without_kernels_a_stack_goes_through_lanes_and_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    sequences = _short_and_long()
-    first, second = _inputs("lstm", sequences, 3, 4), _inputs("lstm", sequences, 4, 4)
-
-    def run(*given: Tensor) -> tuple[Tensor, ...]:
-        x, h, c, *rest = given
-        states, layers = [(h, c), (rest[3], rest[4])], [tuple(rest[:3]), tuple(rest[5:])]
-        out, lasts = lstm_stack([x], states, sequences, layers)  # type: ignore[arg-type]
-        return out, *(each for last in lasts for each in last)
-
-    given = [*first[:-1], *second[1:-1]]
-    expected = _with_gradients(run, given)
-    monkeypatch.setattr(native, "library", lambda: None)
-    monkeypatch.setattr(recurrent, "run_reference", None)
-    for found, right in zip(_with_gradients(run, given), expected, strict=True):
-        torch.testing.assert_close(found, right, rtol=1e-11, atol=1e-11)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -220,32 +192,6 @@ def test_single_precision_is_right_to_single_precision(kind: str) -> None:
         torch.testing.assert_close(single.double(), double, rtol=2e-5, atol=2e-6)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_extreme_inputs_saturate_and_stay_finite(kind: str) -> None:
-    sequences = awkward()
-    given = [value.detach().float() * 1e4 for value in _inputs(kind, sequences, 3, 32)]
-    given[1:] = [
-        value.clamp(-1, 1) if i < (2 if kind.startswith("lstm") else 1) else value for i, value in enumerate(given[1:])
-    ]
-    for part in _fast(kind, sequences)(*given):
-        assert bool(part.isfinite().all())
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_tiles_and_threads_do_not_change_results(kind: str, threads: Callable[[int], None]) -> None:
-    """Bit for bit over threads; tiles of another size may group sums of weight gradients differently."""
-    sequences = Sequences.of([np.arange(t % 3, 50) for t in range(6)], 50)
-    given = _inputs(kind, sequences, 3, 16, torch.float32)
-    found = []
-    for count in (1, 2, 3):
-        threads(count)
-        out = _fast(kind, sequences, 4)(*given)
-        found.append([*out, *torch.autograd.grad(out[0].square().sum(), given)])
-    for other in found[1:]:
-        for a, b in zip(found[0], other, strict=True):
-            assert torch.equal(a, b)
-
-
 @pytest.mark.parametrize("kind", PLAIN_KINDS)
 @pytest.mark.parametrize("run", [_fast, _plain, partial(_plain, stage=run_packed)], ids=["fused", "plain", "packed"])
 @pytest.mark.parametrize("snapshots", [0, 3])
@@ -257,29 +203,32 @@ def test_a_stage_without_cells_gives_its_state_back(kind: str, run: Callable[...
     assert all(torch.equal(a, b) for a, b in zip(last, given[1:], strict=False))
     (out.sum() + sum(each.sum() for each in last)).backward()
     assert torch.equal(given[1].grad, torch.ones(4, 3, dtype=torch.float64))  # type: ignore[arg-type]
-    assert given[-1].grad is not None, "a rank without cells has a way back, too"
+    assert given[-1].grad is not None, "a rank without cells has a backward pass, too"
 
 
-@pytest.fixture
-def threads() -> Iterator[Callable[[int], None]]:
-    before = torch.get_num_threads()
-    yield torch.set_num_threads
-    torch.set_num_threads(before)
+@pytest.mark.parametrize("kind", KINDS)
+def test_extreme_inputs_saturate_and_stay_finite(kind: str) -> None:
+    x, *rest = (value.detach().float() for value in _inputs(kind, awkward(), 3, 32))
+    states = 2 if kind.startswith("lstm") else 1
+    given = [1e4 * x, *(state.clamp(-1, 1) for state in rest[:states]), *(1e4 * weight for weight in rest[states:])]
+    assert all(bool(part.isfinite().all()) for part in _fast(kind, awkward())(*given))
 
 
-def test_inputs_that_weights_are_not_made_for_are_refused() -> None:
-    sequences = Sequences.of([np.arange(2)], 2)
-    x, h = torch.zeros(2, 3), torch.zeros(2, 4)
-    with pytest.raises(InputError, match="inputs have 3 columns, the weights are for 5"):
-        gru(x, h, sequences, torch.zeros(12, 5), torch.zeros(12, 4))
-    with pytest.raises(InputError, match="inputs have 3 columns, the weights are for 5"):
-        lstm(x, (h, h), sequences, torch.zeros(16, 5), torch.zeros(16, 4))
+@pytest.mark.parametrize("kind", KINDS)
+def test_threads_give_the_same_bits(kind: str) -> None:
+    sequences = Sequences.of([np.arange(t % 3, 50) for t in range(6)], 50)
+    given, found = _inputs(kind, sequences, 3, 16, torch.float32), []
+    for count in (1, 2, 3):
+        with threads(count):
+            out = _fast(kind, sequences, 4)(*given)
+            found.append([*out, *torch.autograd.grad(out[0].square().sum(), given)])
+    assert all(torch.equal(one, other) for others in found[1:] for one, other in zip(found[0], others, strict=True))
 
 
-def test_inputs_without_a_row_for_each_cell_are_refused() -> None:
+@pytest.mark.parametrize("kind", ["gru", "lstm"])
+@pytest.mark.parametrize(("rows", "columns", "named"), [(4, 3, "3 columns.* 5"), (3, 5, "3 rows.* 4 cells")])
+def test_inputs_of_another_shape_are_refused(kind: str, rows: int, columns: int, named: str) -> None:
     sequences = Sequences.of([np.arange(2), np.arange(2)], 2)
-    x, h = torch.zeros(3, 5), torch.zeros(2, 4)
-    with pytest.raises(InputError, match="inputs have 3 rows, the sequences 4 cells"):
-        gru(x, h, sequences, torch.zeros(12, 5), torch.zeros(12, 4))
-    with pytest.raises(InputError, match="inputs have 3 rows, the sequences 4 cells"):
-        lstm(x, (h, h), sequences, torch.zeros(16, 5), torch.zeros(16, 4))
+    given = _inputs(kind, sequences, 5, 4)
+    with pytest.raises(InputError, match=named):
+        _fast(kind, sequences)(torch.zeros(rows, columns), *given[1:])

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from strobe.ops.time import windowed
 from strobe.ops.time.sequences import Sequences
-from strobe.ops.time.windowed import Piece, WindowedOp
+from strobe.ops.time.windowed import Piece, WindowedOp, extract_history, prepend_history
+from tests.ops.time.test_attention import CHANGING, EVERYONE, sequences_of
 from tests.support.sequences import presences
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -20,7 +21,8 @@ def pieces_of(
     sequences: Sequences, *, past: int = 0, span: int | None = None, pairs: int = 1 << 18, stride: int = 4
 ) -> list[Piece]:
     look = WindowedOp(step=lambda *_: torch.empty(0), width=1, past=past, span=span, pairs=pairs, stride=stride)
-    return [piece for tile in sequences.tiles(1 << 10) for piece in look.pieces(sequences, tile, 0)]
+    grid = sequences.grids[1 << 10]
+    return [piece for tile in range(grid.num_tiles) for piece in look.pieces(sequences, grid, tile)]
 
 
 def read(piece: Piece, span: int | None, begin: int) -> list[tuple[int, list[tuple[int, int]]]]:
@@ -96,3 +98,35 @@ def test_sharing_rows_computes_fewer_pairs(monkeypatch: pytest.MonkeyPatch) -> N
         found = pieces_of(of_lengths(lengths), pairs=1 << 26, stride=32)
         pairs.append(sum(piece.own.slots * piece.own.columns * piece.seen.columns for piece in found))
     assert pairs[0] < 0.7 * pairs[1]
+
+
+@pytest.mark.parametrize("present", [CHANGING, EVERYONE])
+@pytest.mark.parametrize("cut", [0, 1, 3, 5])
+def test_history_and_window_together_are_the_whole(present: list[list[int]], cut: int) -> None:
+    slots = 1 + max(max(nodes, default=0) for nodes in present)
+    whole, first, second = (sequences_of(part, slots) for part in (present, present[:cut], present[cut:]))
+    x = torch.arange(float(whole.num_cells))[:, None]
+    state = extract_history(x[: first.num_cells], first, None)
+    both, joined, past = prepend_history(x[first.num_cells :], state, second)
+    assert past == cut
+    assert torch.equal(both, x)
+    assert joined.cell_ptr == whole.cell_ptr
+    assert joined.slots.tolist() == whole.slots.tolist()
+    assert (joined.slot is None) == (whole.slot is None)
+
+
+@pytest.mark.parametrize(("span", "snapshots", "cells"), [(1, 0, 0), (2, 1, 1), (4, 3, 8), (9, 8, 18), (50, 8, 18)])
+def test_history_is_the_span_before_the_next_window(span: int, snapshots: int, cells: int) -> None:
+    sequences = sequences_of(CHANGING)
+    assert sequences.num_cells == 18
+    x = torch.randn(sequences.num_cells, 2)
+    state = extract_history(x, sequences, span)
+    assert len(state["cell_ptr"]) == snapshots + 1
+    assert torch.equal(state["x"], x[18 - cells :])
+    assert state["slots"].tolist() == sequences.slots.tolist()[18 - cells :]
+
+
+def test_history_does_not_keep_the_window_in_memory() -> None:
+    sequences = sequences_of(CHANGING)
+    state = extract_history(torch.randn(sequences.num_cells, 2), sequences, 2)
+    assert state["x"].untyped_storage().nbytes() == state["x"].numel() * 4

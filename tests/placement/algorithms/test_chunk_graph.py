@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strobe.errors import InputError
-from strobe.placement import ModelCosts, Partition
+from strobe.placement import ModelCosts
 from strobe.placement.algorithms.chunk_graph import (
     count_cell_loads,
     cut_bytes,
@@ -19,9 +18,9 @@ from strobe.placement.algorithms.chunk_graph import (
     nodes_of_cells,
     sizes_of_chunks,
 )
-from strobe.placement.model_costs import CellSetSizes, count_load
+from strobe.placement.model_costs import CellSetSizes
 from tests.support.graphs import AWKWARD, PlainGraph, dynamic_graphs
-from tests.support.placement_cases import communities, loads
+from tests.support.placement_cases import loads
 
 
 def neighbours(plain: PlainGraph) -> list[list[int]]:
@@ -68,19 +67,6 @@ def test_any_graph_is_linked_alike(plain: PlainGraph) -> None:
     assert_linked_as(plain)
 
 
-def test_a_node_that_was_away_is_linked_with_its_last_cell() -> None:
-    plain = AWKWARD["a node that leaves and returns"]
-    number = {cell: at for at, cell in enumerate(plain.cells())}
-    assert link_cells(plain.build(), 1.0, 1.0).before[number[2, 1]] == number[0, 1]
-
-
-def test_a_part_of_the_time_is_linked_as_a_graph_of_its_own() -> None:
-    plain = AWKWARD["a node that leaves and returns"]
-    part, whole = link_cells(plain.build()[1:], 1.0, 1.0), link_cells(plain.slice(slice(1, None)).build(), 1.0, 1.0)
-    for name in ("row_ptr", "col", "before", "after"):
-        assert getattr(part, name).tolist() == getattr(whole, name).tolist()
-
-
 def test_more_cells_than_have_numbers_are_refused() -> None:
     with pytest.raises(InputError, match=r"fewer than 2,147,483,648 cells at a time, .* train in windows"):
         link_cells(SimpleNamespace(num_cells=1 << 31), 1.0, 1.0)  # type: ignore[arg-type]
@@ -116,34 +102,11 @@ def test_chunks_are_as_large_as_their_cells(plain: PlainGraph, data: st.DataObje
         assert found.sequences[each] == len({v for _, v in members})
 
 
-def test_counted_loads_of_chunks_are_those_of_their_cells() -> None:
-    graph = communities([5, 4, 3], 2)
-    chunk = np.arange(graph.num_cells) % 4
-    sizes = sizes_of_chunks(graph, chunk, 4)
-    expected = np.bincount(chunk, count_cell_loads(graph), 4)
-    np.testing.assert_allclose(loads_of_chunks(sizes, 3, ModelCosts()), expected)
-
-
 def test_what_a_rank_costs_once_is_shared_out_over_its_chunks() -> None:
     """A call costs 100 whatever it computes: of ten chunks on two ranks each adds a fifth of that, not all of it."""
     sizes = CellSetSizes(np.full(10, 20), np.zeros(10), np.full(10, 2))
     found = loads_of_chunks(sizes, 2, ModelCosts(load_model=lambda asked: 100.0 + asked.cells))
     np.testing.assert_allclose(found, 20 + 100 / 5)
-
-
-def test_loads_are_asked_for_ranks_of_chunks_of_a_kind() -> None:
-    asked: list[CellSetSizes] = []
-
-    def remember(sizes: CellSetSizes) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-        asked.append(sizes)
-        return count_load(sizes)  # type: ignore[return-value]
-
-    loads_of_chunks(
-        CellSetSizes(np.array([10, 30]), np.array([20, 0]), np.array([5, 3])), 4, ModelCosts(load_model=remember)
-    )
-    assert asked[0].cells.tolist() == [10, 10]
-    np.testing.assert_allclose(asked[0].arcs, [20, 0])
-    np.testing.assert_allclose(asked[0].sequences, [5, 1])
 
 
 def bytes_slowly(plain: PlainGraph, owner: list[int], work: ModelCosts) -> float:
@@ -167,21 +130,3 @@ def test_bytes_are_those_of_every_row_state_and_cell_that_travels(plain: PlainGr
     for work in (ModelCosts(arc_bytes=3, state_bytes=5), ModelCosts(arc_bytes=0, state_bytes=2, cell_bytes=7)):
         links = link_cells(graph, work.arc_bytes, work.state_bytes)
         assert cut_bytes(graph, links, of_cell, NUM_RANKS, work) == bytes_slowly(plain, owner, work)
-
-
-def test_cells_are_away_from_the_owner_that_a_shuffle_takes() -> None:
-    graph = communities([5, 4, 3], 6)
-    owner = np.random.default_rng(0).integers(0, NUM_RANKS, graph.num_cells, dtype=np.int32)
-    of_sequence = Partition.by_cell(NUM_RANKS, owner, graph).with_sequence_owner(graph).sequence_owner
-    assert of_sequence is not None
-    away = int((owner != of_sequence[nodes_of_cells(graph)]).sum())
-    work = ModelCosts(arc_bytes=0, state_bytes=0, cell_bytes=1)
-    assert cut_bytes(graph, link_cells(graph, 1, 1), owner, NUM_RANKS, work) == away
-
-
-def test_how_links_are_weighed_does_not_change_what_travels() -> None:
-    graph = communities([5, 4, 3], 3)
-    owner = np.arange(graph.num_cells, dtype=np.int32) % NUM_RANKS
-    links = link_cells(graph, 128, 128)
-    found = {cut_bytes(graph, each, owner, NUM_RANKS, ModelCosts()) for each in (links, replace(links, chain=9999.0))}
-    assert len(found) == 1

@@ -62,7 +62,7 @@ def test_sums_take_what_one_computes_by_hand(network: Network, num_ranks: int, s
 
 def test_rows_of_hosts_with_one_rank_each_have_a_link_each() -> None:
     found = SLOW.exchange_s(counts(200, 100, 0), counts(2, 1, 0), counts(0, 300, 0))
-    # Rank 1 sends 100 bytes while it receives 300; nobody says anything to rank 2.
+    # Rank 1 sends 100 bytes while it receives 300; rank 2 receives nothing.
     assert found == pytest.approx([2 + 2, 1 + 3, 0])
 
 
@@ -91,11 +91,6 @@ def test_an_uplink_is_divided_among_the_hosts_of_its_rack() -> None:
     # Rank 4 has its rack's uplink to itself.
     found = racks.exchange_s(np.full(5, 100), np.zeros(5, np.int64), np.zeros(5, np.int64))
     assert found == pytest.approx([3, 3, 3, 3, 2])
-
-
-@given(NETWORKS, RANKS, BYTES, BYTES)
-def test_more_bytes_never_take_less(network: Network, num_ranks: int, some: int, more: int) -> None:
-    assert at_least(network.all_reduce_s(some + more, num_ranks), network.all_reduce_s(some, num_ranks))
 
 
 @given(NETWORKS, RANKS, st.integers(0, 9), BYTES)
@@ -147,7 +142,7 @@ def test_hosts_with_several_ranks_are_not_faster_than_with_one(
 
 
 @given(NETWORKS, st.lists(st.tuples(BYTES, st.integers(0, 9), BYTES), min_size=1, max_size=30), st.data())
-def test_rows_that_take_more_bytes_delay_nobody_less(
+def test_more_bytes_never_shorten_an_exchange(
     network: Network, rows: list[tuple[int, int, int]], data: st.DataObject
 ) -> None:
     sent, messages, received = (np.array(column) for column in zip(*rows, strict=True))
@@ -298,7 +293,7 @@ def test_bits_and_bytes_are_not_guessed() -> None:
             parse_seconds(text)
 
 
-def test_a_network_is_told_in_short() -> None:
+def test_str_names_bandwidth_hosts_and_racks() -> None:
     assert str(Network()) == "10 Gbit/s, 30 µs, all-reduce in a ring"
     told = str(Network.parse("10gbit:ranks_per_host=8,hosts_per_rack=16,oversubscribed=4"))
     assert told.endswith("8 ranks a host (40 Gbit/s inside), 16 hosts a rack (oversubscribed 4 times)")

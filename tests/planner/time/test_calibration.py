@@ -18,8 +18,7 @@ from strobe.engine.progress import Progress
 from strobe.planner.services import PlannerServices
 from strobe.planner.time import calibration
 from strobe.planner.time.calibration import Calibration, calibrate, calibrate_concurrently
-from strobe.planner.time.linear import LinearCost
-from strobe.planner.time.passes import PassTimes
+from strobe.planner.time.passes import LinearCost, PassTimes
 from tests.support.ranks import as_threads
 from tests.support.runs import Noisy, same_tensors, small_graph
 
@@ -47,6 +46,7 @@ class Stages(Progress):
 def invented(count: int) -> PassTimes:
     cells = 10 * np.arange(1, count + 1) ** 2
     return PassTimes(
+        part=np.arange(count),
         cells=cells,
         arcs=cells // 3,
         snapshots=np.arange(count) % 3 + 1,
@@ -79,7 +79,7 @@ def test_weights_are_those_that_ranks_agree_on() -> None:
     assert every - some == 4 * sum(p.numel() for p in frozen.convolution.parameters())
 
 
-def test_nobody_draws_other_random_numbers_afterwards() -> None:
+def test_calibration_restores_the_random_state() -> None:
     job = job_of(Noisy)
     torch.manual_seed(3)
     np.random.seed(3)  # noqa: NPY002

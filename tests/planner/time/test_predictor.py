@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from strobe.errors import FormatError, OptionError
-from strobe.placement.model_costs import CellSetSizes, ModelCosts, count_load
+from strobe.placement.model_costs import CellSetSizes, count_load
 from strobe.planner.time.predictor import WorkloadPredictor, fit_predictor, percentage_error
 from tests.support.pass_times import ARC_S, CELL_S, STATE_S, invented
 
@@ -116,11 +116,6 @@ def test_sizes_need_not_be_whole(learned: WorkloadPredictor) -> None:
     half = CellSetSizes(*(each / 2 for each in (whole.cells, whole.arcs, whole.sequences)))
     loads = learned.loads(8, 32)
     assert loads(half) == pytest.approx(loads(whole) / 2)
-
-
-def test_it_is_the_loads_of_a_work(learned: WorkloadPredictor) -> None:
-    work = ModelCosts(load_model=learned.loads(8, 32))
-    assert work.load_model(sizes([1_000, 2_000], [0, 0], [10, 20]))[1] > 0
 
 
 def test_widths_that_were_not_measured_are_refused(learned: WorkloadPredictor) -> None:

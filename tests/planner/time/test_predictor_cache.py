@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from strobe.engine.inputs.model_choice import choose_model
 from strobe.engine.progress import Progress
@@ -14,8 +13,7 @@ from strobe.models import make_model
 from strobe.placement.model_costs import CellSetSizes
 from strobe.planner import get_predictor
 from strobe.planner.time import predictor_cache
-from strobe.planner.time.chunk_benchmark import ChunkTimes, measure
-from strobe.planner.time.random_chunks import ChunkRanges
+from strobe.planner.time.chunks import ChunkRanges, ChunkTimes, measure
 from tests.support.pass_times import invented
 
 SOME = CellSetSizes(*(np.array(each) for each in ([1_000], [5_000], [100])))
@@ -70,7 +68,7 @@ def test_what_was_learned_of_something_else_is_not(measured: Counting, tmp_path:
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_another_processor_is_measured_anew(
+def test_another_processor_is_measured_again(
     measured: Counting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     get_predictor(choose_model("tgcn"), 8, folder=tmp_path)
@@ -97,7 +95,7 @@ def test_an_odd_width_is_measured_alone_and_heads_share_every_width(measured: Co
     assert all(chunk.hidden % 48 == 0 for chunk in heads)
 
 
-def test_a_damaged_file_is_measured_anew(measured: Counting, tmp_path: Path) -> None:
+def test_a_damaged_file_is_measured_again(measured: Counting, tmp_path: Path) -> None:
     get_predictor(choose_model("tgcn"), 8, folder=tmp_path)
     next(tmp_path.iterdir()).write_bytes(b"damaged")
     get_predictor(choose_model("tgcn"), 8, folder=tmp_path)
@@ -115,7 +113,7 @@ def test_a_model_of_ones_own_is_measured_every_time_with_its_widths(measured: Co
     assert all(torch.equal(a, b) for a, b in zip(before, module.parameters(), strict=True))
 
 
-def test_a_folder_that_cannot_be_written_is_said(measured: Counting, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_noted(measured: Counting, tmp_path: Path) -> None:
     notes: list[str] = []
 
     class Listener(Progress):
@@ -154,13 +152,3 @@ def test_a_model_is_measured_learned_and_priced(name: str, tmp_path: Path, monke
     assert (found.time is None) == (name == "evolvegcn-o")
     assert (found.loads(4, 32)(SOME) > 0).all()
     assert {what.split()[0] for what in stages} == {"measuring", "fitting"}
-
-
-def test_training_goes_on_with_the_very_module(tmp_path: Path, measured: Counting) -> None:
-    class Own(nn.Module):
-        width = 4
-
-    module = Own()
-    get_predictor(choose_model(module), 2, folder=tmp_path)
-    assert choose_model(module).make(2) is module
-    assert module.training

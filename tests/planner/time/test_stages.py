@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from strobe.models import MODELS, make_model
 from strobe.models.time import Recurrent
-from strobe.planner.time.random_chunks import RandomChunk
+from strobe.planner.time.chunks import RandomChunk
 from strobe.planner.time.stages import time_pass, time_unsplit_pass
 from strobe.view import View, WindowData
 

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from strobe.planner.comm.network import Network
-from strobe.planner.simulate import Simulation
-from strobe.planner.simulator import SimulatedEpoch
+from strobe.planner.simulate import SimulatedEpoch, Simulation
 from strobe.planner.time.calibration import Calibration
-from strobe.planner.time.linear import LinearCost
+from strobe.planner.time.passes import LinearCost
 from strobe.report.charts.simulation import simulation_svg
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -121,7 +120,7 @@ def test_points_tell_their_figures_and_names_are_no_markup() -> None:
     assert 'tgcn on a"<i>, simulated' in texts(picture)
 
 
-def test_long_names_that_differ_at_the_end_are_told_apart() -> None:
+def test_long_names_keep_both_ends() -> None:
     picture = drawn({f"relay:size=16,groups={k}": [simulated(4, 0.5)] for k in (4, 8)})
     assert {"relay:siz…groups=4", "relay:siz…groups=8"} <= set(texts(picture))
 

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from strobe.errors import StrobeError
 from strobe.graph import DynamicGraph
-from strobe.graph.storage import Csr
-from strobe.store.delta.codecs import PackedKeys
-from strobe.store.delta.edges import ArcWindow, KeyedArcs, key_arcs, to_csr
-from tests.support.graphs import AWKWARD, PlainGraph, dynamic_graphs
+from strobe.graph.diff import KeyedArcs, key_arcs
+from strobe.ops.sparse.csr import Csr
+from strobe.store.delta.edges import ArcWindow, PackedKeys, to_csr
+from tests.support.graphs import PlainGraph, dynamic_graphs
 from tests.support.stored_sequences import same_bits, slow_at_first
 
 
@@ -47,13 +47,11 @@ def test_arcs_come_back_to_the_bit_while_the_window_slides(plain: PlainGraph, wi
     assert arcs.times == list(range(max(0, len(graph) - window), len(graph)))
     for t in arcs.times:
         assert same_rows(graph, t, rebuilt(graph, arcs.arcs_at(t), t))
-    assert arcs.nbytes == sum(array.nbytes for array in arcs.arrays())
-    assert all(array.flags.owndata for array in arcs.arrays())
 
 
 @slow_at_first
 @given(dynamic_graphs(min_snapshots=1, max_snapshots=5, max_edges=14, carried=False), st.data())
-def test_from_a_snapshot_at_hand_arcs_are_the_same(plain: PlainGraph, data: st.DataObject) -> None:
+def test_arcs_rebuilt_from_a_later_snapshot_are_the_same(plain: PlainGraph, data: st.DataObject) -> None:
     graph = plain.build()
     arcs, near = added(graph), data.draw(st.integers(0, len(graph) - 1))
     for t in range(len(graph)):
@@ -61,33 +59,18 @@ def test_from_a_snapshot_at_hand_arcs_are_the_same(plain: PlainGraph, data: st.D
         assert same_rows(graph, t, rebuilt(graph, found, t))
 
 
-@pytest.mark.parametrize("name", AWKWARD)
-def test_awkward_graphs_come_back(name: str) -> None:
-    graph = AWKWARD[name].build()
-    arcs = added(graph)
-    for t in range(len(graph)):
-        assert same_rows(graph, t, rebuilt(graph, arcs.arcs_at(t), t))
-
-
-def test_a_snapshot_that_did_not_change_takes_nothing() -> None:
-    arcs = ArcWindow(100)
-    snapshot = KeyedArcs(np.arange(500) * 7, np.ones(500, np.float32))
-    arcs.add(0, snapshot)
-    before = arcs.nbytes
-    arcs.add(1, snapshot)
-    assert arcs.nbytes == before
-
-
-def test_a_new_weight_takes_a_weight_and_a_number() -> None:
+def test_an_unchanged_snapshot_costs_nothing_and_a_new_weight_a_weight_and_an_index() -> None:
     arcs = ArcWindow(100)
     weight = np.ones(500, np.float32)
     arcs.add(0, KeyedArcs(np.arange(500) * 7, weight))
     before = arcs.nbytes
+    arcs.add(1, KeyedArcs(np.arange(500) * 7, weight))
+    assert arcs.nbytes == before
     weight = weight.copy()
     weight[250] = np.nan
-    arcs.add(1, KeyedArcs(np.arange(500) * 7, weight))
+    arcs.add(2, KeyedArcs(np.arange(500) * 7, weight))
     assert arcs.nbytes - before == 4 + 4
-    found = arcs.arcs_at(1).weight
+    found = arcs.arcs_at(2).weight
     assert found is not None
     assert same_bits(found, weight)
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gc
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +15,9 @@ from strobe.graph import Concatenated, Degrees, DynamicGraph, PerCell, Standardi
 from strobe.graph.features import find_stored as at_the_bottom
 from strobe.graph.stats import describe
 from strobe.graph.synthetic import Changing
-from strobe.registry import make_strategy
 from strobe.store import Delta
 from strobe.store.delta.spill import MappedSpill
-from strobe.store.delta.strategy import DeltaStorage
-from strobe.store.delta.window import NUM_REBUILT, SnapshotWindow
+from strobe.store.delta.strategy import NUM_REBUILT, DeltaStorage, SnapshotWindow
 from tests.support.graphs import AWKWARD, PlainGraph, assert_same, dynamic_graphs, full_graph
 from tests.support.stored_sequences import slow_at_first
 
@@ -46,7 +45,7 @@ def test_awkward_graphs_are_the_same(name: str, window: int) -> None:
 
 @slow_at_first
 @given(dynamic_graphs(max_snapshots=6), stores, st.data())
-def test_any_graph_is_the_same_in_any_order_of_asking(plain: PlainGraph, store: Delta, data: st.DataObject) -> None:
+def test_any_graph_is_the_same_in_any_order_of_reading(plain: PlainGraph, store: Delta, data: st.DataObject) -> None:
     kept = store.wrap(plain.build())
     assert_same(kept, plain)
     order = data.draw(st.permutations(range(len(kept))))
@@ -68,9 +67,10 @@ def test_views_are_kept_and_kept_graphs_have_views(
 @slow_at_first
 @given(dynamic_graphs(max_snapshots=5), stores)
 def test_all_that_is_in_memory_is_counted(plain: PlainGraph, store: Delta) -> None:
-    window = window_of(store.wrap(plain.build()))
+    kept = store.wrap(plain.build())
+    window = window_of(kept)
     assert len(window.times) <= store.window
-    assert window.nbytes == sum(array.nbytes for array in window.arrays())
+    assert kept.storage.nbytes >= window.nbytes == sum(array.nbytes for array in window.arrays())
     assert all(array.flags.owndata for array in window.arrays())
 
 
@@ -93,7 +93,7 @@ def test_memory_does_not_grow_with_snapshots_that_are_older(tmp_path: Path) -> N
     assert short == whole == graph
 
 
-def test_older_snapshots_are_in_a_folder_until_nobody_needs_them(tmp_path: Path) -> None:
+def test_older_snapshots_are_in_a_folder_until_the_graph_is_gone(tmp_path: Path) -> None:
     kept = Delta(window=2, folder=str(tmp_path)).wrap(changing())
     files = [path.name for path in tmp_path.glob("*/*")]
     assert sorted(files) == sorted(f"{t}.{name}" for t in range(7) for name in ("nodes", "row_ptr", "col", "x"))
@@ -103,12 +103,8 @@ def test_older_snapshots_are_in_a_folder_until_nobody_needs_them(tmp_path: Path)
     del kept, other
     gc.collect()
     assert list(tmp_path.iterdir()) == []
-
-
-def test_where_nothing_is_older_no_folder_is_made(tmp_path: Path) -> None:
-    kept = Delta(window=9, folder=str(tmp_path)).wrap(changing())
-    assert len(kept) == 9
-    assert list(tmp_path.iterdir()) == []
+    assert len(Delta(window=9, folder=str(tmp_path)).wrap(changing())) == 9
+    assert list(tmp_path.iterdir()) == [], "nothing is older"
 
 
 def test_a_graph_on_disk_is_read_where_it_is(tmp_path: Path) -> None:
@@ -147,11 +143,6 @@ def test_features_on_top_of_others_rest_on_the_window() -> None:
     assert kept.with_features(Degrees()) == graph.with_features(Degrees())
 
 
-def test_the_same_graph_is_kept_in_the_same_bytes() -> None:
-    first, second = (window_of(Delta(window=4).wrap(changing())) for _ in range(2))
-    assert [array.tobytes() for array in first.arrays()] == [array.tobytes() for array in second.arrays()]
-
-
 def test_what_is_rebuilt_cannot_be_written_to() -> None:
     kept = Delta(window=2).wrap(full_graph())
     for snapshot in kept:
@@ -160,29 +151,16 @@ def test_what_is_rebuilt_cannot_be_written_to() -> None:
             assert not array.flags.writeable
 
 
-def test_it_is_exact_and_survives_json() -> None:
-    store = Delta(segments=8, window=4)
-    assert store.exact
-    assert make_strategy("store", store.to_json()) == store
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [({"segments": 0}, "segments .* at least 1, not 0"), ({"window": 0}, "window .* at least 1, not 0")],
-)
-def test_invalid_options_raise(options: dict[str, int], message: str) -> None:
-    with pytest.raises(OptionError, match=message):
-        Delta(**options)  # type: ignore[arg-type]
-
-
-def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_invalid_options_raise(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="segments"):
+        Delta(segments=0)
+    with pytest.raises(OptionError, match="window"):
+        Delta(window=0)
     with pytest.raises(OptionError, match="no-such-folder"):
         Delta(window=1, folder=str(tmp_path / "no-such-folder")).wrap(changing())
 
 
-def test_asking_from_several_threads_gives_the_same() -> None:
-    from concurrent.futures import ThreadPoolExecutor
-
+def test_reading_from_several_threads_gives_the_same() -> None:
     graph = changing()
     kept = Delta(window=4).wrap(graph)
     order = np.random.default_rng(0).integers(0, 9, 200).tolist()

@@ -13,7 +13,6 @@ import strobe
 from strobe.engine.inputs.model_choice import ModelChoice, choose_model
 from strobe.engine.trace import model_reads
 from strobe.graph import DynamicGraph
-from strobe.graph.synthetic import Social
 from strobe.models import MODELS
 from strobe.ops.sparse.csr import IntArray
 from strobe.view import KHopCache, ModelReads, SubgraphData, View, WindowData
@@ -120,11 +119,3 @@ def test_outermost_rows_are_empty_and_farther_cells_are_not_cached() -> None:
     cache = cached(graph, np.array([5]), ModelReads(norms=("sum",), hops=2))
     assert cache.nodes.tolist() == [3, 4, 5]
     assert np.diff(cache.rows["sum"].row_ptr).tolist() == [0, 1, 1]
-
-
-def test_models_that_read_only_aggregates_of_inputs_cache_no_neighbors() -> None:
-    graph = with_inputs(Social(nodes=60, snapshots=3, edges=90).write())
-    reads = model_reads(choose_model("tgcn", {}), graph)
-    assert reads == ModelReads(inputs=(("gcn",),), norms=(), hops=0)
-    own = np.arange(7)
-    assert set(cached(graph, own, reads).nodes.tolist()) <= set(own.tolist())

@@ -65,13 +65,6 @@ def test_undirected_matrices_are_symmetric_except_means(norm: Norm) -> None:
     assert not changing(directed=True).matrix(norm).symmetric
 
 
-def test_matrices_are_built_on_first_use_and_cached() -> None:
-    cells = changing()
-    assert not cells._matrices
-    assert cells.matrix("gcn") is cells.matrix("gcn")
-    assert set(cells._matrices) == {"gcn"}
-
-
 @pytest.mark.parametrize("norm", NORMS)
 def test_aggregate_of_inputs_is_cached_without_a_matrix(norm: Norm) -> None:
     cells = changing()
@@ -79,24 +72,6 @@ def test_aggregate_of_inputs_is_cached_without_a_matrix(norm: Norm) -> None:
     np.testing.assert_allclose(first.numpy(), window_matrix(norm, CHANGING) @ cells.x.numpy(), rtol=1e-12)
     assert cells.aggregate_input(cells.x, norm) is first
     assert not cells._matrices
-
-
-def test_aggregates_of_aggregates_are_inputs_too() -> None:
-    cells = changing()
-    along = cells.aggregate_input(cells.x, "mean_out")
-    mixed = cells.aggregate_input(along, "gcn")
-    other = cells.aggregate_input(cells.aggregate_input(cells.x, "gcn"), "mean_out")
-    assert all(cells.is_input(x) for x in (cells.x, along, mixed))
-    expected = window_matrix("gcn", CHANGING) @ window_matrix("mean_out", CHANGING) @ cells.x.numpy()
-    np.testing.assert_allclose(mixed.numpy(), expected, rtol=1e-12)
-    assert not torch.allclose(mixed, other), "the order of the two matters"
-
-
-def test_only_the_features_themselves_are_inputs() -> None:
-    cells = changing()
-    assert not cells.is_input(cells.x.clone())
-    assert not cells.is_input(cells.x[:2])
-    assert not changing().is_input(cells.x)
 
 
 def test_single_snapshots_have_their_features_matrices_and_nodes() -> None:

@@ -9,14 +9,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from strobe.comm import Comm, SingleRankComm
+from strobe.comm import NO_RANK, Comm, SingleRankComm
 from strobe.comm.rows import attach_tokens
 from strobe.exchange import Exchange, Halo, NoExchange, NoTimeExchange, Relay, Shuffle
 from strobe.exchange.none import LocalTimeStage
-from strobe.exchange.relay.legs import NO_RANK
 from strobe.exchange.relay.strategy import RelayTimeStage
 from strobe.exchange.shuffle import ShuffleTimeStage
-from strobe.graph import Snapshot
 from strobe.models.time import Attention, Recurrent
 from strobe.ops.sparse.normalize import Norm
 from strobe.placement import Partition
@@ -24,7 +22,7 @@ from strobe.view import LocalPartition, Owners, View, WindowData
 from strobe.view.partition.local import Reads
 from tests.support.dense import window_matrix
 from tests.support.model_cases import CHANGING, with_inputs
-from tests.support.partitions import CPU, EXCHANGE, Owned, among_threads, one_of, owned_graphs
+from tests.support.partitions import EXCHANGE, Owned, among_threads, one_of, owned_graphs
 from tests.support.ranks import as_threads
 
 NORMS: tuple[Norm, ...] = get_args(Norm)
@@ -50,11 +48,11 @@ def test_owners_are_computed_on_access(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
     made = Partition.owners
 
-    def told(placed: Partition, graph: Any, t: int) -> Any:
+    def noted(placed: Partition, graph: Any, t: int) -> Any:
         asked.append(t)
         return made(placed, graph, t)
 
-    monkeypatch.setattr(Partition, "owners", told)
+    monkeypatch.setattr(Partition, "owners", noted)
     owners = Owners(GRAPH, in_turn(), range(1, 6))
     asked.clear()
     assert len(owners) == 5
@@ -64,13 +62,6 @@ def test_owners_are_computed_on_access(monkeypatch: pytest.MonkeyPatch) -> None:
     assert part[1].tolist() == [1, 2, 0, 1, 2, 0]
     assert asked == [3]
     assert owners[-1].tolist() == in_turn().owners(GRAPH, 5).tolist()
-
-
-def test_owners_of_a_window_are_those_of_its_snapshots() -> None:
-    owners = Owners(GRAPH, in_turn(), range(1, 4))
-    assert [each.tolist() for each in owners] == [[1, 2, 0], [], [1, 2, 0, 1, 2, 0]]
-    with pytest.raises(IndexError):
-        owners[3]
 
 
 def test_masked_cells_have_no_rank_in_slices_too() -> None:
@@ -135,31 +126,13 @@ def test_halo_covers_the_remote_cells_read_along_incoming_or_outgoing_arcs(owned
             assert [wanted[place][1:] for place in places.tolist()] == [(t, k) for k in positions.tolist()]
 
 
-def test_arcs_of_snapshots_without_own_cells_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    of_cell = np.repeat([0, 1, 1, 1, 0, 1], np.diff(GRAPH.cell_ptr))
-    of_cell[0] = 1  # so that snapshot 0 is split
-    share = share_of(Partition.by_cell(2, of_cell, GRAPH).with_sequence_owner(GRAPH))
-    read: list[int] = []
-    arcs = Snapshot.arcs
-
-    def noted(snapshot: Snapshot) -> Any:
-        read.append(snapshot.t)
-        return arcs(snapshot)
-
-    monkeypatch.setattr(Snapshot, "arcs", noted)
-    assert not share.halo_cells("in").route.is_empty
-    assert read == [0, 4]
-
-
 def test_whole_snapshots_have_no_halo_except_for_pairs() -> None:
     placed = Partition.by_snapshot(2, np.array([0, 1, 0, 1, 0, 1]), GRAPH.num_nodes).with_sequence_owner(GRAPH)
-    share = share_of(placed)
-    for reads in get_args(Reads):
-        around = share.halo_cells(reads)
-        assert around.route.is_empty
-        assert [len(each) for each in (*around.positions, *around.places)] == [0] * 12
+    around = share_of(placed).halo_cells("in")
+    assert around.route.is_empty
+    assert [len(each) for each in (*around.positions, *around.places)] == [0] * 12
     nothing = np.empty(0, np.int64)
-    pairs = [(np.array([0, 0, 3]), np.array([1, 2, 0])), *[(nothing, nothing)] * 5]  # cell 0 is rank 0's, 3 too
+    pairs = [(np.array([0, 0, 3]), np.array([1, 2, 0])), *[(nothing, nothing)] * 5]  # cells 0 and 3 are local
     assert share_of(in_turn()).halo_of_pairs(pairs).route.receive == {1: 1, 2: 1}
 
 
@@ -243,16 +216,6 @@ def test_handovers_move_states_to_the_owner_of_the_next_cell(owned: Owned, data:
                 own = [node for node, who in cells if who == rank]
                 assert [own[row] for row in handover.places.tolist()] == [node for _, node in coming]
         moved_on(owned, t, home)
-
-
-def test_single_snapshot_partition_has_only_its_cells() -> None:
-    share = share_of(in_turn(), rank=1)
-    home = np.arange(6, dtype=np.int16)
-    alone = share.single(3, home)
-    assert [own.tolist() for own in alone.own] == [share.own[3].tolist()]
-    assert alone.owners.times == range(3, 4)
-    assert alone.home is home
-    assert (alone.comm, alone.exchange, alone.device) == (share.comm, share.exchange, CPU)
 
 
 # What a view makes of it.

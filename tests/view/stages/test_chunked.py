@@ -79,14 +79,6 @@ def test_chunks_of_awkward_graphs(graph: DynamicGraph) -> None:
     torch.testing.assert_close(passed(model, cells_of(graph, num_chunks=3)), whole, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("budget", [0.0, 1e12])
-def test_a_window_without_cells_has_no_rows(budget: float) -> None:
-    model, cells = model_of("dysat"), cells_of(AWKWARD_GRAPHS["only empty snapshots"], num_chunks=3, budget=budget)
-    rows, gradients = passed(model, cells)
-    assert rows.shape == (0, 4)
-    assert all(not gradient.any() for gradient in gradients)
-
-
 @pytest.mark.parametrize("convolution", [GATConv(INPUTS, 4, dropout=0.5), SAGEConv(INPUTS, 4)], ids=["gat", "sage"])
 def test_pytorch_geometric_convolutions_run_in_chunks_and_recompute_with_the_same_random_state(
     convolution: nn.Module,
@@ -98,20 +90,6 @@ def test_pytorch_geometric_convolutions_run_in_chunks_and_recompute_with_the_sam
     torch.testing.assert_close(first, again, rtol=0, atol=0)
     if isinstance(convolution, SAGEConv):
         torch.testing.assert_close(first, passed(model, cells_of(graph)), rtol=1e-12, atol=1e-12)
-
-
-def test_gradient_flows_to_loaded_rows() -> None:
-    torch.manual_seed(0)
-    model, graph = model_of("gat-lstm"), with_inputs(CHANGING.build())
-    layer = first_convolution(model)
-    found = []
-    for cells in (cells_of(graph), cells_of(graph, num_chunks=4)):
-        x = torch.ones(cells.num_cells, INPUTS, dtype=torch.float64, requires_grad=True)
-        layer(View(cells), x * torch.linspace(-1, 1, INPUTS, dtype=torch.float64)).pow(2).sum().backward()
-        assert x.grad is not None
-        found.append(x.grad)
-    torch.testing.assert_close(*found, rtol=1e-12, atol=1e-12)
-    assert found[0].abs().max() > 0
 
 
 def community() -> DynamicGraph:

@@ -13,8 +13,6 @@ from strobe.comm import Comm
 from strobe.ops.dense.segments import densify_gradient
 from strobe.placement import Partition
 from strobe.view import View, WindowData
-from strobe.view.stages.collective import _merge_proposals
-from tests.support.graphs import PlainGraph, PlainSnapshot
 from tests.support.model_cases import CHANGING, with_inputs
 from tests.support.partitions import Owned, among_threads, owned_graphs
 from tests.support.ranks import as_threads
@@ -77,48 +75,6 @@ def test_top_rows_across_ranks_breaks_ties_by_position(owned: Owned, k: int, dat
     assert_same_top_rows(owned, x, torch.tensor([3.0, 0.0], dtype=torch.float64), k)
 
 
-def test_top_rows_across_ranks_pads_with_zeros() -> None:
-    plain = PlainGraph(3, [PlainSnapshot([0, 1, 2], [], 0), PlainSnapshot([], [], 1)])
-    graph = with_inputs(plain.build())
-    owned = Owned(plain, graph, Partition.by_cell(3, np.array([2, 0, 2]), graph))
-    x = torch.tensor([[1.0, 0.0], [3.0, 1.0], [2.0, 2.0]], dtype=torch.float64)
-    direction = torch.tensor([1.0, 0.0], dtype=torch.float64)
-
-    def work(comm: Comm) -> Tensor:
-        return View(owned.cells(comm)).top_rows(x[owned.numbers(comm.rank)], direction, 5)
-
-    for top in as_threads(work, 3):
-        assert_close(top[0, :3], (x * torch.tanh(x[:, :1]))[[1, 2, 0]])
-        assert not top[0, 3:].any()
-        assert not top[1].any()
-
-
-@given(
-    st.integers(1, 4),
-    st.lists(st.lists(st.tuples(st.sampled_from([0.0, 1.0, 2.0]), st.integers(0, 2)), max_size=8), max_size=3),
-)
-def test_merge_proposals_selects_the_k_best_once(k: int, snapshots: list[list[tuple[float, int]]]) -> None:
-    """Each row of a snapshot has a score and an owner, who proposes the best k of its own."""
-    everyone: list[list[Any]] = [[] for _ in range(3)]
-    expected: list[list[tuple[int, int]]] = [[] for _ in range(3)]  # (row, place) of every rank
-    first = [0, 0, 0]
-    for t, rows in enumerate(snapshots):
-        for rank in range(3):
-            own = [(-score, position) for position, (score, owner) in enumerate(rows) if owner == rank]
-            row_of = {position: first[rank] + k for k, (_, position) in enumerate(own)}
-            best = sorted(own)[:k]
-            scores, positions = [-score for score, _ in best], [position for _, position in best]
-            numbers = [row_of[position] for position in positions]
-            everyone[rank].append((np.array(scores), np.array(positions, int), np.array(numbers, int)))
-            for place, (_, position) in enumerate(sorted((-s, p) for p, (s, _) in enumerate(rows))[:k]):
-                if position in row_of:
-                    expected[rank].append((row_of[position], t * k + place))
-            first[rank] += len(own)
-    for rank in range(3):
-        found = _merge_proposals(everyone, rank, k)
-        assert list(zip(*(each.tolist() for each in found), strict=True)) == expected[rank]
-
-
 # Moments.
 
 
@@ -158,15 +114,6 @@ def test_snapshot_norm_uses_the_moments_of_all_ranks(owned: Owned) -> None:
     assert_same_standardised(owned)
 
 
-@pytest.mark.parametrize("split", [True, False], ids=["split", "whole"])
-def test_snapshot_norm_across_ranks_equals_one_rank(split: bool) -> None:
-    """An empty snapshot, ranks without cells of some, and of all."""
-    graph = with_inputs(CHANGING.build())
-    by_cell = Partition.by_cell(4, np.arange(graph.num_cells) % 3, graph)
-    by_snapshot = Partition.by_snapshot(4, np.array([0, 2, 1, 1, 0, 2]), graph.num_nodes)
-    assert_same_standardised(Owned(CHANGING, graph, by_cell if split else by_snapshot))
-
-
 def test_whole_snapshots_exchange_only_moments() -> None:
     graph = with_inputs(CHANGING.build())
     owned = Owned(CHANGING, graph, Partition.by_snapshot(2, np.array([0, 1, 0, 1, 0, 1]), graph.num_nodes))
@@ -184,7 +131,7 @@ def test_whole_snapshots_exchange_only_moments() -> None:
         standardised(View(owned.cells(comm)), x, torch.ones(3).double(), torch.zeros(3).double(), torch.ones_like(x))
 
     as_threads(work, 2)
-    assert sorted(asked) == [0, 1], "one sum on the way forward, none on the way back"
+    assert sorted(asked) == [0, 1], "one sum in the forward pass, none in the backward pass"
 
 
 @pytest.mark.parametrize("split", [True, False], ids=["split", "whole"])

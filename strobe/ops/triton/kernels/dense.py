@@ -19,12 +19,12 @@ def linear_forward(
     value = tl.load(x + row[:, None] * inputs + col[None, :], tile_mask(live, inputs, ip), 0.0).to(tl.float32)
     there = (side < outputs)[None, :] & (col < inputs)[:, None]
     turned = tl.load(weight + side[None, :] * inputs + col[:, None], there, 0.0).to(tl.float32)
-    said = tl.dot(value, turned, input_precision=precision)
+    out = tl.dot(value, turned, input_precision=precision)
     if bias is not None:
-        said += tl.load(bias + side, side < outputs, 0.0).to(tl.float32)[None, :]
+        out += tl.load(bias + side, side < outputs, 0.0).to(tl.float32)[None, :]
     if relu:
-        said = tl.where(said < 0, 0.0, said)  # NaN stays NaN
-    tl.store(y + row[:, None] * outputs + side[None, :], said, tile_mask(live, outputs, op))
+        out = tl.where(out < 0, 0.0, out)  # NaN stays NaN
+    tl.store(y + row[:, None] * outputs + side[None, :], out, tile_mask(live, outputs, op))
 
 
 @kernel
@@ -44,11 +44,11 @@ def linear_backward(
     for tile in tl.range(tl.program_id(0), num_tiles, tl.num_programs(0), num_stages=stages):
         row = (tile * rows + tl.arange(0, rows)).to(tl.int64)
         live = row < count
-        said, asked = row[:, None] * outputs + side[None, :], tile_mask(live, outputs, op)
+        at, mask = row[:, None] * outputs + side[None, :], tile_mask(live, outputs, op)
         value = tl.load(x + row[:, None] * inputs + long[None, :], tile_mask(live, inputs, tall), 0.0).to(tl.float32)
-        d = tl.load(d_y + said, asked, 0.0).to(tl.float32)
+        d = tl.load(d_y + at, mask, 0.0).to(tl.float32)
         if y is not None:
-            d = tl.where(tl.load(y + said, asked, 0.0).to(tl.float32) <= 0, 0.0, d)
+            d = tl.where(tl.load(y + at, mask, 0.0).to(tl.float32) <= 0, 0.0, d)
         if d_x is not None:
             back = tl.dot(d, flat, input_precision=precision)
             tl.store(d_x + row[:, None] * inputs + col[None, :], back, tile_mask(live, inputs, ip))
@@ -78,8 +78,8 @@ def feed_forward_forward(
     place, mask = row[:, None] * width + col[None, :], tile_mask(row < count, width, wp)
     value = tl.load(y + place, mask, 0.0).to(tl.float32)
     turned, more = _load_transposed(weight, bias, width, wp)
-    said = tl.dot(value, turned, input_precision=precision) + more
-    total = value + tl.where(said < 0, 0.0, said) + tl.load(x + place, mask, 0.0).to(tl.float32)
+    hidden = tl.dot(value, turned, input_precision=precision) + more
+    total = value + tl.where(hidden < 0, 0.0, hidden) + tl.load(x + place, mask, 0.0).to(tl.float32)
     if shift is not None:
         total += tl.load(shift + col, col < width, 0.0).to(tl.float32)[None, :]
     tl.store(out + place, total, mask)
@@ -106,8 +106,8 @@ def feed_forward_backward(
         live = row < count
         place, mask = row[:, None] * width + col[None, :], tile_mask(live, width, wp)
         d = tl.load(d_out + place, mask, 0.0).to(tl.float32)
-        said = tl.dot(tl.load(y + place, mask, 0.0).to(tl.float32), turned, input_precision=precision) + more
-        passed = tl.where(said <= 0, 0.0, d)
+        hidden = tl.dot(tl.load(y + place, mask, 0.0).to(tl.float32), turned, input_precision=precision) + more
+        passed = tl.where(hidden <= 0, 0.0, d)
         tl.store(d_y + place, tl.dot(passed, flat, d, input_precision=precision), mask)
         value = tl.load(y + row[:, None] * width + long[None, :], tile_mask(live, width, tall), 0.0).to(tl.float32)
         of_weight = tl.dot(tl.trans(value), passed, of_weight, input_precision=precision)
@@ -133,13 +133,13 @@ def readout_forward(
     value = tl.maximum(value, 0.0)
     if few:
         for k in tl.static_range(answers):
-            said = tl.sum(value * tl.load(weight + col * ap + k)[None, :], 1) + tl.load(bias + k)
-            tl.store(y + at.to(tl.int64) * answers + k, said, live)
+            out = tl.sum(value * tl.load(weight + col * ap + k)[None, :], 1) + tl.load(bias + k)
+            tl.store(y + at.to(tl.int64) * answers + k, out, live)
     else:
-        said = tl.dot(value, tl.load(weight + col[:, None] * ap + side[None, :]), input_precision=precision)
-        said += tl.load(bias + side)[None, :]
+        out = tl.dot(value, tl.load(weight + col[:, None] * ap + side[None, :]), input_precision=precision)
+        out += tl.load(bias + side)[None, :]
         place = at.to(tl.int64)[:, None] * answers + side[None, :]
-        tl.store(y + place, said, live[:, None] & (side < answers)[None, :])
+        tl.store(y + place, out, live[:, None] & (side < answers)[None, :])
 
 
 @kernel
@@ -157,8 +157,8 @@ def readout_backward(
         row = at.to(tl.int64) if chosen is None else tl.load(chosen + at, live, 0)
         place, mask = row[:, None] * width + col[None, :], tile_mask(live, width, wp)
         value = tl.load(z + place, mask, 0.0).to(tl.float32)
-        asked = live[:, None] & (side < answers)[None, :]
-        d = tl.load(d_y + at.to(tl.int64)[:, None] * answers + side[None, :], asked, 0.0).to(tl.float32)
+        in_outputs = live[:, None] & (side < answers)[None, :]
+        d = tl.load(d_y + at.to(tl.int64)[:, None] * answers + side[None, :], in_outputs, 0.0).to(tl.float32)
         tl.store(d_z + place, tl.where(value > 0, tl.dot(d, turned, input_precision=precision), 0.0), mask)
         of_weight = tl.dot(tl.trans(tl.maximum(value, 0.0)), d, of_weight, input_precision=precision)
         of_bias += d
@@ -186,29 +186,20 @@ def readout_backward_few(
         row = at.to(tl.int64) if chosen is None else tl.load(chosen + at, live, 0)
         place, mask = row[:, None] * width + col[None, :], tile_mask(live, width, wp)
         value = tl.load(z + place, mask, 0.0).to(tl.float32)
-        positive = tl.maximum(value, 0.0)
-        told = d_y + at.to(tl.int64) * answers
-        d = tl.load(told, live, 0.0).to(tl.float32)
-        back = d[:, None] * w_0[None, :]
-        s_0 += d[:, None] * positive
-        b_0 += d
+        relu, grad = tl.maximum(value, 0.0), d_y + at.to(tl.int64) * answers
+        d, s_0, d_out = _add_output_gradient(tl.zeros([rows, wp], tl.float32), s_0, relu, grad, w_0, live)
+        b_0 += d_out
         if answers > 1:
-            d = tl.load(told + 1, live, 0.0).to(tl.float32)
-            back += d[:, None] * w_1[None, :]
-            s_1 += d[:, None] * positive
-            b_1 += d
+            d, s_1, d_out = _add_output_gradient(d, s_1, relu, grad + 1, w_1, live)
+            b_1 += d_out
         if answers > 2:
-            d = tl.load(told + 2, live, 0.0).to(tl.float32)
-            back += d[:, None] * w_2[None, :]
-            s_2 += d[:, None] * positive
-            b_2 += d
+            d, s_2, d_out = _add_output_gradient(d, s_2, relu, grad + 2, w_2, live)
+            b_2 += d_out
         if answers > 3:
-            d = tl.load(told + 3, live, 0.0).to(tl.float32)
-            back += d[:, None] * w_3[None, :]
-            s_3 += d[:, None] * positive
-            b_3 += d
+            d, s_3, d_out = _add_output_gradient(d, s_3, relu, grad + 3, w_3, live)
+            b_3 += d_out
         if d_z is not None:
-            tl.store(d_z + place, tl.where(value > 0, back, 0.0), mask)
+            tl.store(d_z + place, tl.where(value > 0, d, 0.0), mask)
     into = sums + tl.program_id(0) * (wp + 1) * ap
     _store_sum(into, s_0, b_0, wp, ap)
     if answers > 1:
@@ -217,6 +208,13 @@ def readout_backward_few(
         _store_sum(into + 2, s_2, b_2, wp, ap)
     if answers > 3:
         _store_sum(into + 3, s_3, b_3, wp, ap)
+
+
+@kernel
+def _add_output_gradient(d, total, relu, d_y, weight, live):
+    """Add one output's gradient to those of the activations and of its weights, row by row; also return it."""
+    grad = tl.load(d_y, live, 0.0).to(tl.float32)
+    return d + grad[:, None] * weight[None, :], total + grad[:, None] * relu, grad
 
 
 @kernel
@@ -247,8 +245,8 @@ def segment_readout_forward(
         z = tl.dot(value, _load_matrix(matrices, inputs, ip, outputs, op), input_precision=precision)
         positive = tl.where(z < 0, 0.0, z)  # NaN stays NaN
         for k in tl.static_range(answers):
-            said = tl.sum(positive * tl.load(weight + side * ap + k)[None, :], 1) + tl.load(bias + k)
-            tl.store(y + row * answers + k, said, live)
+            out = tl.sum(positive * tl.load(weight + side * ap + k)[None, :], 1) + tl.load(bias + k)
+            tl.store(y + row * answers + k, out, live)
 
 
 @kernel
@@ -272,17 +270,17 @@ def segment_readout_backward(
     tiles = tl.cdiv(end - first, rows).to(tl.int32)
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), num_stages=stages):
         row = first + (tile * rows + tl.arange(0, rows))  # 64-bit
-        live, told = row < end, d_y + row * answers
+        live, grad, w = row < end, d_y + row * answers, weight + side * ap
         place, mask = row[:, None] * inputs + col[None, :], tile_mask(live, inputs, ip)
         z = tl.dot(tl.load(x + place, mask, 0.0).to(tl.float32), matrix, input_precision=precision)
-        positive = tl.where(z < 0, 0.0, z)
-        d, s_0 = _add_output_gradient(tl.zeros([rows, op], tl.float32), s_0, positive, told, weight, live, op, ap)
+        relu = tl.where(z < 0, 0.0, z)
+        d, s_0, _ = _add_output_gradient(tl.zeros([rows, op], tl.float32), s_0, relu, grad, tl.load(w), live)
         if answers > 1:
-            d, s_1 = _add_output_gradient(d, s_1, positive, told + 1, weight + 1, live, op, ap)
+            d, s_1, _ = _add_output_gradient(d, s_1, relu, grad + 1, tl.load(w + 1), live)
         if answers > 2:
-            d, s_2 = _add_output_gradient(d, s_2, positive, told + 2, weight + 2, live, op, ap)
+            d, s_2, _ = _add_output_gradient(d, s_2, relu, grad + 2, tl.load(w + 2), live)
         if answers > 3:
-            d, s_3 = _add_output_gradient(d, s_3, positive, told + 3, weight + 3, live, op, ap)
+            d, s_3, _ = _add_output_gradient(d, s_3, relu, grad + 3, tl.load(w + 3), live)
         d = tl.where(z <= 0, 0.0, d)
         if d_x is not None:
             tl.store(d_x + place, tl.dot(d, turned, input_precision=precision), mask)
@@ -298,10 +296,3 @@ def segment_readout_backward(
         tl.store(into + 2 * op, tl.sum(s_2, 0))
     if answers > 3:
         tl.store(into + 3 * op, tl.sum(s_3, 0))
-
-
-@kernel
-def _add_output_gradient(d, summed, positive, told, weight, live, op: tl.constexpr, ap: tl.constexpr):
-    """Add one output's contribution to the gradients of the activations and of its weights, row by row."""
-    asked = tl.load(told, live, 0.0).to(tl.float32)[:, None]
-    return d + asked * tl.load(weight + tl.arange(0, op) * ap)[None, :], summed + asked * positive

@@ -8,7 +8,18 @@ from __future__ import annotations
 import triton.language as tl
 
 from strobe.ops.triton.kernel import kernel
-from strobe.ops.triton.kernels.gates import sigmoid, tanh, tile_mask
+from strobe.ops.triton.kernels.gates import (
+    final_gradient,
+    linked_state,
+    load_rows,
+    sigmoid,
+    state_before,
+    step_rows,
+    store_rows,
+    store_sums,
+    tanh,
+    tile_mask,
+)
 
 
 @kernel
@@ -19,59 +30,52 @@ def lstm_forward(
 ):  # fmt: skip
     """Both states after every cell."""
     lane = tl.program_id(0) * rows + tl.arange(0, rows)
-    col, side = tl.arange(0, hp), tl.arange(0, fp)
-    there = lane < num_lanes
-    in_row = tile_mask(there, hidden, hp)
-    own = lane.to(tl.int64)[:, None] * hidden + col[None, :]
+    valid, slot = lane < num_lanes, lane.to(tl.int64)
+    in_row = tile_mask(valid, hidden, hp)
     u_i, u_f, u_g, u_o = _load_gates(w_hh, hp, hp)
     w_i, w_f, w_g, w_o = _load_gates(w_ih, fp, hp)
     h, c = tl.zeros([rows, hp], tl.float32), tl.zeros([rows, hp], tl.float32)
     if cell is None:
-        h = tl.load(h0 + own, in_row, 0.0).to(tl.float32)
-        c = tl.load(c0 + own, in_row, 0.0).to(tl.float32)
+        h, c = load_rows(h0, slot, in_row, hidden, hp), load_rows(c0, slot, in_row, hidden, hp)
     for step in range(num_steps):
-        row, live, mask = (lane + step * num_lanes).to(tl.int64), there, in_row
+        row, live, mask = step_rows(cell, lane, valid, in_row, step, num_lanes, hidden, hp)
         if cell is not None:
-            row = tl.load(cell + row, there, -1).to(tl.int64)
-            live = row >= 0
-            mask = tile_mask(live, hidden, hp)
             known = tl.load(before + row, live, 0).to(tl.int64)
             begins = mask & (known < 0)[:, None]
-            first = (-1 - known)[:, None] * hidden + col[None, :]
-            h = tl.where(begins, tl.load(h0 + first, begins, 0.0).to(tl.float32), h)
-            c = tl.where(begins, tl.load(c0 + first, begins, 0.0).to(tl.float32), c)
-        value = tl.load(x + row[:, None] * inputs + side[None, :], tile_mask(live, inputs, fp), 0.0).to(tl.float32)
-        i = sigmoid(_gate(value, w_i, h, u_i, bias + col, precision))
-        g = tanh(_gate(value, w_g, h, u_g, bias + 2 * hp + col, precision))
-        f = sigmoid(_gate(value, w_f, h, u_f, bias + hp + col, precision))
-        o = sigmoid(_gate(value, w_o, h, u_o, bias + 3 * hp + col, precision))
+            h = tl.where(begins, load_rows(h0, -1 - known, begins, hidden, hp), h)
+            c = tl.where(begins, load_rows(c0, -1 - known, begins, hidden, hp), c)
+        value = load_rows(x, row, tile_mask(live, inputs, fp), inputs, fp)
+        i, f, g, o = _gates(value, h, w_i, w_f, w_g, w_o, u_i, u_f, u_g, u_o, bias, hp, precision)
         new = f * c + i * g
         if cell is None:
             c, h = new, o * tanh(new)
         else:
             c, h = tl.where(mask, new, c), tl.where(mask, o * tanh(new), h)
-        at = row[:, None] * hidden + col[None, :]
-        tl.store(out + at, h, mask)
-        tl.store(states + at, c, mask)
+        store_rows(out, row, h, mask, hidden, hp)
+        store_rows(states, row, c, mask, hidden, hp)
     if cell is None:
-        tl.store(h_last + own, h, in_row)
-        tl.store(c_last + own, c, in_row)
+        store_rows(h_last, slot, h, in_row, hidden, hp)
+        store_rows(c_last, slot, c, in_row, hidden, hp)
 
 
 @kernel
-def _load_gates(weights, height: tl.constexpr, width: tl.constexpr):
-    """Matrices of the four gates."""
-    at, gate = tl.arange(0, height)[:, None] * width + tl.arange(0, width)[None, :], height * width
+def _load_gates(weights, height: tl.constexpr, width: tl.constexpr, transposed: tl.constexpr = False):
+    """Matrices of the four gates, [height, width] or transposed."""
+    row, col, gate = tl.arange(0, height), tl.arange(0, width), height * width
+    at = row[None, :] * width + col[:, None] if transposed else row[:, None] * width + col[None, :]
     first, second = tl.load(weights + at), tl.load(weights + gate + at)
     return first, second, tl.load(weights + 2 * gate + at), tl.load(weights + 3 * gate + at)
 
 
 @kernel
-def _load_gates_transposed(weights, height: tl.constexpr, width: tl.constexpr):
-    """Transposed matrices of the four gates."""
-    at, gate = tl.arange(0, height)[None, :] * width + tl.arange(0, width)[:, None], height * width
-    first, second = tl.load(weights + at), tl.load(weights + gate + at)
-    return first, second, tl.load(weights + 2 * gate + at), tl.load(weights + 3 * gate + at)
+def _gates(x, h, w_i, w_f, w_g, w_o, u_i, u_f, u_g, u_o, bias, hp: tl.constexpr, precision: tl.constexpr):
+    """Input, forget, candidate and output gate of a step."""
+    at = bias + tl.arange(0, hp)
+    i = sigmoid(_gate(x, w_i, h, u_i, at, precision))
+    g = tanh(_gate(x, w_g, h, u_g, at + 2 * hp, precision))
+    f = sigmoid(_gate(x, w_f, h, u_f, at + hp, precision))
+    o = sigmoid(_gate(x, w_o, h, u_o, at + 3 * hp, precision))
+    return i, f, g, o
 
 
 @kernel
@@ -89,80 +93,70 @@ def lstm_backward(
     precision: tl.constexpr,
 ):  # fmt: skip
     """Gradients of initial states and of pre-activations: [steps, lanes first:last, 4H], or [C, 4H] with tables."""
-    col, side = tl.arange(0, hp), tl.arange(0, fp)
     u_i, u_f, u_g, u_o = _load_gates(w_hh, hp, hp)
-    t_i, t_f, t_g, t_o = _load_gates_transposed(w_hh, hp, hp)
+    t_i, t_f, t_g, t_o = _load_gates(w_hh, hp, hp, transposed=True)
     w_i, w_f, w_g, w_o = _load_gates(w_ih, fp, hp)
     lane = first_lane + tl.program_id(0) * rows + tl.arange(0, rows)
-    there = lane < last_lane
-    in_row = tile_mask(there, hidden, hp)
-    own = lane.to(tl.int64)[:, None] * hidden + col[None, :]
+    valid, own = lane < last_lane, lane.to(tl.int64)
+    in_row = tile_mask(valid, hidden, hp)
     d_h, d_c = tl.zeros([rows, hp], tl.float32), tl.zeros([rows, hp], tl.float32)
     if cell is None:
         if d_h_last is not None:
-            d_h = tl.load(d_h_last + own, in_row, 0.0).to(tl.float32)
+            d_h = load_rows(d_h_last, own, in_row, hidden, hp)
         if d_c_last is not None:
-            d_c = tl.load(d_c_last + own, in_row, 0.0).to(tl.float32)
+            d_c = load_rows(d_c_last, own, in_row, hidden, hp)
     for back in range(num_steps):
         step = num_steps - 1 - back
-        row, live, mask = (lane + step * num_lanes).to(tl.int64), there, in_row
+        row, live, mask = step_rows(cell, lane, valid, in_row, step, num_lanes, hidden, hp)
         if cell is None:
             into = (lane - first_lane + step * (last_lane - first_lane)).to(tl.int64)
-            if step > 0:
-                at = (row - num_lanes)[:, None] * hidden + col[None, :]
-                h, c = tl.load(out + at, mask, 0.0).to(tl.float32), tl.load(states + at, mask, 0.0).to(tl.float32)
-            else:
-                h, c = tl.load(h0 + own, mask, 0.0).to(tl.float32), tl.load(c0 + own, mask, 0.0).to(tl.float32)
+            h = state_before(out, h0, row, lane, step, num_lanes, mask, hidden, hp)
+            c = state_before(states, c0, row, lane, step, num_lanes, mask, hidden, hp)
         else:
-            row = tl.load(cell + row, there, -1).to(tl.int64)
-            live, into = row >= 0, row
-            mask = tile_mask(live, hidden, hp)
-            known = tl.load(before + row, live, 0).to(tl.int64)
-            begins, goes_on = mask & (known < 0)[:, None], mask & (known >= 0)[:, None]
-            first, at = (-1 - known)[:, None] * hidden + col[None, :], known[:, None] * hidden + col[None, :]
-            h = tl.load(out + at, goes_on, 0.0).to(tl.float32) + tl.load(h0 + first, begins, 0.0).to(tl.float32)
-            c = tl.load(states + at, goes_on, 0.0).to(tl.float32) + tl.load(c0 + first, begins, 0.0).to(tl.float32)
+            into, known = row, tl.load(before + row, live, 0).to(tl.int64)
+            h, c = linked_state(out, h0, known, mask, hidden, hp), linked_state(states, c0, known, mask, hidden, hp)
             slot = tl.load(ends + row, live, -1).to(tl.int64)
-            final = mask & (slot >= 0)[:, None]
-            of_slot = slot[:, None] * hidden + col[None, :]
-            d_h, d_c = tl.where(final, 0.0, d_h), tl.where(final, 0.0, d_c)
-            if d_h_last is not None:
-                d_h += tl.load(d_h_last + of_slot, final, 0.0).to(tl.float32)
-            if d_c_last is not None:
-                d_c += tl.load(d_c_last + of_slot, final, 0.0).to(tl.float32)
-        d, d_new = d_h, d_c
+            d_h = final_gradient(d_h, d_h_last, slot, mask, hidden, hp)
+            d_c = final_gradient(d_c, d_c_last, slot, mask, hidden, hp)
+        d = d_h
         if d_out is not None:
-            d += tl.load(d_out + row[:, None] * hidden + col[None, :], mask, 0.0).to(tl.float32)
-        value = tl.load(x + row[:, None] * inputs + side[None, :], tile_mask(live, inputs, fp), 0.0).to(tl.float32)
-        put = d_gates + into[:, None] * (4 * hidden) + col[None, :]
-        i = sigmoid(_gate(value, w_i, h, u_i, bias + col, precision))
-        g = tanh(_gate(value, w_g, h, u_g, bias + 2 * hp + col, precision))
-        f = sigmoid(_gate(value, w_f, h, u_f, bias + hp + col, precision))
-        o = sigmoid(_gate(value, w_o, h, u_o, bias + 3 * hp + col, precision))
-        after = tanh(f * c + i * g)
-        p = d * after * o * (1.0 - o)
-        tl.store(put + 3 * hidden, p, mask)
-        new_h = tl.dot(p, t_o, input_precision=precision)
-        d_new += d * o * (1.0 - after * after)
-        p = d_new * g * i * (1.0 - i)
-        tl.store(put, p, mask)
-        new_h = tl.dot(p, t_i, new_h, input_precision=precision)
-        p = d_new * i * (1.0 - g * g)
-        tl.store(put + 2 * hidden, p, mask)
-        new_h = tl.dot(p, t_g, new_h, input_precision=precision)
-        p = d_new * c * f * (1.0 - f)
-        tl.store(put + hidden, p, mask)
-        new_h = tl.dot(p, t_f, new_h, input_precision=precision)
+            d += load_rows(d_out, row, mask, hidden, hp)
+        value = load_rows(x, row, tile_mask(live, inputs, fp), inputs, fp)
+        i, f, g, o = _gates(value, h, w_i, w_f, w_g, w_o, u_i, u_f, u_g, u_o, bias, hp, precision)
+        put = d_gates + into[:, None] * (4 * hidden) + tl.arange(0, hp)[None, :]
+        new_h, new_c = _gate_gradients(d, d_c, c, i, f, g, o, t_i, t_f, t_g, t_o, put, mask, hidden, precision)
         if cell is None:
-            d_h, d_c = new_h, d_new * f
+            d_h, d_c = new_h, new_c
         else:
-            d_h, d_c = tl.where(mask, new_h, d_h), tl.where(mask, d_new * f, d_c)
+            d_h, d_c = tl.where(mask, new_h, d_h), tl.where(mask, new_c, d_c)
             if d_h0 is not None:
-                tl.store(d_h0 + first, d_h, begins)
-                tl.store(d_c0 + first, d_c, begins)
+                store_rows(d_h0, -1 - known, d_h, mask & (known < 0)[:, None], hidden, hp)
+                store_rows(d_c0, -1 - known, d_c, mask & (known < 0)[:, None], hidden, hp)
     if cell is None and d_h0 is not None:
-        tl.store(d_h0 + own, d_h, in_row)
-        tl.store(d_c0 + own, d_c, in_row)
+        store_rows(d_h0, own, d_h, in_row, hidden, hp)
+        store_rows(d_c0, own, d_c, in_row, hidden, hp)
+
+
+@kernel
+def _gate_gradients(
+    d, d_c, c, i, f, g, o, t_i, t_f, t_g, t_o, put, mask, hidden: tl.constexpr, precision: tl.constexpr,
+):  # fmt: skip
+    """Gradients of both states before a step; stores those of the pre-activations."""
+    after = tanh(f * c + i * g)
+    p = d * after * o * (1.0 - o)
+    tl.store(put + 3 * hidden, p, mask)
+    new_h = tl.dot(p, t_o, input_precision=precision)
+    d_c += d * o * (1.0 - after * after)
+    p = d_c * g * i * (1.0 - i)
+    tl.store(put, p, mask)
+    new_h = tl.dot(p, t_i, new_h, input_precision=precision)
+    p = d_c * i * (1.0 - g * g)
+    tl.store(put + 2 * hidden, p, mask)
+    new_h = tl.dot(p, t_g, new_h, input_precision=precision)
+    p = d_c * c * f * (1.0 - f)
+    tl.store(put + hidden, p, mask)
+    new_h = tl.dot(p, t_f, new_h, input_precision=precision)
+    return new_h, d_c * f
 
 
 @kernel
@@ -172,12 +166,9 @@ def lstm_weight_gradients(
     precision: tl.constexpr,
 ):  # fmt: skip
     """Sum weight gradients per program; bias gradients are in odd rows of the state's sums."""
-    col, side, tall = tl.arange(0, hp), tl.arange(0, fp), tl.arange(0, 2 * hp)
-    program, high, wide = tl.program_id(0), 2 * hp * hp, fp * hp
-    into_h = of_state + program * 4 * high + tall[:, None] * hp + col[None, :]
-    into_x = of_input + program * 4 * wide + side[:, None] * hp + col[None, :]
-    h_i, h_f, h_g, h_o = tl.load(into_h), tl.load(into_h + high), tl.load(into_h + 2 * high), tl.load(into_h + 3 * high)
-    x_i, x_f, x_g, x_o = tl.load(into_x), tl.load(into_x + wide), tl.load(into_x + 2 * wide), tl.load(into_x + 3 * wide)
+    col, program = tl.arange(0, hp), tl.program_id(0)
+    h_i, h_f, h_g, h_o = _load_gates(of_state + program * 4 * 2 * hp * hp, 2 * hp, hp)
+    x_i, x_f, x_g, x_o = _load_gates(of_input + program * 4 * fp * hp, fp, hp)
     one = tl.zeros([rows, hp], tl.float32) + (col == 0).to(tl.float32)[None, :]
     for tile in range(program, num_tiles, tl.num_programs(0)):
         at = tile * rows + tl.arange(0, rows)
@@ -191,13 +182,11 @@ def lstm_weight_gradients(
         else:
             row = at.to(tl.int64)
             known = tl.load(before + row, live, 0).to(tl.int64)
-        goes_on, begins = mask & (known >= 0)[:, None], mask & (known < 0)[:, None]
         p = d_gates + at.to(tl.int64)[:, None] * (4 * hidden) + col[None, :]
         p_i, p_f = tl.load(p, mask, 0.0).to(tl.float32), tl.load(p + hidden, mask, 0.0).to(tl.float32)
         p_g, p_o = tl.load(p + 2 * hidden, mask, 0.0).to(tl.float32), tl.load(p + 3 * hidden, mask, 0.0).to(tl.float32)
-        h = tl.load(out + known[:, None] * hidden + col[None, :], goes_on, 0.0).to(tl.float32)
-        h += tl.load(h0 + (-1 - known)[:, None] * hidden + col[None, :], begins, 0.0).to(tl.float32)
-        value = tl.load(x + row[:, None] * inputs + side[None, :], tile_mask(live, inputs, fp), 0.0).to(tl.float32)
+        h = linked_state(out, h0, known, mask, hidden, hp)
+        value = load_rows(x, row, tile_mask(live, inputs, fp), inputs, fp)
         with_h, with_x = tl.trans(tl.interleave(h, one)), tl.trans(value)
         h_i = tl.dot(with_h, p_i, h_i, input_precision=precision)
         x_i = tl.dot(with_x, p_i, x_i, input_precision=precision)
@@ -207,11 +196,5 @@ def lstm_weight_gradients(
         x_g = tl.dot(with_x, p_g, x_g, input_precision=precision)
         h_o = tl.dot(with_h, p_o, h_o, input_precision=precision)
         x_o = tl.dot(with_x, p_o, x_o, input_precision=precision)
-    tl.store(into_h, h_i)
-    tl.store(into_h + high, h_f)
-    tl.store(into_h + 2 * high, h_g)
-    tl.store(into_h + 3 * high, h_o)
-    tl.store(into_x, x_i)
-    tl.store(into_x + wide, x_f)
-    tl.store(into_x + 2 * wide, x_g)
-    tl.store(into_x + 3 * wide, x_o)
+    store_sums(of_state, 4, h_i, h_f, h_g, h_o, 2 * hp, hp)
+    store_sums(of_input, 4, x_i, x_f, x_g, x_o, fp, hp)

@@ -111,35 +111,51 @@ def _leaky(x, slope: tl.constexpr):
 
 
 @kernel
+def _piece(start, length, row, num_pieces, num_cut, num_rows, rows: tl.constexpr):
+    """Pieces of this program: valid, first entry, number of entries, row, and row of the result."""
+    piece = tl.program_id(0) * rows + tl.arange(0, rows)
+    valid = piece < num_pieces
+    begin, count = tl.load(start + piece, valid, 0), tl.load(length + piece, valid, 0)
+    own = tl.load(row + piece, valid, 0).to(tl.int64)
+    return valid, begin, count, own, tl.where(piece < num_cut, num_rows + piece, own)
+
+
+@kernel
+def _by_head(row, valid, heads: tl.constexpr, hp: tl.constexpr):
+    """Offsets [rows, hp] of numbers per row and head, and their mask."""
+    head = tl.arange(0, hp)[None, :]
+    return row[:, None] * heads + head, valid[:, None] & (head < heads)
+
+
+@kernel
+def _by_column(row, valid, heads: tl.constexpr, hp: tl.constexpr, depth: tl.constexpr, dp: tl.constexpr):
+    """Offsets [rows, hp, dp] of the columns of rows, and their mask."""
+    head, place = tl.arange(0, hp)[None, :, None], tl.arange(0, dp)[None, None, :]
+    mask = valid[:, None, None] & ((head < heads) & (place < depth))
+    return row[:, None, None] * (heads * depth) + (head * depth + place), mask
+
+
+@kernel
 def attend_rows(
     start, length, row, col, a_in, a_out, v, out, norm, num_pieces, num_cut, num_rows, slope: tl.constexpr,
     heads: tl.constexpr, hp: tl.constexpr, depth: tl.constexpr, dp: tl.constexpr, rows: tl.constexpr,
     ahead: tl.constexpr,
 ):  # fmt: skip
     """Attention-weighted means of each piece, and their log-sum-exp."""
-    piece = tl.program_id(0) * rows + tl.arange(0, rows)
-    there = piece < num_pieces
-    begin, count = tl.load(start + piece, there, 0), tl.load(length + piece, there, 0)
-    own = tl.load(row + piece, there, 0)
-    target = tl.where(piece < num_cut, num_rows + piece, own).to(tl.int64)
-    head, place = tl.arange(0, hp), tl.arange(0, dp)
-    at = head[:, None] * depth + place[None, :]
-    inside, in_heads = (head < heads)[:, None] & (place < depth)[None, :], (head < heads)[None, :]
-    reads = tl.load(a_in + own.to(tl.int64)[:, None] * heads + head[None, :], there[:, None] & in_heads, 0.0)
-    reads = reads.to(tl.float32)
+    valid, begin, count, own, target = _piece(start, length, row, num_pieces, num_cut, num_rows, rows)
+    at, mask = _by_head(own, valid, heads, hp)
+    query = tl.load(a_in + at, mask, 0.0).to(tl.float32)
     top, sums = tl.full([rows, hp], LOWEST, tl.float32), tl.zeros([rows, hp], tl.float32)
     total = tl.zeros([rows, hp, dp], tl.float32)
     for first in range(0, tl.max(count, 0), ahead):
         for step in tl.static_range(ahead):
             has = first + step < count
             source = tl.load(col + begin + first + step, has, 0).to(tl.int64)
-            said = tl.load(a_out + source[:, None] * heads + head[None, :], has[:, None] & in_heads, 0.0)
-            value = tl.load(
-                v + source[:, None, None] * (heads * depth) + at[None, :, :],
-                has[:, None, None] & inside[None, :, :],
-                0.0,
-            ).to(tl.float32)
-            score = tl.where(has[:, None], _leaky(reads + said.to(tl.float32), slope), LOWEST)
+            at, mask = _by_head(source, has, heads, hp)
+            key = tl.load(a_out + at, mask, 0.0).to(tl.float32)
+            wide, inside = _by_column(source, has, heads, hp, depth, dp)
+            value = tl.load(v + wide, inside, 0.0).to(tl.float32)
+            score = tl.where(has[:, None], _leaky(query + key, slope), LOWEST)
             higher = tl.maximum(top, score)
             before = tl.exp(top - higher)
             weight = tl.where(has[:, None], tl.exp(score - higher), 0.0)
@@ -147,12 +163,10 @@ def attend_rows(
             total = total * before[:, :, None] + weight[:, :, None] * value
             top = higher
     some = tl.where(sums > 0, sums, 1.0)
-    tl.store(norm + target[:, None] * heads + head[None, :], top + tl.log(some), there[:, None] & in_heads)
-    tl.store(
-        out + target[:, None, None] * (heads * depth) + at[None, :, :],
-        total / some[:, :, None],
-        there[:, None, None] & inside[None, :, :],
-    )
+    at, mask = _by_head(target, valid, heads, hp)
+    tl.store(norm + at, top + tl.log(some), mask)
+    wide, inside = _by_column(target, valid, heads, hp, depth, dp)
+    tl.store(out + wide, total / some[:, :, None], inside)
 
 
 @kernel
@@ -161,111 +175,84 @@ def join_means(
     pieces: tl.constexpr,
 ):  # fmt: skip
     """Join the means of the pieces of long rows."""
-    which = tl.program_id(0)
+    which, each = tl.program_id(0), tl.arange(0, pieces)
     begin, end = tl.load(cuts + which), tl.load(cuts + which + 1)
-    head, place, each = tl.arange(0, hp), tl.arange(0, dp), tl.arange(0, pieces)
-    at = head[:, None] * depth + place[None, :]
-    inside, in_heads = (head < heads)[:, None] & (place < depth)[None, :], (head < heads)[None, :]
     top = tl.full([pieces, hp], LOWEST, tl.float32)
     for first in range(begin, end, pieces):
-        mask = (first + each < end)[:, None] & in_heads
-        top = tl.maximum(
-            top, tl.load(norm + (num_rows + first + each).to(tl.int64)[:, None] * heads + head, mask, LOWEST)
-        )
+        at, mask = _by_head((num_rows + first + each).to(tl.int64), first + each < end, heads, hp)
+        top = tl.maximum(top, tl.load(norm + at, mask, LOWEST))
     highest = tl.max(top, 0)
     sums, total = tl.zeros([pieces, hp], tl.float32), tl.zeros([pieces, hp, dp], tl.float32)
     for first in range(begin, end, pieces):
-        here = first + each < end
-        from_row = (num_rows + first + each).to(tl.int64)
-        mask = here[:, None] & in_heads
-        said = tl.load(norm + from_row[:, None] * heads + head[None, :], mask, LOWEST)
-        weight = tl.where(mask, tl.exp(said - highest[None, :]), 0.0)
-        value = tl.load(
-            out + from_row[:, None, None] * (heads * depth) + at[None, :, :],
-            here[:, None, None] & inside[None, :, :],
-            0.0,
-        )
+        valid, piece = first + each < end, (num_rows + first + each).to(tl.int64)
+        at, mask = _by_head(piece, valid, heads, hp)
+        weight = tl.where(mask, tl.exp(tl.load(norm + at, mask, LOWEST) - highest[None, :]), 0.0)
+        wide, inside = _by_column(piece, valid, heads, hp, depth, dp)
         sums += weight
-        total += weight[:, :, None] * value.to(tl.float32)
+        total += weight[:, :, None] * tl.load(out + wide, inside, 0.0).to(tl.float32)
     summed = tl.sum(sums, 0)
     some = tl.where(summed > 0, summed, 1.0)
+    head, place = tl.arange(0, hp), tl.arange(0, dp)
     target = tl.load(long + which).to(tl.int64)
     tl.store(norm + target * heads + head, highest + tl.log(some), head < heads)
-    tl.store(out + target * (heads * depth) + at, tl.sum(total, 0) / some[:, None], inside)
+    column, own = head[:, None] * depth + place[None, :], (head < heads)[:, None] & (place < depth)[None, :]
+    tl.store(out + target * (heads * depth) + column, tl.sum(total, 0) / some[:, None], own)
 
 
 @kernel
 def attend_backward_in(
-    start, length, row, col, a_in, a_out, v, norm, d_out, kept, d_in, num_pieces, num_cut, num_rows,
+    start, length, row, col, a_in, a_out, v, norm, d_out, mean_grad, d_in, num_pieces, num_cut, num_rows,
     slope: tl.constexpr, heads: tl.constexpr, hp: tl.constexpr, depth: tl.constexpr, dp: tl.constexpr,
     rows: tl.constexpr, ahead: tl.constexpr,
 ):  # fmt: skip
     """Gradients of the scores of reading rows."""
-    piece = tl.program_id(0) * rows + tl.arange(0, rows)
-    there = piece < num_pieces
-    begin, count = tl.load(start + piece, there, 0), tl.load(length + piece, there, 0)
-    own = tl.load(row + piece, there, 0).to(tl.int64)
-    target = tl.where(piece < num_cut, num_rows + piece, own)
-    head, place = tl.arange(0, hp), tl.arange(0, dp)
-    at = head[:, None] * depth + place[None, :]
-    inside, in_heads = (head < heads)[:, None] & (place < depth)[None, :], there[:, None] & (head < heads)[None, :]
-    by_head = own[:, None] * heads + head[None, :]
-    reads = tl.load(a_in + by_head, in_heads, 0.0).to(tl.float32)
-    told, less = tl.load(norm + by_head, in_heads, 0.0), tl.load(kept + by_head, in_heads, 0.0)
-    wide = own[:, None, None] * (heads * depth) + at[None, :, :]
-    grad = tl.load(d_out + wide, there[:, None, None] & inside[None, :, :], 0.0).to(tl.float32)
-    found = tl.zeros([rows, hp], tl.float32)
+    valid, begin, count, own, target = _piece(start, length, row, num_pieces, num_cut, num_rows, rows)
+    at, mask = _by_head(own, valid, heads, hp)
+    query = tl.load(a_in + at, mask, 0.0).to(tl.float32)
+    logsumexp, mean = tl.load(norm + at, mask, 0.0), tl.load(mean_grad + at, mask, 0.0)
+    wide, inside = _by_column(own, valid, heads, hp, depth, dp)
+    grad = tl.load(d_out + wide, inside, 0.0).to(tl.float32)
+    d_query = tl.zeros([rows, hp], tl.float32)
     for first in range(0, tl.max(count, 0), ahead):
         for step in tl.static_range(ahead):
             has = first + step < count
             source = tl.load(col + begin + first + step, has, 0).to(tl.int64)
-            mask = has[:, None] & (head < heads)[None, :]
-            raw = reads + tl.load(a_out + source[:, None] * heads + head[None, :], mask, 0.0).to(tl.float32)
-            value = tl.load(
-                v + source[:, None, None] * (heads * depth) + at[None, :, :],
-                has[:, None, None] & inside[None, :, :],
-                0.0,
-            ).to(tl.float32)
-            weight = tl.where(mask, tl.exp(_leaky(raw, slope) - told), 0.0)
-            found += weight * (tl.sum(grad * value, 2) - less) * tl.where(raw > 0, 1.0, slope)
-    tl.store(d_in + target[:, None] * heads + head[None, :], found, in_heads)
+            wide, inside = _by_column(source, has, heads, hp, depth, dp)
+            value = tl.load(v + wide, inside, 0.0).to(tl.float32)
+            at, mask = _by_head(source, has, heads, hp)
+            raw = query + tl.load(a_out + at, mask, 0.0).to(tl.float32)
+            weight = tl.where(mask, tl.exp(_leaky(raw, slope) - logsumexp), 0.0)
+            d_query += weight * (tl.sum(grad * value, 2) - mean) * tl.where(raw > 0, 1.0, slope)
+    at, mask = _by_head(target, valid, heads, hp)
+    tl.store(d_in + at, d_query, mask)
 
 
 @kernel
 def attend_backward_out(
-    start, length, row, col, a_in, a_out, v, norm, d_out, kept, d_a_out, d_v, num_pieces, num_cut, num_rows,
+    start, length, row, col, a_in, a_out, v, norm, d_out, mean_grad, d_a_out, d_v, num_pieces, num_cut, num_rows,
     slope: tl.constexpr, heads: tl.constexpr, hp: tl.constexpr, depth: tl.constexpr, dp: tl.constexpr,
     rows: tl.constexpr, ahead: tl.constexpr,
 ):  # fmt: skip
     """Gradients of scores and values of the read rows, over the transposed matrix."""
-    piece = tl.program_id(0) * rows + tl.arange(0, rows)
-    there = piece < num_pieces
-    begin, count = tl.load(start + piece, there, 0), tl.load(length + piece, there, 0)
-    own = tl.load(row + piece, there, 0).to(tl.int64)
-    target = tl.where(piece < num_cut, num_rows + piece, own)
-    head, place = tl.arange(0, hp), tl.arange(0, dp)
-    at = head[:, None] * depth + place[None, :]
-    inside, in_heads = (head < heads)[:, None] & (place < depth)[None, :], there[:, None] & (head < heads)[None, :]
-    said = tl.load(a_out + own[:, None] * heads + head[None, :], in_heads, 0.0).to(tl.float32)
-    wide = own[:, None, None] * (heads * depth) + at[None, :, :]
-    value = tl.load(v + wide, there[:, None, None] & inside[None, :, :], 0.0).to(tl.float32)
-    found, total = tl.zeros([rows, hp], tl.float32), tl.zeros([rows, hp, dp], tl.float32)
+    valid, begin, count, own, target = _piece(start, length, row, num_pieces, num_cut, num_rows, rows)
+    at, mask = _by_head(own, valid, heads, hp)
+    key = tl.load(a_out + at, mask, 0.0).to(tl.float32)
+    wide, inside = _by_column(own, valid, heads, hp, depth, dp)
+    value = tl.load(v + wide, inside, 0.0).to(tl.float32)
+    d_key, d_value = tl.zeros([rows, hp], tl.float32), tl.zeros([rows, hp, dp], tl.float32)
     for first in range(0, tl.max(count, 0), ahead):
         for step in tl.static_range(ahead):
             has = first + step < count
             reader = tl.load(col + begin + first + step, has, 0).to(tl.int64)
-            mask = has[:, None] & (head < heads)[None, :]
-            by_head = reader[:, None] * heads + head[None, :]
-            raw = said + tl.load(a_in + by_head, mask, 0.0).to(tl.float32)
-            told, less = tl.load(norm + by_head, mask, 0.0), tl.load(kept + by_head, mask, 0.0)
-            grad = tl.load(
-                d_out + reader[:, None, None] * (heads * depth) + at[None, :, :],
-                has[:, None, None] & inside[None, :, :], 0.0,
-            ).to(tl.float32)  # fmt: skip
-            weight = tl.where(mask, tl.exp(_leaky(raw, slope) - told), 0.0)
-            found += weight * (tl.sum(grad * value, 2) - less) * tl.where(raw > 0, 1.0, slope)
-            total += weight[:, :, None] * grad
-    tl.store(d_a_out + target[:, None] * heads + head[None, :], found, in_heads)
-    tl.store(
-        d_v + target[:, None, None] * (heads * depth) + at[None, :, :], total, there[:, None, None] & inside[None, :, :]
-    )
+            wide, inside = _by_column(reader, has, heads, hp, depth, dp)
+            grad = tl.load(d_out + wide, inside, 0.0).to(tl.float32)
+            at, mask = _by_head(reader, has, heads, hp)
+            raw = key + tl.load(a_in + at, mask, 0.0).to(tl.float32)
+            logsumexp, mean = tl.load(norm + at, mask, 0.0), tl.load(mean_grad + at, mask, 0.0)
+            weight = tl.where(mask, tl.exp(_leaky(raw, slope) - logsumexp), 0.0)
+            d_key += weight * (tl.sum(grad * value, 2) - mean) * tl.where(raw > 0, 1.0, slope)
+            d_value += weight[:, :, None] * grad
+    at, mask = _by_head(target, valid, heads, hp)
+    tl.store(d_a_out + at, d_key, mask)
+    wide, inside = _by_column(target, valid, heads, hp, depth, dp)
+    tl.store(d_v + wide, d_value, inside)

@@ -50,6 +50,24 @@ def _softmax(score, seen):
 
 
 @kernel
+def _reads(cell, step, slot, back, begin, span: tl.constexpr, num_slots, num_steps):
+    """Cells that the cells of a step read, [span, pairs], and the rows of their queries, -1 where absent."""
+    own = _cells(cell, step, slot, slot < num_slots, num_slots, num_steps)
+    wanted = (back < span)[:, None] & (own >= 0)[None, :]
+    seen = _cells(cell, step - back[:, None], slot[None, :], wanted, num_slots, num_steps)
+    return seen, tl.where(own >= 0, own - begin, -1)
+
+
+@kernel
+def _add_positions(key, value, of_key, of_value, far, col, within, width: tl.constexpr):
+    """Add the embeddings of positions, if there are any."""
+    if of_key is not None:
+        key = key + _blocks(of_key, far, col, within, width)
+        value = value + _blocks(of_value, far, col, within, width)
+    return key, value
+
+
+@kernel
 def time_attention_forward(
     q, k, v, of_key, of_value, cell, out, num_slots, num_steps, past, begin, stride: tl.constexpr,
     scale: tl.constexpr, span: tl.constexpr, sp: tl.constexpr, positions: tl.constexpr, heads: tl.constexpr,
@@ -65,22 +83,19 @@ def time_attention_forward(
         far = tl.minimum(back, positions - 1)[:, None] + tl.zeros([sp, pairs], tl.int32)
         key_there, value_there = _blocks(of_key, far, col, within, width), _blocks(of_value, far, col, within, width)
     for step in range(past, num_steps):
-        own = _cells(cell, step, slot, slot < num_slots, num_slots, num_steps)
-        wanted = (back < span)[:, None] & (own >= 0)[None, :]
-        seen = _cells(cell, step - back[:, None], slot[None, :], wanted, num_slots, num_steps)
-        asks = tl.where(own >= 0, own - begin, -1)
-        query = scale * _rows(q, asks, col, within, stride)
+        seen, reader = _reads(cell, step, slot, back, begin, span, num_slots, num_steps)
+        query = scale * _rows(q, reader, col, within, stride)
         key, value = _blocks(k, seen, col, within, stride), _blocks(v, seen, col, within, stride)
         if of_key is not None:
             key, value = key + key_there, value + value_there
         weight, _ = _softmax(tl.sum(query[None, :, :] * key, 2), seen)
         mean = tl.sum(weight[:, :, None] * value, 0)
-        tl.store(out + asks[:, None] * width + col, mean, (asks >= 0)[:, None] & within)
+        tl.store(out + reader[:, None] * width + col, mean, (reader >= 0)[:, None] & within)
 
 
 @kernel
 def time_attention_backward(
-    q, k, v, of_key, of_value, cell, d_out, told, less, d_q, d_k, d_v, sums, num_slots, num_steps, past, begin,
+    q, k, v, of_key, of_value, cell, d_out, logsumexp, row_dot, d_q, d_k, d_v, sums, num_slots, num_steps, past, begin,
     num_tiles, stride: tl.constexpr, scale: tl.constexpr, span: tl.constexpr, sp: tl.constexpr, positions: tl.constexpr,
     heads: tl.constexpr, hp: tl.constexpr, depth: tl.constexpr, dp: tl.constexpr, pairs: tl.constexpr,
 ):  # fmt: skip
@@ -93,47 +108,39 @@ def time_attention_backward(
     back, place, each = tl.arange(0, sp), tl.arange(0, dp), tl.arange(0, pairs)
     head = each % hp  # a tile has whole nodes
     col, within = head[:, None] * depth + place[None, :], (head < heads)[:, None] & (place < depth)[None, :]
+    far = tl.minimum(back, positions - 1)[:, None] + tl.zeros([sp, pairs], tl.int32)
     if of_key is not None:
-        far = tl.minimum(back, positions - 1)[:, None] + tl.zeros([sp, pairs], tl.int32)
         key_sums, value_sums = tl.zeros([sp, pairs, dp], tl.float32), tl.zeros([sp, pairs, dp], tl.float32)
     for tile in range(tl.program_id(0), num_tiles, tl.num_programs(0)):
         slot = ((tile * pairs + each) // hp).to(tl.int64)
         for step in range(past, num_steps):
-            own = _cells(cell, step, slot, slot < num_slots, num_slots, num_steps)
-            wanted = (back < span)[:, None] & (own >= 0)[None, :]
-            seen = _cells(cell, step - back[:, None], slot[None, :], wanted, num_slots, num_steps)
-            asks = tl.where(own >= 0, own - begin, -1)
-            query, grad = scale * _rows(q, asks, col, within, stride), _rows(d_out, asks, col, within, width)
+            seen, reader = _reads(cell, step, slot, back, begin, span, num_slots, num_steps)
+            query, grad = scale * _rows(q, reader, col, within, stride), _rows(d_out, reader, col, within, width)
             key, value = _blocks(k, seen, col, within, stride), _blocks(v, seen, col, within, stride)
-            if of_key is not None:
-                key = key + _blocks(of_key, far, col, within, width)
-                value = value + _blocks(of_value, far, col, within, width)
+            key, value = _add_positions(key, value, of_key, of_value, far, col, within, width)
             weight, norm = _softmax(tl.sum(query[None, :, :] * key, 2), seen)
             towards = tl.sum(grad[None, :, :] * value, 2)
-            kept = tl.sum(weight * towards, 0)
-            d_score = weight * (towards - kept[None, :])
+            dot = tl.sum(weight * towards, 0)
+            d_score = weight * (towards - dot[None, :])
             d_query = scale * tl.sum(d_score[:, :, None] * key, 0)
-            tl.store(d_q + asks[:, None] * stride + col, d_query, (asks >= 0)[:, None] & within)
-            has_head = (asks >= 0) & (head < heads)
-            tl.store(told + asks * heads + head, norm, has_head)
-            tl.store(less + asks * heads + head, kept, has_head)
+            tl.store(d_q + reader[:, None] * stride + col, d_query, (reader >= 0)[:, None] & within)
+            has_head = (reader >= 0) & (head < heads)
+            tl.store(logsumexp + reader * heads + head, norm, has_head)
+            tl.store(row_dot + reader * heads + head, dot, has_head)
         tl.debug_barrier()  # other threads read these values
         for step in range(num_steps):
-            own = _cells(cell, step, slot, slot < num_slots, num_slots, num_steps)
-            ahead = step + back
+            own, ahead = _cells(cell, step, slot, slot < num_slots, num_slots, num_steps), step + back
             wanted = ((back < span) & (ahead >= past))[:, None] & (own >= 0)[None, :]
-            asks = _cells(cell, ahead[:, None], slot[None, :], wanted, num_slots, num_steps)
-            asks = tl.where(asks >= 0, asks - begin, -1)
+            reader = _cells(cell, ahead[:, None], slot[None, :], wanted, num_slots, num_steps)
+            reader = tl.where(reader >= 0, reader - begin, -1)
             key, value = _rows(k, own, col, within, stride)[None, :, :], _rows(v, own, col, within, stride)[None, :, :]
-            query, grad = scale * _blocks(q, asks, col, within, stride), _blocks(d_out, asks, col, within, width)
-            if of_key is not None:
-                key = key + _blocks(of_key, far, col, within, width)
-                value = value + _blocks(of_value, far, col, within, width)
-            has_head = (asks >= 0) & (head < heads)[None, :]
-            norm = tl.load(told + asks * heads + head[None, :], has_head, 0.0)
-            kept = tl.load(less + asks * heads + head[None, :], has_head, 0.0)
+            query, grad = scale * _blocks(q, reader, col, within, stride), _blocks(d_out, reader, col, within, width)
+            key, value = _add_positions(key, value, of_key, of_value, far, col, within, width)
+            has_head = (reader >= 0) & (head < heads)[None, :]
+            norm = tl.load(logsumexp + reader * heads + head[None, :], has_head, 0.0)
+            dot = tl.load(row_dot + reader * heads + head[None, :], has_head, 0.0)
             weight = tl.where(has_head, tl.exp(tl.sum(query * key, 2) - norm), 0.0)
-            d_score = weight * (tl.sum(grad * value, 2) - kept)
+            d_score = weight * (tl.sum(grad * value, 2) - dot)
             d_key, d_value = d_score[:, :, None] * query, weight[:, :, None] * grad
             at, mask = own[:, None] * stride + col, (own >= 0)[:, None] & within
             tl.store(d_k + at, tl.sum(d_key, 0), mask)
