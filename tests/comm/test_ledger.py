@@ -16,11 +16,13 @@ def test_bytes_rows_and_messages_are_counted_by_phase_and_kind() -> None:
             ledger.count_sent("gradients", 8, 0)
         ledger.count_sent("halo", 20, 1)
         ledger.count_received("relay", 7)
+        ledger.count_suppressed("halo", 40, 2)
     counters = ledger.drain()
     assert counters["sent"] == {"forward/halo": 120, "sync/gradients": 8}
     assert counters["rows_sent"] == {"forward/halo": 6, "sync/gradients": 0}
     assert counters["messages"] == {"forward/halo": 2, "sync/gradients": 1}
     assert counters["received"] == {"forward/relay": 7}
+    assert (counters["suppressed_bytes"], counters["suppressed_rows"]) == ({"forward/halo": 40}, {"forward/halo": 2})
 
 
 def test_drain_returns_json_and_resets() -> None:

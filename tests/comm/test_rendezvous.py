@@ -9,10 +9,14 @@ import pytest
 from torch.distributed import HashStore, Store  # type: ignore[attr-defined]
 
 from strobe.comm.base import CommError
-from strobe.comm.rendezvous import choose_interface, create_round_store, enable_tcp_keepalive
+from strobe.comm.rendezvous import choose_interface, create_round_store, enable_tcp_keepalive, find_interface
 from strobe.errors import OptionError
 
 RANKS = 3
+
+
+def test_an_unknown_host_has_no_interface() -> None:
+    assert find_interface("no.such.host.invalid") is None
 
 
 @pytest.fixture

@@ -61,6 +61,7 @@ def test_gradients_travel_in_the_opposite_direction(job: Job) -> None:
 
 def test_a_single_rank_exchanges_without_messages() -> None:
     comm = SingleRankComm()
+    assert Route({}, {}).is_empty
     x = torch.tensor([[1.0, 2.0]], requires_grad=True)
     arrived, token = exchange(comm, Route({}, {}), x, kind="halo")
     total, other = all_reduce_rows(comm, x, kind="moments")

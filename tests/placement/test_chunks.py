@@ -22,7 +22,7 @@ from strobe.placement.algorithms.chunk_graph import (
     nodes_of_cells,
     sizes_of_chunks,
 )
-from strobe.placement.chunks import FINEST_GRANULARITY, GRANULARITIES, REFINE_SLACK, Chunking
+from strobe.placement.chunks import FINEST_GRANULARITY, REFINE_SLACK, Chunking
 from strobe.placement.loads import loads_of_ranks
 from strobe.placement.model_costs import CellSetSizes
 from tests.support.graphs import AWKWARD
@@ -130,8 +130,9 @@ def test_chunks_of_several_sizes_are_tried_and_smaller_ones_where_none_is_even(m
         return tried_once(self, links, grain)
 
     monkeypatch.setattr(Chunking, "_try", remember)
+    monkeypatch.setattr("strobe.placement.chunks.GRANULARITIES", (0.5, 1.0))
     placed = Chunks(per_rank=1, assign="score", refine=False).place(graph, [], 3)
-    assert tried == [*GRANULARITIES, FINEST_GRANULARITY]
+    assert tried == [0.5, 1.0, FINEST_GRANULARITY]
     of_ranks = loads_of_ranks(graph, placed, [range(3)])
     assert of_ranks.max() < 2 * of_ranks.min()
 

@@ -18,6 +18,7 @@ from strobe.comm.launch.failure import (
     failure_from_exit,
 )
 from strobe.comm.launch.status_board import RankPosition
+from strobe.errors import OptionError
 
 POSITION = RankPosition(3, 5, "backward")
 UNUSED = RankPosition(0, 0, "starting")
@@ -61,6 +62,11 @@ def test_torch_cpu_allocation_error_is_out_of_memory() -> None:
     with pytest.raises(RuntimeError) as caught:
         torch.empty(1 << 60)
     assert "rank 0 ran out of memory" in _first_line(failure_from_error(0, caught.value, POSITION))
+
+
+def test_an_option_error_keeps_its_text() -> None:
+    error = failure_from_error(1, _caught(OptionError("not 0")), POSITION).to_error(UNUSED)
+    assert (str(error), error.rank, error.position) == ("not 0", 1, POSITION)
 
 
 def test_a_comm_error_is_caused_by_a_peer() -> None:
@@ -191,6 +197,12 @@ def test_a_rank_that_works_alone_may_take_longer_than_the_deadline() -> None:
     failure = diagnose_failure(states, alone, now=99.0 + 3 * IDLE_DEADLINES + 1, deadline_s=3)
     assert failure is not None
     assert failure.rank == 0
+
+
+def test_a_finished_rank_is_not_blamed() -> None:
+    states = _states(_peer_failure(0, 10.0, "halo from rank 1 failed: Timed out"), None)
+    states[1].done = True
+    assert _diagnose(states, 10.1) is states[0].failure
 
 
 def test_a_rank_that_does_not_start_is_named() -> None:
