@@ -77,7 +77,7 @@ def names_of(function: Any) -> set[str]:
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    """So many threads of torch for a while."""
+    """Set the number of torch threads inside the block."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     yield

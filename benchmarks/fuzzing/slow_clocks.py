@@ -82,7 +82,7 @@ _UNITS: dict[str, tuple[Callable[[datetime], str], Callable[[datetime], datetime
 
 
 def events_each(size: int, events: Sequence[Event]) -> Cut:
-    """So many events each, in order of time, source, destination and weight."""
+    """Equally many events each, in order of time, source, destination and weight."""
     order = sorted(range(len(events)), key=lambda k: (events[k][2], *events[k][:2], events[k][3] or 0.0))
     snaps = [0] * len(events)
     for place, k in enumerate(order):

@@ -242,7 +242,7 @@ def _id(value: Any, kind: str) -> int | str | None:
 
 
 def _seen_by_arrow(path: Path, table: pa.Table, values: dict[str, list[Any]]) -> dict[str, list[Any]] | None:
-    """The values if Arrow still reads the same table from a damaged file; else nobody knows what it holds."""
+    """The values if Arrow still reads the same table from a damaged file; otherwise what it holds is unknown."""
     try:
         read = pq.ParquetFile(path).read()
         return values if read.equals(table) else None

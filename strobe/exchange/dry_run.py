@@ -65,7 +65,8 @@ def dry_run(
         What the rank sends and receives, in the phases ``forward`` and ``backward``.
     """
     comm, encoder = FakeComm(rank, window.comm.num_ranks), _ZeroEncoder(call)
-    local = _RankWindow(comm, window.nodes, window.owners, window.home, window, exchange.make_row_exchange(comm))
+    home = window.home if continues_state else np.full_like(window.home, NO_RANK)
+    local = _RankWindow(comm, window.nodes, window.owners, home, window, exchange.make_row_exchange(comm))
     state = None
     if continues_state:
         with torch.no_grad():

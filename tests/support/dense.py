@@ -16,7 +16,7 @@ Arc = tuple[int, int, float]
 
 
 def normalised(norm: Norm, rows: int, arcs: Iterable[Arc]) -> Dense:
-    """The matrix of so many cells and these arcs; arcs that are there twice count twice."""
+    """The dense matrix of cells and arcs; parallel arcs add up."""
     arcs = list(arcs)
     if norm == "loops":
         arcs = [(i, j, 1.0) for i, j, _ in arcs if i != j] + [(i, i, 1.0) for i in range(rows)]

@@ -19,7 +19,7 @@ Pace = Callable[[int, int], float]
 
 @dataclass(frozen=True)
 class Race:
-    """So many epochs, which rank 0 ends after so many steps. Others take at most ``limit``, or as many as they can."""
+    """Run epochs that rank 0 ends after a number of steps. Other ranks take at most ``limit`` steps, if it is given."""
 
     pace: Pace
     every_s: float = 0.002

@@ -41,7 +41,7 @@ class Owned:
         return self.placed.num_ranks
 
     def owner(self, t: int) -> list[int]:
-        """The owner of every cell of a snapshot, NOBODY where it takes no part."""
+        """The owner of every cell of a snapshot; NO_RANK if the cell is left out."""
         owners = self.placed.owners(self.graph, t).tolist()
         return [NO_RANK if self.chosen and not self.chosen[t][k] else int(who) for k, who in enumerate(owners)]
 

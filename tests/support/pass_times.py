@@ -1,4 +1,4 @@
-"""Measurements that nobody had to wait for: chunks with known costs."""
+"""Made-up measurements: chunks with known costs."""
 
 from __future__ import annotations
 

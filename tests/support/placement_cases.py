@@ -24,7 +24,7 @@ def communities(sizes: list[int], num_snapshots: int) -> DynamicGraph:
 
 
 def chain(loads: list[int]) -> DynamicGraph:
-    """A snapshot of so many cells without edges for each load."""
+    """A snapshot without edges for each load, which is its number of cells."""
     empty = np.zeros((2, 0), np.int64)
     return from_edges([empty] * len(loads), num_nodes=max([1, *loads]), nodes=[range(load) for load in loads])
 

@@ -1,4 +1,4 @@
-"""Algorithms 1 to 3 of online placement with lists and dictionaries, everything counted anew at every move."""
+"""Algorithms 1 to 3 of online placement with lists and dictionaries, counted from scratch at every move."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Links = dict[frozenset[int], int]
 
 
 class NoRoomError(Exception):
-    """A snapshot does not fit; this rank has the most room, and lacks so many bytes for the next node."""
+    """A snapshot does not fit: the rank with the most room, and the bytes it lacks for the next node."""
 
     def __init__(self, t: int, rank: int, missing: int) -> None:
         super().__init__(t, rank, missing)
@@ -74,11 +74,11 @@ class PlainOnline:
         return taken
 
     def latest(self, number: int) -> list[Owners]:
-        """So many of the snapshots that were placed last."""
+        """The snapshots that were placed last."""
         return self.placed[max(0, len(self.placed) - number) :]
 
     def ahead(self, owner: Owners, later: int) -> list[int]:
-        """Bytes of every rank so many snapshots later, when a snapshot has these owners and all nodes stay."""
+        """Bytes of every rank some snapshots later, if a snapshot has these owners and all nodes stay."""
         return self.held(self.latest(self.online.window - 1 - later) + [owner] * (1 + later))
 
     def checked(self, owner: Owners) -> None:

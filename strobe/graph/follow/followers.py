@@ -20,9 +20,9 @@ from strobe.graph.follow.cutter import SnapshotCutter, resume_cutter
 from strobe.graph.follow.journal import EventSegment, JournalEntry, PendingEvents, read_journal, write_journal
 from strobe.graph.follow.sources import EventSource, NewRows
 from strobe.graph.ingest.clock import ByColumn, ByFile
-from strobe.graph.ingest.pipeline import ingest
 from strobe.graph.ingest.columns import TimeUnit
 from strobe.graph.ingest.options import IngestOptions
+from strobe.graph.ingest.pipeline import ingest
 from strobe.graph.ingest.rejects import Rejects, rejects_path
 from strobe.graph.ingest.staging import scratch_database, stage_events
 from strobe.graph.snapshot import Snapshot

@@ -123,7 +123,7 @@ class _Gru(torch.autograd.Function):
     def forward(
         ctx: Any, sequences: Sequences, tile_rows: int, reset_state: bool, x: Tensor, h: Tensor, *weights: Tensor
     ) -> Any:
-        grid, slot = sequences.grids[tile_rows], None if sequences.slot is None else sequences.slots
+        grid, slot = sequences.grid(tile_rows), None if sequences.slot is None else sequences.slots
         x, h = x.contiguous(), h.contiguous()
         ctx.transfer = None if sequences.transport is None else sequences.transport.start([h])
         h = h if ctx.transfer is None else h.clone()  # received states are written into it

@@ -212,7 +212,7 @@ class _Lstm(torch.autograd.Function):
         bias: Tensor,
         *inputs: Tensor,
     ) -> Any:
-        grid, parts = sequences.grids[tile_rows], [part.contiguous() for part in inputs]
+        grid, parts = sequences.grid(tile_rows), [part.contiguous() for part in inputs]
         ctx.transfer = None if sequences.transport is None else sequences.transport.start([*h, *c])
         if ctx.transfer is not None:
             h, c = h.clone(), c.clone()  # received states are written into them

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property, partial
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -160,9 +160,9 @@ class Sequences:
         return torch.from_numpy(self.slot).to(self.device)
 
     @cached_property
-    def grids(self) -> Mapping[int, Grid]:
-        """Tiles of about ``rows`` cells per snapshot, by ``rows``; deterministic. Each is made when first read."""
-        return _Grids(self)
+    def grid(self) -> Callable[[int], Grid]:
+        """``grid(rows)``: tiles of about ``rows`` cells per snapshot, made once; deterministic."""
+        return cache(partial(_make_grid, self.cell_ptr, self.slot, self.num_slots, self.transport))
 
     def plan(self, make: Callable[[Sequences], T]) -> T:
         """Plan of a kernel, made once per ``Sequences`` object."""
@@ -176,27 +176,19 @@ class Sequences:
         return {}
 
 
-class _Grids(dict[int, Grid]):
-    def __init__(self, sequences: Sequences) -> None:
-        super().__init__()
-        self._sequences = sequences
-
-    def __missing__(self, rows: int) -> Grid:
-        sequences = self._sequences
-        filled = sum(stop > start for start, stop in pairwise(sequences.cell_ptr))
-        mean = max(sequences.num_cells / max(filled, 1), 1.0)
-        width = max(1, min(MAX_TILE_SLOTS, round(rows * sequences.num_slots / mean)))
-        transport = sequences.transport
-        cuts, order = ((0, sequences.num_slots), (0,)) if transport is None else (transport.cuts, transport.order)
-        starts = [np.arange(first, end, width) for first, end in pairwise(cuts)]
-        edges = np.concatenate([*starts, [sequences.num_slots]])
-        tiles = np.cumsum([0, *map(len, starts)]).tolist()
-        bounds = np.array([self._tile_bounds(t, edges) for t in range(sequences.num_snapshots)], np.int64)
-        bounds = bounds.reshape(sequences.num_snapshots, len(edges))
-        grid = self[rows] = Grid(torch.from_numpy(edges), torch.from_numpy(bounds), tuple(pairwise(tiles)), order)
-        return grid
-
-    def _tile_bounds(self, t: int, edges: IntArray) -> IntArray:
-        start, stop = self._sequences.cell_ptr[t : t + 2]
-        slot = self._sequences.slot
-        return edges + start if slot is None else np.searchsorted(slot[start:stop], edges) + start
+def _make_grid(
+    cell_ptr: tuple[int, ...], slot: IntArray | None, num_slots: int, transport: StateTransport | None, rows: int
+) -> Grid:
+    filled = sum(stop > start for start, stop in pairwise(cell_ptr))
+    mean = max(cell_ptr[-1] / max(filled, 1), 1.0)
+    width = max(1, min(MAX_TILE_SLOTS, round(rows * num_slots / mean)))
+    cuts, order = ((0, num_slots), (0,)) if transport is None else (transport.cuts, transport.order)
+    starts = [np.arange(first, end, width) for first, end in pairwise(cuts)]
+    edges = np.concatenate([*starts, [num_slots]])
+    tiles = np.cumsum([0, *map(len, starts)]).tolist()
+    bounds = [
+        (edges if slot is None else np.searchsorted(slot[start:stop], edges)) + start
+        for start, stop in pairwise(cell_ptr)
+    ]
+    by_snapshot = np.array(bounds, np.int64).reshape(len(cell_ptr) - 1, len(edges))
+    return Grid(torch.from_numpy(edges), torch.from_numpy(by_snapshot), tuple(pairwise(tiles)), order)

@@ -333,7 +333,7 @@ class _Pieces(torch.autograd.Function):
 
 def _grid(sequences: Sequences) -> tuple[Grid, int]:
     """Tiles and their number, 0 without cells."""
-    grid = sequences.grids[TILE_ROWS.get(sequences.device.type, TILE_ROWS["cpu"])]
+    grid = sequences.grid(TILE_ROWS.get(sequences.device.type, TILE_ROWS["cpu"]))
     return grid, grid.num_tiles if sequences.num_cells else 0
 
 

@@ -235,7 +235,7 @@ def test_a_seam_cuts_all_between_neighbours_in_a_row(options: dict[str, Any]) ->
 
 def assert_shares_rows(sequences: Sequences, past: int) -> None:
     look = windowed.WindowedOp(step=lambda *_: rows(0), width=4, past=past, pairs=1 << 18)
-    grid = sequences.grids[1 << 10]
+    grid = sequences.grid(1 << 10)
     busy = len(set(sequences.slots[sequences.cell_ptr[past] :].tolist()))
     assert sum(piece.own.slots for piece in look.pieces(sequences, grid, 0)) < busy
 
@@ -256,7 +256,7 @@ def test_dropout_keeps_the_mean_and_draws_the_same_in_backward(present: list[lis
 
 def test_threads_give_the_same_bits() -> None:
     sequences = sequences_of([list(range(3000))] * 4)
-    assert sequences.grids[windowed.TILE_ROWS["cpu"]].num_tiles > 1
+    assert sequences.grid(windowed.TILE_ROWS["cpu"]).num_tiles > 1
     inputs, tables, results = operands(sequences, 4), (rows(2, 4), rows(2, 4)), []
     for count in (1, 3):
         with threads(count):

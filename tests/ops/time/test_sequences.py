@@ -46,7 +46,7 @@ def test_cells_are_numbered_by_time_then_slot(presence: Presence) -> None:
 
 def check_tiles(presence: Presence, rows: int) -> list[int]:
     """Tiles split the slots, and each snapshot's cells of a tile are those of its slots; returns the sizes of tiles."""
-    (slots, present), grid = presence, make(presence).grids[rows]
+    (slots, present), grid = presence, make(presence).grid(rows)
     tiles = list(pairwise(grid.edges.tolist()))
     assert [slot for first, last in tiles for slot in range(first, last)] == list(range(slots))
     assert all(first < last for first, last in tiles)
@@ -83,4 +83,4 @@ def test_no_tile_outgrows_the_cache_however_rarely_its_nodes_are_present(monkeyp
 
 def test_tiles_are_made_once() -> None:
     sequences = make((5, [[0, 3], [], [0, 1, 2, 3, 4], [3], [0, 4]]))
-    assert sequences.grids[2] is sequences.grids[2]
+    assert sequences.grid(2) is sequences.grid(2)

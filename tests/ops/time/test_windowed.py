@@ -21,7 +21,7 @@ def pieces_of(
     sequences: Sequences, *, past: int = 0, span: int | None = None, pairs: int = 1 << 18, stride: int = 4
 ) -> list[Piece]:
     look = WindowedOp(step=lambda *_: torch.empty(0), width=1, past=past, span=span, pairs=pairs, stride=stride)
-    grid = sequences.grids[1 << 10]
+    grid = sequences.grid(1 << 10)
     return [piece for tile in range(grid.num_tiles) for piece in look.pieces(sequences, grid, tile)]
 
 
