@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from strobe.format import file_size, format_count, format_ratio, percent, pluralize
-from strobe.graph.stats import GraphStats
+from strobe.graph.stats.describe import GraphStats
 from strobe.report.charts.svg import PALETTE
 from strobe.report.page import Plot, StatTile, new_figure, page
 

@@ -19,7 +19,8 @@ from strobe.format import file_size, format_count, format_short, percent, plural
 from strobe.graph.datasets import DATASETS
 from strobe.graph.disk.open import open_graph
 from strobe.graph.dynamic import DynamicGraph
-from strobe.graph.stats import GraphStats, Spread, describe
+from strobe.graph.stats.describe import GraphStats, describe
+from strobe.graph.stats.distributions import Spread
 from strobe.report.graph_page import graph_page
 from strobe.report.page import check_target, write_page
 
