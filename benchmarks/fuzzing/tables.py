@@ -201,7 +201,7 @@ class _Case:
             raise SilentDifferenceError(f"snapshots {graph.times[:20]} instead of {self.names[:20]}\n{self}")
 
     def _compare_fewer(self, edges: Counter[tuple[Any, ...]], expected: Counter[tuple[Any, ...]], more: int) -> None:
-        """A reader may find damage that Arrow does not: such rows are reported as bad, and nothing else differs."""
+        """DuckDB may find damage that Arrow does not: such rows are counted as bad, and nothing else differs."""
         read, known = (Counter[tuple[Any, ...]](edge[1:] for edge in each.elements()) for each in (edges, expected))
         if read - known or (known - read).total() != more:
             raise SilentDifferenceError(f"{more} more bad rows, but {read - known} instead of {known - read}\n{self}")
