@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from strobe.comm import Comm, SingleRankComm, run_ranks
+from strobe.comm import Comm, RankError, SingleRankComm, run_ranks
 from tests.comm.conftest import Job
 from tests.support.comm_jobs import NUM_RANKS
 from tests.support.ranks import as_threads
@@ -179,6 +179,19 @@ def test_processes_receive_all_messages_in_order_and_print_nothing(capfd: pytest
         assert result["ledger"]["sent"] == ({} if rank else control)
         assert result["ledger"]["received"] == (control if rank else {})
         assert result["ledger"]["seconds"]["straggler_wait_s"] > 0
+
+
+def test_waiting_for_a_message_ends_at_the_deadline() -> None:
+    def work(comm: Comm, tell: Any) -> None:
+        channel = comm.open_control_channel()
+        if comm.rank:
+            channel.wait()
+        else:
+            time.sleep(60)
+
+    with pytest.raises(RankError) as error:
+        run_ranks(work, 2, threads=1, deadline_s=1.0)
+    assert "control from rank 0 failed" in str(error.value)
 
 
 def test_a_single_rank_posts_without_receivers() -> None:

@@ -113,6 +113,18 @@ def test_a_cut_link_ends_the_job_on_both_hosts(hosts_at: MakeHosts, disk: Path, 
     assert [host.processes() for host in hosts] == [{}, {}]
 
 
+def test_a_rank_that_is_killed_ends_the_rank_on_the_other_host(hosts_at: MakeHosts, disk: Path, tmp_path: Path) -> None:
+    hosts = hosts_at("1gbit")
+    small_graph().save(tmp_path / "graph")
+    program = train(tmp_path / "graph", disk / "run", "--epochs", 100_000, "--deadline", DEADLINE_S)
+    job = start_ranks(hosts, program, tmp_path)
+    wait_for_epoch(job, disk / "run", 3)
+    os.kill(hosts[1].rank(1), signal.SIGKILL)
+    assert 0 not in job.wait(12 * DEADLINE_S), job.output()
+    assert len(re.findall(STOPPED.format(0), job.logs[0].read_text())) == 1, job.output()
+    assert [host.processes() for host in hosts] == [{}, {}]
+
+
 def test_two_hosts_with_disks_of_their_own_learn_what_one_rank_does_though_a_rank_is_killed_and_started_again(
     hosts_at: MakeHosts, disk: Path, tmp_path: Path
 ) -> None:

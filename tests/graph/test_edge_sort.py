@@ -111,5 +111,15 @@ def test_runs_go_into_the_scratch_directory_and_are_gone_after_the_last_block(tm
     assert not any(tmp_path.iterdir())
 
 
+def test_keys_of_more_than_46340_nodes_do_not_overflow_32_bits() -> None:
+    largest = 60_000 - 1
+    for run_arcs in (1, IN_MEMORY):
+        sorter = EdgeSorter(60_000, directed=False, self_loops=True, parallel="keep", run_arcs=run_arcs)
+        sorter.add(np.array([largest, 0], np.int32), np.array([largest - 1, largest], np.int32), None)
+        keys = np.concatenate([key for key, _ in sorter.blocks()])
+        expected = [largest, (largest - 1) * 60_000 + largest, largest * 60_000, largest * 60_000 + largest - 1]
+        assert keys.tolist() == expected
+
+
 def test_a_sorter_without_edges_gives_one_empty_block() -> None:
     assert _sorted([], 0) == ([], None, [[]])

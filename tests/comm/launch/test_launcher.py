@@ -112,6 +112,15 @@ def test_a_rank_0_that_hangs_alone_is_named_with_its_phase(nothing_left: list[in
     assert caught.value.position.phase == "place"
 
 
+def test_a_rank_0_that_is_killed_alone_is_named_with_its_phase(nothing_left: list[int]) -> None:
+    works = rank_0_alone_does(lambda: os.kill(os.getpid(), signal.SIGKILL))
+    with pytest.raises(RankError, match="signal 9") as caught:
+        run_ranks(works, 2, on_event=lambda rank, pid: nothing_left.append(pid))
+    assert caught.value.rank == 0
+    assert caught.value.position is not None
+    assert caught.value.position.phase == "place"
+
+
 def test_a_killed_rank_is_named(nothing_left: list[int]) -> None:
     text = _error(lambda: os.kill(os.getpid(), signal.SIGKILL), nothing_left)
     assert text.startswith(f"rank 1 was killed (signal 9) {POSITION}\n")

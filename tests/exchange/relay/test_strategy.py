@@ -278,7 +278,7 @@ def test_ledger_records_the_stage_and_slot_of_each_task() -> None:
         assert each.slots == both
 
 
-def test_a_stage_of_one_input_that_with_grad_nothing_is_relayed_too() -> None:
+def test_a_stage_of_one_input_without_gradients_is_relayed_too() -> None:
     """And a rank without cells gives an empty output and holds nothing."""
     table = Table(3, 2, [[0, 1], [1, 0]])
     torch.manual_seed(0)
