@@ -36,6 +36,7 @@ def commands(body: str) -> list[str]:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
+@pytest.mark.usefixtures("ranks_are_threads")
 def test_code_blocks_run(
     document: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

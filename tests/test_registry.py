@@ -42,12 +42,15 @@ def test_package_exports_its_strategies_by_class_name(axis: str) -> None:
         _ = package.Nothing
 
 
-def test_a_plan_loads_only_the_strategies_that_it_names() -> None:
+def test_a_plan_loads_only_the_strategies_that_it_names_and_numba_is_loaded_when_it_is_used() -> None:
     code = (
         "import sys; from strobe.plan import Plan; Plan.from_json({'placement': 'hash'}); "
-        "print([m for m in ('placement.online', 'batching.hybrid', 'sync.average') if f'strobe.{m}' in sys.modules])"
+        "print([m for m in ('placement.online', 'batching.hybrid', 'sync.average') if f'strobe.{m}' in sys.modules]); "
+        "import strobe.placement as p, strobe.schedule as s; p.Chunks(), s.Greedy(), s.Optimal(); "
+        "print('numba' in sys.modules)"
     )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout == "[]\nFalse\n"
 
 
 def test_exchange_is_made_of_two_stages() -> None:

@@ -134,16 +134,6 @@ def test_sampled_batches_stay_within_snapshots_and_nodes_of_the_rank(
         assert bool(size.nodes and size.snapshots) == bool(num_nodes and num_snapshots)
 
 
-@pytest.mark.parametrize(
-    "batching", [batching for batching in SAMPLED if sampler_of(batching).steps_per_epoch is None], ids=str
-)
-def test_epoch_of_median_batches_covers_as_many_cells_as_the_rank_has(batching: Batching) -> None:
-    sampler, counts = sampler_of(batching), (40, 600)
-    cells = sorted(size.snapshots * size.nodes for size in sampler.sizes(*counts))
-    covered = sampler.num_steps(*counts) * cells[len(cells) // 2]
-    assert covered == pytest.approx(40 * 600, rel=0.05)
-
-
 @every_batching
 def test_batching_survives_json(batching: Batching) -> None:
     assert make_strategy("batching", json.loads(json.dumps(batching.to_json()))) == batching

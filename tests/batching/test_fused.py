@@ -21,16 +21,13 @@ def test_fused_needs_chunks() -> None:
         Plan(placement=Metis(), batching=Fused()).check(2)
 
 
-def test_memory_is_in_mebibytes() -> None:
+def test_memory_is_in_mebibytes_and_with_window_sets_the_size() -> None:
     class Window:
         def run_in_chunks(self, cell_chunk: IntArray, memory_bytes: float, ledger: Ledger) -> None:
             assert memory_bytes == 2 * 2**20
             assert cell_chunk.tolist() == [0, 1]
 
     Fused(memory=2).structure_stage(Window(), lambda: np.arange(2), Ledger())
-
-
-def test_with_window_sets_the_size() -> None:
     assert Fused(memory=5).with_window(4) == Fused(memory=5, size=4)
     assert Fused(size=4).window == 4
 

@@ -20,24 +20,17 @@ def test_batch_is_a_share_of_nodes_in_a_share_of_snapshots() -> None:
     assert Hybrid(snapshots=3, vertices=7).sampler.sizes(20, 1000) == [BatchSize(3, 7)]
 
 
-def test_options_reach_the_sampler() -> None:
+def test_options_reach_the_sampler_and_lists_of_shares_are_copied() -> None:
+    shares = [0.5, 1]
     hybrid = Hybrid(
-        snapshots=(0.1, 4), vertices=[0.5, 1], size_policy="random", num_strata=3, steps_per_epoch=11, memory=5
+        snapshots=(0.1, 4), vertices=shares, size_policy="random", num_strata=3, steps_per_epoch=11, memory=5
     )
+    shares.append(5)
+    assert hybrid.vertices == (0.5, 1)
     assert hybrid.sampler == SubgraphSampler(
         snapshots=(0.1, 4), nodes=(0.5, 1), size_policy="random", num_strata=3, steps_per_epoch=11, memory=5.0
     )
-
-
-def test_list_of_one_share_equals_the_share() -> None:
     assert Hybrid(snapshots=[0.3], vertices=(0.1,)) == Hybrid(snapshots=0.3, vertices=0.1)
-
-
-def test_shares_are_copied() -> None:
-    shares = [0.1, 0.2]
-    hybrid = Hybrid(vertices=shares, size_policy="random")
-    shares.append(5)
-    assert hybrid.vertices == (0.1, 0.2)
 
 
 @pytest.mark.parametrize("name", ["snapshots", "vertices"])

@@ -95,12 +95,10 @@ def test_remainders_go_to_random_strata() -> None:
     assert more == {(2, 1, 1), (1, 2, 1), (1, 1, 2)}
 
 
-def test_sizes_are_shares_up_to_1_and_counts_above() -> None:
+def test_sizes_are_shares_up_to_1_and_counts_above_and_equal_ones_are_one_candidate() -> None:
     drawing = SubgraphSampler(snapshots=(0.1, 0.5, 1), nodes=(0.05, 12, 5000))
     assert drawing.sizes(20, 300) == [BatchSize(a, b) for a in (2, 10, 20) for b in (15, 12, 300)]
-
-
-def test_equal_sizes_are_one_candidate() -> None:
+    assert str(BatchSize(3, 1200)) == "1,200 nodes in 3 snapshots"
     assert SubgraphSampler(snapshots=(0.1, 0.2), nodes=(0.02, 0.05)).sizes(5, 10) == [BatchSize(1, 1)]
     dynahb = SubgraphSampler(snapshots=(0.5, 1.0), nodes=(0.005, 0.01, 0.02, 0.05), size_policy="learned", min_nodes=64)
     assert dynahb.sizes(10, 300) == [BatchSize(5, 64), BatchSize(10, 64)]
@@ -133,7 +131,3 @@ def test_capacities_cover_as_many_cells_as_the_rank() -> None:
     assert SubgraphSampler(snapshots=(0.2,), nodes=(0.05,)).capacities(10, 100) == [100]
     assert SubgraphSampler(snapshots=(1.0,), nodes=(1.0,)).capacities(10, 100) == [1]
     assert SubgraphSampler(snapshots=(1.0, 0.5), nodes=(1.0,)).capacities(10, 100) == [1, 1], "half a batch is one"
-
-
-def test_size_as_text() -> None:
-    assert str(BatchSize(3, 1200)) == "1,200 nodes in 3 snapshots"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -17,9 +18,15 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
+@pytest.fixture(scope="session")
+def saved_friends(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("saved") / "friends"
+    Social(nodes=40, snapshots=10, edges=80, communities=4, labels=True).write().save(path)
+    return path
+
+
 @pytest.fixture
-def friends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def friends(saved_friends: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A graph called friends in the current directory."""
     monkeypatch.chdir(tmp_path)
-    Social(nodes=40, snapshots=10, edges=80, communities=4, labels=True).write().save("friends")
-    return tmp_path / "friends"
+    return Path(shutil.copytree(saved_friends, tmp_path / "friends"))

@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from strobe.comm.launch.launcher import run_ranks
 from tests.support.comm_jobs import NUM_RANKS, all_checks
+from tests.support.forked_ranks import fork_ranks
 
-
-@dataclass(frozen=True)
-class Job:
-    """Results and events of the ranks."""
-
-    results: list[dict[str, Any]]
-    events: list[tuple[int, Any]]
-
-    def part(self, name: str) -> list[Any]:
-        return [result[name] for result in self.results]
+Job = dict[str, list[Any]]
+"""Results of all ranks, by check."""
 
 
 @pytest.fixture(scope="session")
 def job() -> Job:
-    events = []
-    offset = 40
-    results = run_ranks(
-        lambda comm, tell: all_checks(comm, tell, offset),
-        NUM_RANKS,
-        threads=2,
-        on_event=lambda rank, event: events.append((rank, event)),
-    )
-    return Job(results, events)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        fork_ranks(monkeypatch)
+        results = run_ranks(all_checks, NUM_RANKS, threads=1)
+    return {name: [result[name] for result in results] for name in results[0]}

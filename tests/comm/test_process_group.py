@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 import torch
 
-from strobe.comm import Comm, RankError, SingleRankComm, run_ranks
+from strobe.comm import Comm, SingleRankComm, run_ranks
 from tests.comm.conftest import Job
 from tests.support.comm_jobs import NUM_RANKS
+from tests.support.forked_ranks import fork_ranks
 from tests.support.ranks import as_threads
 
 MESSAGES = [3, 0, 2**63 - 1, 3, 1]
@@ -21,7 +22,7 @@ def _rows(rank: int, number: int) -> torch.Tensor:
 
 
 def test_messages_of_a_pair_and_tag_arrive_in_order_whatever_other_tags_do(job: Job) -> None:
-    for rank, result in enumerate(job.part("messages")):
+    for rank, result in enumerate(job["messages"]):
         before = (rank - 1) % NUM_RANKS
         for number, arrived in zip((1, 2), result["in order"], strict=True):
             torch.testing.assert_close(arrived, _rows(before, number), rtol=0, atol=0)
@@ -29,7 +30,7 @@ def test_messages_of_a_pair_and_tag_arrive_in_order_whatever_other_tags_do(job: 
 
 
 def test_all_to_all_rows_returns_rows_in_order_of_rank(job: Job) -> None:
-    for rank, result in enumerate(job.part("messages")):
+    for rank, result in enumerate(job["messages"]):
         wanted = [_rows(other, rank) for other in range(NUM_RANKS) if other != rank and rank]
         assert len(result["swapped"]) == len(wanted)
         for arrived, sent in zip(result["swapped"], wanted, strict=True):
@@ -37,7 +38,7 @@ def test_all_to_all_rows_returns_rows_in_order_of_rank(job: Job) -> None:
 
 
 def test_the_ledger_counts_messages_by_phase_and_kind(job: Job) -> None:
-    for rank, result in enumerate(job.part("messages")):
+    for rank, result in enumerate(job["messages"]):
         ledger = result["ledger"]
         rows_swapped = sum(other for other in range(NUM_RANKS) if other != rank)
         assert ledger["rows_sent"] == {"backward/relay": rows_swapped, "forward/halo": 6}
@@ -49,7 +50,7 @@ def test_the_ledger_counts_messages_by_phase_and_kind(job: Job) -> None:
 
 
 def test_all_reduce_is_bit_identical_on_all_ranks_and_leaves_its_input(job: Job) -> None:
-    results = job.part("sums")
+    results = job["sums"]
     parts = [torch.tensor([0.1, 0.7, 1e-9], dtype=torch.float64) * (rank + 1) for rank in range(NUM_RANKS)]
     for rank, each in enumerate(results):
         assert each["total"].tolist() == results[0]["total"].tolist()
@@ -58,7 +59,7 @@ def test_all_reduce_is_bit_identical_on_all_ranks_and_leaves_its_input(job: Job)
 
 
 def test_results_of_reductions(job: Job) -> None:
-    for result in job.part("sums"):
+    for result in job["sums"]:
         assert result["first"].tolist() == [1.0 + 2 + 3] * 6
         assert result["second"].tolist() == [2.0 + 3 + 4] * 6
         assert result["agreed"] == [0.0 + 1 + 2, 1.5]
@@ -66,7 +67,7 @@ def test_results_of_reductions(job: Job) -> None:
 
 
 def test_an_all_reduce_counts_the_bytes_of_a_ring(job: Job) -> None:
-    for result in job.part("sums"):
+    for result in job["sums"]:
         for way in ("sent", "received"):
             assert result["ledger"][way] == {
                 "prepare/gradients": 2 * (2 * 2 * 6 * 4 // 3),
@@ -78,7 +79,7 @@ def test_an_all_reduce_counts_the_bytes_of_a_ring(job: Job) -> None:
 
 def test_objects_are_gathered_and_broadcast(job: Job) -> None:
     wanted = [{"rank": rank, "text": "x" * 10 * rank} for rank in range(NUM_RANKS)]
-    for rank, result in enumerate(job.part("values")):
+    for rank, result in enumerate(job["values"]):
         assert result["all_gather_object"] == wanted
         assert result["gather_object"] == (wanted if rank == 0 else [])
         assert result["broadcast_object"] == wanted[0]
@@ -89,13 +90,13 @@ def test_objects_are_gathered_and_broadcast(job: Job) -> None:
 )
 def test_the_ledger_matches_the_bytes_that_the_kernel_counts(job: Job, operation: str) -> None:
     """Up to message headers, and two all-reduces of one number before and after."""
-    for result in job.part("wire"):
+    for result in job["wire"]:
         assert result[operation]["received"] <= result[operation]["seen"] <= result[operation]["received"] + 8192
 
 
 @pytest.mark.parametrize("operation", ["all_to_all_rows", "all_reduce", "gather_object"])
 def test_sent_and_received_bytes_are_equal(job: Job, operation: str) -> None:
-    counts = [each[operation] for each in job.part("wire")]
+    counts = [each[operation] for each in job["wire"]]
     assert sum(each["sent"] for each in counts) == sum(each["received"] for each in counts) > 0
 
 
@@ -166,7 +167,10 @@ def test_threads_receive_all_messages_in_order() -> None:
     assert as_threads(two_channels, 2) == [[], [10, 20, 1, 2]]
 
 
-def test_processes_receive_all_messages_in_order_and_print_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+def test_processes_receive_all_messages_in_order_and_print_nothing(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fork_ranks(monkeypatch)
     results = run_ranks(lambda comm, tell: checks(comm), 3, threads=1, deadline_s=30)
     captured = capfd.readouterr()
     assert (captured.out, captured.err) == ("", "")
@@ -179,19 +183,6 @@ def test_processes_receive_all_messages_in_order_and_print_nothing(capfd: pytest
         assert result["ledger"]["sent"] == ({} if rank else control)
         assert result["ledger"]["received"] == (control if rank else {})
         assert result["ledger"]["seconds"]["straggler_wait_s"] > 0
-
-
-def test_waiting_for_a_message_ends_at_the_deadline() -> None:
-    def work(comm: Comm, tell: Any) -> None:
-        channel = comm.open_control_channel()
-        if comm.rank:
-            channel.wait()
-        else:
-            time.sleep(60)
-
-    with pytest.raises(RankError) as error:
-        run_ranks(work, 2, threads=1, deadline_s=1.0)
-    assert "control from rank 0 failed" in str(error.value)
 
 
 def test_a_single_rank_posts_without_receivers() -> None:

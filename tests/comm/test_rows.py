@@ -37,7 +37,7 @@ def _in_one_process() -> tuple[list[Tensor], list[Tensor], Tensor]:
 
 def test_losses_and_gradients_equal_those_of_one_process(job: Job) -> None:
     losses, of_rows, of_weight = _in_one_process()
-    for rank, result in enumerate(job.part("rows")):
+    for rank, result in enumerate(job["rows"]):
         torch.testing.assert_close(result["loss"], losses[rank], rtol=1e-12, atol=1e-12)
         torch.testing.assert_close(result["x"], of_rows[rank], rtol=1e-12, atol=1e-12)
         torch.testing.assert_close(result["weight"], of_weight, rtol=1e-12, atol=1e-12)
@@ -45,13 +45,13 @@ def test_losses_and_gradients_equal_those_of_one_process(job: Job) -> None:
 
 def test_rows_are_exchanged_without_gradients(job: Job) -> None:
     wanted = _arrivals(all_inputs()[0])
-    for rank, result in enumerate(job.part("rows")):
+    for rank, result in enumerate(job["rows"]):
         torch.testing.assert_close(result["plain"], wanted[rank], rtol=0, atol=0)
         assert not result["plain requires grad"]
 
 
 def test_gradients_travel_in_the_opposite_direction(job: Job) -> None:
-    for rank, result in enumerate(job.part("rows")):
+    for rank, result in enumerate(job["rows"]):
         ledger, route = result["ledger"], route_of(rank)
         forward = 3 * route.rows_sent * 2 * 8  # three exchanges, also of rows that require no gradient
         backward = 3 * route.rows_received * 2 * 8

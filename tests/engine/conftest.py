@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.forks import fork_ranks
 from tests.support.ranks import begin_alike
 
 
@@ -11,3 +12,9 @@ from tests.support.ranks import begin_alike
 def ranks_begin_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also those that are threads."""
     begin_alike(monkeypatch)
+
+
+@pytest.fixture
+def ranks_are_forks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks are processes, which need not load torch."""
+    fork_ranks(monkeypatch)

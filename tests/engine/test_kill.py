@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic, sleep
@@ -16,7 +14,7 @@ import pytest
 from torch import Tensor, nn
 
 import strobe
-from benchmarks.killing.processes import GONE_S, ranks_of
+from benchmarks.killing.processes import GONE_S
 from strobe.comm.launch.launcher import RankError
 from strobe.engine import Progress
 from strobe.engine.checkpoint import store
@@ -25,8 +23,10 @@ from strobe.engine.records.run_directory import read_lines
 from strobe.placement import Partition, TimeBlocks
 from strobe.plan import Plan
 from strobe.view import View
+from tests.support.kills import forked, is_running
 from tests.support.runs import Noisy, same_tensors, small_graph
 
+pytestmark = pytest.mark.usefixtures("ranks_are_forks")
 EPOCHS = 40
 
 
@@ -34,7 +34,7 @@ class Patient(TimeBlocks):
     """A placement that takes longer than ranks wait for messages."""
 
     def place(self, *args: Any, **options: Any) -> Partition:
-        sleep(3.0)
+        sleep(1.5)
         return super().place(*args, **options)
 
 
@@ -58,7 +58,7 @@ def test_a_placement_may_outlast_the_deadline_and_a_failing_step_is_placed() -> 
             "regression",
             plan=replace(Plan(), placement=Patient()),
             ranks=2,
-            deadline_s=2.0,
+            deadline_s=1.0,
             threads=1,
             window=2,
             epochs=2,
@@ -83,6 +83,11 @@ def same_end(first: Path, second: Path) -> bool:
     return all(same_tensors(read_checkpoint(first / name), read_checkpoint(second / name)) for name in (LAST, BEST))
 
 
+def ranks_of(process: int) -> list[int]:
+    """The processes that a process has started."""
+    return [int(pid) for pid in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+
+
 class Killer(Progress):
     """Kills a rank some time after an epoch, or the first it hears of that is later."""
 
@@ -94,29 +99,28 @@ class Killer(Progress):
         if line["epoch"] >= self.at and not self.struck:
             self.struck = True
             sleep(self.delay_s)
-            os.kill(ranks_of(os.getpid())[self.rank], signal.SIGKILL)
+            os.kill(ranks_of(os.getpid())[-2:][self.rank], signal.SIGKILL)
 
 
 def kill_parent(folder: Path, out: Path) -> None:
     """Begins a run in a process of its own, which is killed in the middle of it."""
-    code = "import sys; from tests.engine.test_kill import *; train(Path(sys.argv[1]), Path(sys.argv[2]))"
-    command = [sys.executable, "-c", code, str(folder), str(out)]
-    parent = subprocess.Popen(command, cwd=Path(__file__).parents[2])
-    while not has_checkpoint(out) and parent.poll() is None:
+    parent = forked(lambda: train(folder, out))
+    while not has_checkpoint(out) and is_running(parent):
         sleep(0.01)
-    ranks = ranks_of(parent.pid)
+    ranks = ranks_of(parent)
     sleep(random.Random(5).uniform(0, 0.1))
-    parent.kill()
-    assert parent.wait() == -signal.SIGKILL
+    os.kill(parent, signal.SIGKILL)
+    assert os.waitpid(parent, 0)[1] == signal.SIGKILL
     assert len(ranks) == 2
     until = monotonic() + GONE_S
-    while any(Path(f"/proc/{pid}").exists() for pid in ranks.values()):
+    while any(Path(f"/proc/{pid}").exists() for pid in ranks):
         assert monotonic() < until, "ranks outlive the process that started them"
         sleep(0.01)
 
 
 def test_a_parent_and_ranks_killed_one_after_the_other_the_run_ends_with_the_same_bits(tmp_path: Path) -> None:
     small_graph().save(tmp_path / "graph")
+    before = ranks_of(os.getpid())
     train(tmp_path, tmp_path / "unstopped")
     drawn, out = random.Random(5), tmp_path / "killed"
     kill_parent(tmp_path, out)
@@ -125,7 +129,7 @@ def test_a_parent_and_ranks_killed_one_after_the_other_the_run_ends_with_the_sam
         at = begun + 1 + drawn.randrange(4)  # later each time, and long before the end
         with pytest.raises(RankError, match=rf"rank {rank} was killed \(signal 9\)"):
             train(tmp_path, out, resume=True, progress=Killer(rank, at, drawn.uniform(0, 0.02)))
-        assert ranks_of(os.getpid()) == {}
+        assert ranks_of(os.getpid()) == before
         assert not (out / "result.json").exists()
     train(tmp_path, out, resume=True)
     assert [line["epoch"] for line in read_lines(out) if line["event"] == "epoch"] == list(range(1, EPOCHS + 1))

@@ -3,7 +3,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -139,16 +138,3 @@ def test_pairs_are_joined_end_by_end() -> None:
     assert [rows.tolist() for rows in found.cell_index] == [[0, 2, 7, 9], [1, 0, 8, 7]]
     assert found.offset is not None
     assert found.offset.tolist() == [0.5, 0.25] * 2
-
-
-@pytest.mark.parametrize("resampled", [True, False])
-def test_training_examples_are_built_again_only_where_they_are_resampled(resampled: bool) -> None:
-    """Each epoch's examples are those of that epoch."""
-
-    def drawn(t: int, epoch: int | None) -> Examples:
-        return Examples(None, torch.full((len(CHANGING.present(t)),), float(epoch or 0) if resampled else 0.0))
-
-    problem = Asking(drawn, resampled=resampled)
-    piece = segment(range(2), problem)
-    values = [examples(problem, piece, range(4), epoch).labels[0].item() for epoch in (0, 1, 2)]
-    assert values == ([0, 1, 2] if resampled else [0, 0, 0])

@@ -123,29 +123,35 @@ def maker(name: str) -> Any:
     return lambda: deepcopy(model)  # threads local one random stream
 
 
-@pytest.mark.parametrize("place", PLACED)
-@pytest.mark.parametrize("name", MODELS)
-def test_relay_and_shuffle_equal_one_rank(name: str, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def groups_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(legs_module, "MIN_CELLS", 1)
-    graph, make = with_inputs(CHANGING.build()), maker(name)
-    whole, cut = [0, 6], [0, 2, 3, 6]
-    relay, shuffle = Relay(pipeline_groups=2), Shuffle()
-    for num_ranks, time, cuts in ((2, relay, whole), (3, shuffle, cut), (3, relay, cut), (4, shuffle, whole)):
-        out, grads = run_on_one_rank(make, graph, cuts)
-        partition = PLACED[place](graph, num_ranks, num_ranks)
-        got, got_grads = run_on_ranks(make, graph, cuts, partition, Exchange(structure=Halo(), time=time))
-        torch.testing.assert_close(got, out, rtol=1e-9, atol=1e-9)
-        torch.testing.assert_close(got_grads, grads, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("inner", [Relay(pipeline_groups=2), Shuffle()], ids=["relay", "shuffle"])
-@pytest.mark.parametrize("name", MODELS)
-def test_stale_at_threshold_0_equals_one_rank(name: str, inner: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(legs_module, "MIN_CELLS", 1)
+WHOLE, CUT = [0, 6], [0, 2, 3, 6]
+RELAY, SHUFFLE = Relay(pipeline_groups=2), Shuffle()
+CASES: list[tuple[int, Any, list[int]]] = [(2, RELAY, WHOLE), (3, SHUFFLE, CUT), (3, RELAY, CUT), (4, SHUFFLE, WHOLE)]
+"""Ranks, time exchange and boundaries of windows."""
+
+
+@pytest.mark.usefixtures("groups_of_any_size")
+@pytest.mark.parametrize(("number", "name"), [*enumerate(MODELS)])
+def test_relay_and_shuffle_equal_one_rank(number: int, name: str) -> None:
+    """Every model meets every placement and every case, and every placement meets every case."""
     graph, make = with_inputs(CHANGING.build()), maker(name)
-    exchange = Exchange(structure=Stale(threshold=0), time=StaleTime(threshold=0, inner=inner))
-    for cuts in ([0, 6], [0, 2, 3, 6]):
-        out, grads = run_on_one_rank(make, graph, cuts)
-        got, got_grads = run_on_ranks(make, graph, cuts, random_cells(graph, 4, 4), exchange)
-        torch.testing.assert_close(got, out, rtol=1e-9, atol=1e-9)
-        torch.testing.assert_close(got_grads, grads, rtol=1e-9, atol=1e-9)
+    expected = [run_on_one_rank(make, graph, cuts) for cuts in (WHOLE, CUT)]
+    for place, make_partition in enumerate(PLACED.values()):
+        num_ranks, time, cuts = CASES[(number + place) % len(CASES)]
+        partition, exchange = make_partition(graph, num_ranks, num_ranks), Exchange(structure=Halo(), time=time)
+        got = run_on_ranks(make, graph, cuts, partition, exchange)
+        torch.testing.assert_close(got, expected[cuts == CUT], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.usefixtures("groups_of_any_size")
+@pytest.mark.parametrize(("number", "name"), [*enumerate(MODELS)])
+def test_stale_at_threshold_0_equals_one_rank(number: int, name: str) -> None:
+    graph, make = with_inputs(CHANGING.build()), maker(name)
+    for inner, cuts in zip((RELAY, SHUFFLE), (WHOLE, CUT) if number % 2 else (CUT, WHOLE), strict=True):
+        exchange = Exchange(structure=Stale(threshold=0), time=StaleTime(threshold=0, inner=inner))
+        got = run_on_ranks(make, graph, cuts, random_cells(graph, 4, 4), exchange)
+        torch.testing.assert_close(got, run_on_one_rank(make, graph, cuts), rtol=1e-9, atol=1e-9)

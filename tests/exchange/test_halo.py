@@ -62,11 +62,12 @@ def remote_cells(table: Table, arcs: list[list[tuple[int, int]]], rank: int) -> 
 
 @quick
 @given(read_tables(unowned=True))
-def test_halo_receives_each_remote_row_once_in_order_of_owner_time_and_position(
+def test_halo_receives_each_remote_row_once_in_order_of_owner_time_and_position_as_it_is_sent(
     example: tuple[Table, list[list[tuple[int, int]]]],
 ) -> None:
     table, arcs = example
-    for rank, halo in enumerate(all_halos(table, arcs)):
+    halos = all_halos(table, arcs)
+    for rank, halo in enumerate(halos):
         received = remote_cells(table, arcs, rank)
         owners = [owner for owner, _ in received]
         assert halo.route.receive == {owner: owners.count(owner) for owner in set(owners)}
@@ -75,24 +76,11 @@ def test_halo_receives_each_remote_row_once_in_order_of_owner_time_and_position(
         for t, (positions, places) in enumerate(zip(halo.positions, halo.places, strict=True)):
             assert positions.tolist() == sorted(k for _, (at, k) in received if at == t)
             assert [received[place][1] for place in places.tolist()] == [(t, k) for k in positions.tolist()]
-
-
-@quick
-@given(read_tables(unowned=True))
-def test_sent_rows_match_the_rows_that_the_receiver_expects(
-    example: tuple[Table, list[list[tuple[int, int]]]],
-) -> None:
-    table, arcs = example
-    halos = all_halos(table, arcs)
-    for sender in range(table.num_ranks):
-        rows = own_rows(table, sender)
-        sent = {to: [rows[row] for row in list_.tolist()] for to, list_ in halos[sender].route.send.items()}
-        expected = {
-            to: [cell for owner, cell in remote_cells(table, arcs, to) if owner == sender]
-            for to in range(table.num_ranks)
-            if to != sender
-        }
-        assert sent == {to: cells for to, cells in expected.items() if cells}
+        for sender in set(range(table.num_ranks)) - {rank}:
+            sent, rows = halos[sender].route.send.get(rank), own_rows(table, sender)
+            expected = [cell for owner, cell in received if owner == sender]
+            assert [rows[row] for row in ([] if sent is None else sent.tolist())] == expected
+            assert (sent is None) == (not expected)
 
 
 @among_threads(20)
@@ -130,20 +118,6 @@ def test_whole_snapshots_have_no_halo(unowned: list[int]) -> None:
         assert halo.route.is_empty
         assert halo.num_rows == 0
         assert [len(part) for part in (*halo.positions, *halo.places)] == [0] * 6
-
-
-def test_halo_positions_ascend_whatever_the_order_of_arrival() -> None:
-    halo, _, _ = all_halos(Table(3, 3, [[0, 2, 1]]), [[(0, 1), (0, 2)]])
-    assert halo.positions[0].tolist() == [1, 2]
-    assert halo.places[0].tolist() == [1, 0]
-
-
-def test_row_read_by_several_cells_of_a_rank_is_sent_once() -> None:
-    table = Table(3, 5, [[0, 1, 1, 1, 2]])
-    first, second, third = all_halos(table, [[(1, 0), (2, 0), (3, 0), (3, 0), (4, 0), (0, 0)]])
-    assert {to: rows.tolist() for to, rows in first.route.send.items()} == {1: [0], 2: [0]}
-    assert (second.route.receive, third.route.receive) == ({0: 1}, {0: 1})
-    assert second.route.rows_sent == third.route.rows_sent == first.num_rows == 0
 
 
 def sparse(dense: Dense, *, weighted: bool = True) -> Sparse:

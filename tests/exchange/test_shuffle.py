@@ -1,9 +1,5 @@
 from __future__ import annotations
 
-from copy import deepcopy
-from itertools import pairwise
-from typing import Any
-
 import numpy as np
 import torch
 from hypothesis import given
@@ -11,11 +7,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from strobe.comm import Comm
-from strobe.comm.rows import attach_tokens
 from strobe.exchange.shuffle import ShuffleTimeStage
 from strobe.models.time import Attention
 from strobe.ops.time.sequences import Sequences
-from tests.support.exchange_cases import Stage, Table, detached, run_on_one_rank, windows
+from tests.support.exchange_cases import Ran, Stage, Table, assert_same, run_on_one_rank, run_on_ranks, windows
 from tests.support.partitions import among_threads
 from tests.support.ranks import as_threads
 
@@ -30,35 +25,13 @@ def owned_windows(draw: st.DrawFn, /) -> tuple[Table, list[int], list[int]]:
     return table, cuts, draw(st.lists(ranks, min_size=table.num_nodes, max_size=table.num_nodes))
 
 
-Result = tuple[list[tuple[list[int], Tensor]], list[Tensor], dict[tuple[str, str], int], dict[tuple[str, str], int]]
-
-
 def shuffled(
     stage: Stage, table: Table, cuts: list[int], sequence_owner: list[int], *, with_grad: bool = True
-) -> list[Result]:
-    """Run two time stages over all windows on every rank. Returns outputs, gradients, rows and bytes sent."""
+) -> list[Ran]:
+    def start(window: Table, comm: Comm) -> ShuffleTimeStage:
+        return ShuffleTimeStage(comm, window.nodes, window.owners, np.array(sequence_owner, np.int16), CPU)
 
-    def work(comm: Comm) -> Result:
-        own = deepcopy(stage)
-        states: list[Any] = [None] * len(own.encoders)
-        loss, outs = own.x[:0].sum(), []
-        with comm.ledger.phase("forward"):
-            for start, stop in pairwise(cuts):
-                window = table.window(start, stop)
-                shuffle = ShuffleTimeStage(comm, window.nodes, window.owners, np.array(sequence_owner, np.int16), CPU)
-                rows = [table.cells().index((start + t, v)) for t, v in window.cells(comm.rank)]
-                out, tokens = own.x[rows], []
-                for k, encoder in enumerate(own.encoders):
-                    out, states[k], more = shuffle.run(encoder, (out, own.extra[rows]), states[k])
-                    tokens += more
-                states = states if with_grad else [detached(state) for state in states]
-                loss = loss + attach_tokens((out * own.aim[rows]).sum(), tokens)
-                outs.append((rows, out.detach()))
-        with comm.ledger.phase("backward"):
-            loss.backward()
-        return outs, own.gradients(), dict(comm.ledger.rows_sent), dict(comm.ledger.sent)
-
-    return as_threads(work, table.num_ranks)
+    return run_on_ranks(stage, table, cuts, lambda: start, with_grad=with_grad)
 
 
 @among_threads(30)
@@ -68,27 +41,20 @@ def test_shuffle_is_exact_and_sends_two_rows_per_cell_away_from_its_owner(
 ) -> None:
     table, cuts, sequence_owner = example
     stage = Stage.over(table)
-    expected, gradients = run_on_one_rank(stage, table, cuts, with_grad=with_grad)
     results = shuffled(stage, table, cuts, sequence_owner, with_grad=with_grad)
-    whole = torch.full_like(expected, torch.nan)
-    for outs, *_ in results:
-        for rows, out in outs:
-            whole[rows] = out
-    torch.testing.assert_close(whole, expected, rtol=1e-10, atol=1e-12)
-    for parts, wanted in zip(zip(*(each[1] for each in results), strict=True), gradients, strict=True):
-        torch.testing.assert_close(torch.stack(parts).sum(0), wanted, rtol=1e-10, atol=1e-12)
+    assert_same(results, run_on_one_rank(stage, table, cuts, with_grad=with_grad))
     away = sum(table.rows[t][v] != sequence_owner[v] for t, v in table.cells())
     for phase in ("forward", "backward"):
-        assert sum(each[2].get((phase, "shuffle"), 0) for each in results) == 2 * away * len(stage.encoders)
+        assert sum(each.sent.get((phase, "shuffle"), 0) for each in results) == 2 * away * len(stage.encoders)
         # Sent: 2 + 1 columns in the first stage, 3 + 1 in the second; returned: 3 in both.
-        assert sum(each[3].get((phase, "shuffle"), 0) for each in results) == 8 * away * (2 + 1 + 3 + 1 + 2 * 3)
-    assert {kind for each in results for _, kind in each[2]} <= {"shuffle"}
+        assert sum(each.num_bytes.get((phase, "shuffle"), 0) for each in results) == 8 * away * (2 + 1 + 3 + 1 + 2 * 3)
+    assert {kind for each in results for _, kind in each.sent} <= {"shuffle"}
 
 
 def test_cells_at_the_owner_of_their_sequence_are_not_sent() -> None:
     table = Table(2, 3, [[0, 1, 0], [0, None, 0]])
-    for *_, rows, sent in shuffled(Stage.over(table), table, [0, 2], [0, 1, 0]):
-        assert rows == sent == {}
+    for each in shuffled(Stage.over(table), table, [0, 2], [0, 1, 0]):
+        assert each.sent == each.num_bytes == {}
 
 
 def test_shuffled_attention_continues_across_windows() -> None:

@@ -23,34 +23,18 @@ def _views(graph: DynamicGraph) -> list[DynamicGraph]:
     return [graph, graph[1:], graph.subset(range(0, graph.num_nodes, 2))]
 
 
-@settings(deadline=None, max_examples=100)
-@given(dynamic_graphs(), time_slices, time_slices)
-def test_a_slice_in_time_shows_what_a_slice_of_a_list_would(plain: PlainGraph, first: slice, second: slice) -> None:
-    assert_same(plain.build()[first], plain.slice(first))
-    assert_same(plain.build()[first][second], plain.slice(first).slice(second))
-
-
-@settings(deadline=None, max_examples=100)
-@given(dynamic_graphs(), node_sets, node_sets)
-def test_a_subset_shows_its_nodes_and_the_edges_among_them(
-    plain: PlainGraph, first: list[int], second: list[int]
+@settings(deadline=None, max_examples=80)
+@given(dynamic_graphs(), time_slices, time_slices, node_sets, node_sets)
+def test_views_of_views_show_their_part_and_number_its_cells_by_time_and_node(
+    plain: PlainGraph, key: slice, other: slice, first: list[int], second: list[int]
 ) -> None:
     first, second = ([v for v in nodes if v < plain.num_nodes] for nodes in (first, second))
-    assert_same(plain.build().subset(first), plain.subset(first))
-    assert_same(plain.build().subset(first).subset(second), plain.subset(set(first) & set(second)))
-
-
-@settings(deadline=None, max_examples=100)
-@given(dynamic_graphs(), time_slices, node_sets)
-def test_cells_are_numbered_by_time_first_and_node_second_in_every_view(
-    plain: PlainGraph, key: slice, nodes: list[int]
-) -> None:
-    nodes = [v for v in nodes if v < plain.num_nodes]
     for graph, shown in (
-        (plain.build(), plain),
         (plain.build()[key], plain.slice(key)),
-        (plain.build().subset(nodes)[key], plain.subset(nodes).slice(key)),
-        (plain.build()[key].subset(nodes), plain.subset(nodes).slice(key)),
+        (plain.build()[key][other], plain.slice(key).slice(other)),
+        (plain.build().subset(first).subset(second), plain.subset(set(first) & set(second))),
+        (plain.build().subset(first)[key], plain.subset(first).slice(key)),
+        (plain.build()[key].subset(first), plain.subset(first).slice(key)),
     ):
         assert_same(graph, shown)
         assert [graph.cell(v, t) for t, v in shown.cells()] == list(range(graph.num_cells))

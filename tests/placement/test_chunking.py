@@ -63,7 +63,6 @@ def test_one_weight_for_all_links_scores_alike() -> None:
 
 
 def test_metis_keeps_what_shares_bytes_together() -> None:
-
     plain = PlainLinks(8, {(at, at + 1): 1.0 if at == 3 else 50.0 for at in range(7)})
     owner = assign_by_metis(plain.build(), np.ones(8, np.int64), 2)
     assert len(set(owner[:4].tolist())) == len(set(owner[4:].tolist())) == 1
@@ -71,7 +70,6 @@ def test_metis_keeps_what_shares_bytes_together() -> None:
 
 
 def test_metis_sees_rows_as_well_as_pairs() -> None:
-
     for arc, chain, rows in ((1.0, 50.0, True), (50.0, 1.0, False)):
         ladder = PlainLinks(8, {(at, at + 4): arc for at in range(4)}, [[0, 1, 2, 3], [4, 5, 6, 7]], chain)
         owner = assign_by_metis(ladder.build(), np.ones(8, np.int64), 2)
@@ -94,10 +92,7 @@ def test_loads_become_whole_numbers_in_proportion() -> None:
     assert found.dtype == np.int64
     assert found.min() == 1
     np.testing.assert_allclose(found[[1, 3]] / found[0], [2, 5])
-
-
-def test_loads_of_nothing_are_equal() -> None:
-    assert to_integer_loads(np.zeros(3)).tolist() == [1, 1, 1]
+    assert to_integer_loads(np.zeros(3)).tolist() == [1, 1, 1], "loads of nothing are equal"
     assert to_integer_loads(np.zeros(0)).tolist() == []
 
 

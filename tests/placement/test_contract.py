@@ -80,25 +80,17 @@ def test_every_registered_placement_is_under_contract() -> None:
 
 @every_placement
 @every_graph
-def test_every_cell_has_one_owner(placement: Placement, graph: DynamicGraph) -> None:
+def test_every_cell_and_every_sequence_has_one_owner(placement: Placement, graph: DynamicGraph) -> None:
     for num_ranks in NUM_RANKS:
         for windows in windows_of(graph):
             placed = placement.place(graph, windows, num_ranks, seed=3)
             assert placed.num_ranks == num_ranks
-            for t in range(len(graph)):
-                owners = placed.owners(graph, t)
-                assert owners.shape == (graph[t].num_nodes,)
-                assert ((owners >= 0) & (owners < num_ranks)).all()
-
-
-@every_placement
-@every_graph
-def test_every_sequence_has_one_owner(placement: Placement, graph: DynamicGraph) -> None:
-    for num_ranks in NUM_RANKS:
-        of_sequence = placement.place(graph, [], num_ranks).with_sequence_owner(graph).sequence_owner
-        assert of_sequence is not None
-        assert of_sequence.shape == (graph.num_nodes,)
-        assert ((of_sequence >= 0) & (of_sequence < num_ranks)).all()
+            of_sequence = placed.with_sequence_owner(graph).sequence_owner
+            assert of_sequence is not None
+            assert of_sequence.shape == (graph.num_nodes,)
+            of_cells = [placed.owners(graph, t) for t in range(len(graph))]
+            assert [len(owners) for owners in of_cells] == [snapshot.num_nodes for snapshot in graph]
+            assert all(((owners >= 0) & (owners < num_ranks)).all() for owners in (of_sequence, *of_cells))
 
 
 @every_placement
@@ -110,27 +102,20 @@ def test_the_same_seed_gives_the_same_owners(placement: Placement, graph: Dynami
 
 @every_placement
 @every_graph
-def test_what_is_promised_is_given(placement: Placement, graph: DynamicGraph) -> None:
+def test_what_is_promised_is_given_and_nothing_is_called_whole_that_is_not(
+    placement: Placement, graph: DynamicGraph
+) -> None:
     for num_ranks in NUM_RANKS[1:]:
         placed = placement.place(graph, [], num_ranks)
         assert placed.replicated == ("replicas" in placement.gives)
-        if "whole snapshots" in placement.gives:
-            assert _whole(graph, placed, by=SNAPSHOT)
-            assert placed.whole_snapshots
+        assert placed.whole_snapshots or "whole snapshots" not in placement.gives
+        assert placed.whole_sequences or "whole sequences" not in placement.gives
+        assert not placed.whole_snapshots or _whole(graph, placed, by=SNAPSHOT)
+        assert not placed.whole_sequences or _whole(graph, placed, by=SEQUENCE)
         if "whole sequences" in placement.gives:
-            assert _whole(graph, placed, by=SEQUENCE)
-            assert placed.whole_sequences
             of_sequence = placed.with_sequence_owner(graph).sequence_owner
             assert of_sequence is not None
             assert all(of_sequence[v] == owner for (_, v), owner in owned(graph, placed).items())
-
-
-@every_placement
-@every_graph
-def test_nothing_is_called_whole_that_is_not(placement: Placement, graph: DynamicGraph) -> None:
-    placed = placement.place(graph, [], 4)
-    assert not placed.whole_snapshots or _whole(graph, placed, by=SNAPSHOT)
-    assert not placed.whole_sequences or _whole(graph, placed, by=SEQUENCE)
 
 
 @every_placement
@@ -140,13 +125,6 @@ def test_a_view_is_placed_as_a_graph_of_its_own(placement: Placement, view: str)
     for plain in AWKWARD.values():
         shown, copied = of_graph(plain.build()), of_plain(plain).build()
         assert owned(shown, placement.place(shown, [], 2)) == owned(copied, placement.place(copied, [], 2))
-
-
-@every_placement
-def test_one_rank_owns_everything(placement: Placement) -> None:
-    for plain in AWKWARD.values():
-        graph = plain.build()
-        assert set(owned(graph, placement.place(graph, [], 1)).values()) <= {0}
 
 
 @every_placement

@@ -52,6 +52,10 @@ def test_ranks_have_the_loads_of_the_papers_third_example(example: DynamicGraph)
     assert of_parts(loads, [0, 1, 2], [3]) == [14, 10], "the paper's cut with few edges"
     placed = LoadAware(layers=2).place(example, [], 2)
     assert of_parts(loads, *([v for v in range(4) if placed.node_owner[v] == rank] for rank in range(2))) == [12, 12]
+    assert placed.node_loads is not None
+    assert placed.node_loads.tolist() == [2, 10, 2, 10], "who places by loads tells them"
+    assert placed.with_sequence_owner(example).node_loads is placed.node_loads
+    assert Hash().place(example, [], 2).node_loads is None
 
 
 def walks_to(plain: PlainGraph, t: int, node: int, length: int) -> int:
@@ -123,14 +127,6 @@ def test_the_engine_tells_how_far_a_model_reads(model: str, options: dict[str, i
     choice, graph = choose_model(model, options), small_graph()
     told = measure_model_costs(choice, graph, Plan().exchange, torch.float32).hops
     assert told == sparse_products(choice, graph) > 0
-
-
-def test_who_places_by_loads_tells_them(example: DynamicGraph) -> None:
-    placed = LoadAware(layers=2).place(example, [], 2)
-    assert placed.node_loads is not None
-    assert placed.node_loads.tolist() == [2, 10, 2, 10]
-    assert placed.with_sequence_owner(example).node_loads is placed.node_loads
-    assert Hash().place(example, [], 2).node_loads is None
 
 
 @given(all_loads, st.integers(1, 9), st.data())

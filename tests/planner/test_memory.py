@@ -26,8 +26,8 @@ from strobe.planner.memory import (
     predict_peak_memory,
     upper_bound_bytes,
 )
-from strobe.planner.services import PlannerServices
 from strobe.planner.time.passes import part_sizes
+from tests.support import planner_jobs
 from tests.support.runs import small_graph
 
 WHOLE = Social(nodes=3_000, snapshots=6, edges=9_000, away=0.3, communities=4, labels=True, seed=1).write()
@@ -42,18 +42,14 @@ def test_cells_have_as_many_arcs_as_in_the_whole_graph() -> None:
         assert few.in_degree.max() > 3 * few.in_degree.mean(), "some cells are read much more often than others"
 
 
-def test_features_labels_times_and_kind_are_those_of_the_graph() -> None:
+def test_features_labels_times_and_kind_are_those_of_the_graph_and_nodes_those_of_the_seed() -> None:
     thin = downsample(WHOLE, 600)
     assert (thin.directed, thin.weighted, thin.times) == (WHOLE.directed, WHOLE.weighted, WHOLE.times)
     assert thin.features is not None
     assert WHOLE.features is not None
     assert thin.features.shape == WHOLE.features.shape
     assert set(np.concatenate([each.y for each in thin])) <= set(np.concatenate([each.y for each in WHOLE]))
-
-
-def test_the_same_seed_draws_the_same_nodes() -> None:
-    assert downsample(WHOLE, 100, seed=3) == downsample(WHOLE, 100, seed=3)
-    assert downsample(WHOLE, 100, seed=3) != downsample(WHOLE, 100, seed=4)
+    assert downsample(WHOLE, 100, seed=3) == downsample(WHOLE, 100, seed=3) != downsample(WHOLE, 100, seed=4)
 
 
 @pytest.mark.parametrize("nodes", [1, 40, 1_000])
@@ -69,8 +65,7 @@ GRAPH = Social(nodes=6_000, snapshots=10, edges=24_000, away=0.2, communities=4,
 
 
 def job_of(model: str, task: str, **changes: Any) -> Job:
-    chosen = {"threads": 1, "device": "cpu", "window": 4} | changes
-    return resolve(TrainRequest(GRAPH, model, task, None, None, chosen, services=PlannerServices()), None, Progress())
+    return planner_jobs.job_of(model, GRAPH, task, None, {"hidden": 32}, **{"window": 4} | changes)
 
 
 @pytest.mark.parametrize(
@@ -145,14 +140,7 @@ GROWING = Social(nodes=600, snapshots=14, edges=4_000, start=0.1, communities=4,
 
 
 def batch_job(model: str = "tgcn", plan: str = "psg", hidden: int = 32, **changes: Any) -> Job:
-    chosen = {"threads": 1, "device": "cpu"} | changes
-    return resolve(
-        TrainRequest(
-            GROWING, model, "regression", {"hidden": hidden}, None, chosen, None, plan, services=PlannerServices()
-        ),
-        None,
-        Progress(),
-    )
+    return planner_jobs.job_of(model, GROWING, plan=plan, options={"hidden": hidden}, **changes)
 
 
 @pytest.fixture
@@ -203,22 +191,17 @@ def test_a_batch_that_does_not_fit_is_refused_by_name(monkeypatch: pytest.Monkey
         assert way in told
 
 
-def test_what_fits_is_not_spoken_of(monkeypatch: pytest.MonkeyPatch, passes: list[Any]) -> None:
+def test_what_fits_is_not_spoken_of_and_costs_no_pass_if_it_fits_easily_or_is_shared(
+    monkeypatch: pytest.MonkeyPatch, passes: list[Any]
+) -> None:
     job = batch_job()
     has(monkeypatch, predict_batch_bytes(job).max() * 1.1)
     passes.clear()
     check_memory(job)
     assert passes, "it was close, so it was looked at"
-
-
-def test_what_fits_easily_costs_no_pass(monkeypatch: pytest.MonkeyPatch, passes: list[Any]) -> None:
-    job = batch_job()
+    passes.clear()
     has(monkeypatch, 1e12)
     check_memory(job)
-    assert not passes
-
-
-def test_batches_that_ranks_share_are_not_looked_at(monkeypatch: pytest.MonkeyPatch, passes: list[Any]) -> None:
     has(monkeypatch, 1)
     check_memory(batch_job(plan="relay"))
     assert not passes

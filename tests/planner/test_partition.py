@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from strobe.comm import Comm
-from strobe.engine.inputs.resolve import TrainRequest, resolve
 from strobe.engine.launch.processes import OutputConfig
 from strobe.engine.model_costs import TRACED
 from strobe.engine.progress import Progress
-from strobe.engine.run import Run
 from strobe.engine.trace import trace_view_calls
 from strobe.engine.train import train_on_rank
 from strobe.errors import OptionError
@@ -26,64 +24,33 @@ from strobe.placement import BySnapshot, Chunks, Hash, Placement, Replicated, Ti
 from strobe.placement.model_costs import CELL_LOAD
 from strobe.plan import Plan, PlanError
 from strobe.planner.partition import PartitionedJob, PartitionEstimate, estimate_partition, log2_histogram, repeat_calls
+from tests.support.planner_jobs import job_of, request_of
 from tests.support.ranks import as_threads
 from tests.support.runs import small_graph
 
 KINDS = ("halo", "relay", "shuffle", "carry", "state")
 
 
-def options_of(model: str) -> dict[str, Any]:
-    """Such that rows travel along edges: what the first convolution reads every rank finds in the graph."""
-    return {"hidden": 4, "layers": 2} if model == "wd-gcn" else {"hidden": 4}
-
-
 def estimate(placement: Placement, ranks: int = 2, model: str = "wd-gcn", **more: Any) -> PartitionEstimate:
-    options: dict[str, Any] = {"threads": 1, "device": "cpu", "model_options": options_of(model), **more}
+    options: dict[str, Any] = {"threads": 1, "device": "cpu", "model_options": {"hidden": 4, "layers": 2}, **more}
     return estimate_partition(small_graph(), model, "regression", placement=placement, ranks=ranks, **options)
 
 
-def train_epoch(placement: Placement, model: str, window: int | None, exchange: Exchange) -> Run:
-    """An epoch of two ranks."""
-    settings: dict[str, Any] = {"epochs": 1, "evaluate_every": 2, "threads": 1, "device": "cpu", "window": window}
-    plan = Plan(placement=placement, exchange=exchange)
-    given = TrainRequest(small_graph(), model, "regression", options_of(model), None, settings, None, plan)
-
-    def work(comm: Comm) -> Run:
-        return train_on_rank(given, OutputConfig(), Progress(), comm)
-
-    return as_threads(work, 2)[0]
-
-
-def counted_bytes(run: Run, rank: int) -> dict[str, int]:
-    """Bytes that a rank sends in training, forward and backward, by kind."""
-    found: dict[str, int] = {}
-    for key, number in run.ranks[rank]["sent"].items():
-        phase, _, kind = key.partition("/")
-        if phase in ("forward", "backward") and kind in KINDS:
-            found[kind] = found.get(kind, 0) + number
-    return found
-
-
-@pytest.mark.parametrize(
-    ("model", "placement", "window", "time", "kinds"),
-    [
-        ("wd-gcn", Chunks(), 3, Relay(), {"halo"}),
-        ("wd-gcn", BySnapshot(), 3, Relay(), {"relay", "carry"}),
-        ("dcrnn", BySnapshot(), None, Relay(), {"state"}),
-        ("dysat", BySnapshot(), None, Relay(), {"shuffle"}),
-    ],
-)
-def test_bytes_are_those_that_real_ranks_count(
-    model: str, placement: Placement, window: int | None, time: Any, kinds: set[str]
-) -> None:
-    exchange = Exchange(structure=Halo(), time=time)
-    run = train_epoch(placement, model, window, exchange)
-    found = estimate(placement, 2, model, window=window, exchange=exchange)
-    assert kinds <= set().union(*(share.sent for share in found.rank_costs))
+def test_bytes_are_those_that_real_ranks_count() -> None:
+    """As of every model and preset in ``comm/test_volume.py``."""
+    plan = Plan(placement=BySnapshot(), exchange=Exchange(structure=Halo(), time=Relay()))
+    request = request_of("wd-gcn", plan=plan, options={"layers": 2}, epochs=1, evaluate_every=2, window=3)
+    run = as_threads(lambda comm: train_on_rank(request, OutputConfig(), Progress(), comm), 2)[0]
+    found = estimate(BySnapshot(), 2, window=3, exchange=plan.exchange)
     for rank, share in enumerate(found.rank_costs):
-        assert share.sent == counted_bytes(run, rank)
+        counted = Counter[str]()
+        for key, number in run.ranks[rank]["sent"].items():
+            phase, _, kind = key.partition("/")
+            counted[kind] += number if phase in ("forward", "backward") and kind in KINDS else 0
+        assert share.sent == dict(+counted)
         assert (share.cells, share.arcs) == (run.ranks[rank]["cells"], run.ranks[rank]["arcs"])
         assert share.received == found.rank_costs[1 - rank].sent  # of two, one hears what the other says
+    assert {"relay", "carry"} <= set().union(*(share.sent for share in found.rank_costs))
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -116,11 +83,8 @@ def test_shares_add_up_to_the_graph(placement: Placement) -> None:
 
 @pytest.mark.parametrize("placement", [BySnapshot(), Hash()], ids=lambda placement: placement.name)
 def test_a_rank_has_every_sequence_of_which_it_has_a_cell_once(placement: Placement) -> None:
-    settings: dict[str, Any] = {"threads": 1, "device": "cpu"}
-    given = TrainRequest(
-        small_graph(), "wd-gcn", "regression", {"hidden": 4}, None, settings, None, Plan(placement=placement)
-    )
-    job = PartitionedJob(resolve(given, None, Progress(), FakeComm(0, 3)), Progress())
+    given = job_of("wd-gcn", plan=Plan(placement=placement), comm=FakeComm(0, 3))
+    job = PartitionedJob(given, Progress())
     has: list[set[int]] = [set(), set(), set()]
     for t in job.train:
         for node, owner in zip(job.graph[t].nodes.tolist(), job.partition.owners(job.graph, t).tolist(), strict=True):

@@ -113,14 +113,6 @@ def test_without_plotly_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> N
         graph_page(describe(small()), "tiny")
 
 
-def test_a_page_is_replaced_whole_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
-    target = tmp_path / "page.html"
-    write_page(target, "<!doctype html>old")
-    write_page(target, "<!doctype html>new")
-    assert target.read_text() == "<!doctype html>new"
-    assert list(tmp_path.iterdir()) == [target]
-
-
 def test_a_failed_write_leaves_the_old_page(tmp_path: Path) -> None:
     target = tmp_path / "page.html"
     write_page(target, "<!doctype html>old")

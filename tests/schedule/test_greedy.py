@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -117,9 +114,3 @@ def test_a_slow_sync_leads_to_fewer_steps() -> None:
 def test_equal_batches_share_a_step(limit: int) -> None:
     solved = Greedy(max_per_step=limit).solve(Costs(np.array([5.0, 1.0, 5.0, 1.0])), 2)
     assert solved.cost == 6.0
-
-
-def test_numba_is_imported_lazily() -> None:
-    code = "import sys, strobe.schedule as s; s.Greedy(), s.Optimal(); print('numba' in sys.modules)"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert result.stdout.strip() == "False"

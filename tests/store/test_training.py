@@ -13,6 +13,7 @@ from strobe.graph import DynamicGraph
 from strobe.graph.synthetic import Changing
 from strobe.plan import Plan
 from strobe.store import Delta, Full, Store
+from tests.support.forked_ranks import fork_ranks
 from tests.support.runs import same_tensors, small_graph
 
 
@@ -37,8 +38,9 @@ def test_training_gives_the_same_bits_as_on_whole_snapshots(model: str) -> None:
 
 
 def test_two_ranks_that_keep_differences_give_the_same_bits_and_clear_up(
-    tmp_path: Path, request: pytest.FixtureRequest
+    tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    fork_ranks(monkeypatch)
     graph = small_graph()  # people who come and go
     delta = trained(graph, Delta(window=2, segments=2, folder=str(tmp_path)), "tgcn", ranks=2)
     request.getfixturevalue("ranks_are_threads")  # from here on

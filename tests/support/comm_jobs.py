@@ -7,6 +7,7 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,21 +27,9 @@ SENDS = {(0, 1): [2, 0], (0, 2): [1], (2, 0): [3, 1, 3], (2, 1): [0]}
 Tell = Callable[[Any], None]
 
 
-def all_checks(comm: Comm, tell: Tell, offset: int) -> dict[str, Any]:
+def all_checks(comm: Comm, tell: Tell) -> dict[str, Any]:
     """Run all checks of three ranks in one job."""
-    tell(("rank", comm.rank))
-    results = {
-        "rank": comm.rank + offset,
-        "threads": torch.get_num_threads(),
-        "environment": {name: os.environ.get(name) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "PYTHONPATH")},
-        "messages": messages(comm),
-        "sums": sums(comm),
-        "values": values(comm),
-        "rows": rows(comm),
-        "wire": wire(comm),
-    }
-    tell("end")
-    return results
+    return {check.__name__: check(comm) for check in (messages, sums, values, rows, wire)}
 
 
 def messages(comm: Comm) -> dict[str, Any]:
@@ -140,10 +129,9 @@ def _links() -> list[socket.socket]:
     """This process's open connections."""
     links = []
     for name in Path("/proc/self/fd").iterdir():
-        try:
-            link = socket.socket(fileno=os.dup(int(name.name)))
-        except OSError:  # not a socket, or closed
+        if not name.is_socket():
             continue
+        link = socket.socket(fileno=os.dup(int(name.name)))
         try:
             link.getpeername()
         except OSError:  # a listening socket
@@ -159,7 +147,7 @@ def _links() -> list[socket.socket]:
 def cut_links() -> None:
     """Shut down all connections, as if a cable were pulled."""
     for each in _links():
-        with each:
+        with each, suppress(OSError):  # the other rank may have noticed the first cut, and closed the rest
             each.shutdown(socket.SHUT_RDWR)
 
 
@@ -218,6 +206,24 @@ def sleep(comm: Comm, tell: Tell) -> None:
     """Send the pid, then sleep."""
     tell(os.getpid())
     time.sleep(1000)
+
+
+def fail(error: Exception) -> None:
+    raise error
+
+
+def rank_0_hangs(comm: Comm, tell: Tell) -> None:
+    """Rank 1 waits for a row of rank 0, and rank 2 for a message, in epoch 3, step 5, backward."""
+    channel = comm.open_control_channel()
+    comm.ledger.at(3, 5)
+    with comm.ledger.phase("backward"):
+        tell(os.getpid())
+        if comm.rank == 0:
+            time.sleep(1000)
+        elif comm.rank == 1:
+            comm.receive(0, torch.empty(0, 1), 1, kind="halo").wait()
+        else:
+            channel.wait()
 
 
 def last_rank_does(action: Callable[[], object]) -> Callable[[Comm, Tell], None]:

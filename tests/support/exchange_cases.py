@@ -14,10 +14,15 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from strobe.comm import NO_RANK
+from strobe.comm import NO_RANK, Comm
+from strobe.comm.rows import attach_tokens
 from strobe.models import time
 from strobe.ops.sparse.csr import IntArray
 from strobe.ops.time.sequences import Sequences
+from tests.support.ranks import as_threads
+
+StartStage = Callable[["Table", Comm], Any]
+"""Starts the time stage of a window."""
 
 
 @dataclass(frozen=True)
@@ -237,6 +242,58 @@ def run_on_one_rank(
     whole = torch.cat(outs)
     (whole * stage.aim).sum().backward()
     return whole.detach(), stage.gradients()
+
+
+@dataclass(frozen=True)
+class Ran:
+    """Results of a rank: outputs of its cells, gradients, rows and bytes sent by phase and kind, pipeline slots."""
+
+    outs: list[tuple[list[int], Tensor]]
+    gradients: list[Tensor]
+    sent: dict[tuple[str, str], int]
+    num_bytes: dict[tuple[str, str], int]
+    slots: list[tuple[str, int, int]]
+    states: list[Any]
+
+
+def run_on_ranks(
+    stage: Stage, table: Table, cuts: list[int], start_stage: Callable[[], StartStage], *, with_grad: bool = True
+) -> list[Ran]:
+    """Run both time stages over all windows on every rank, as a model would."""
+
+    def work(comm: Comm) -> Ran:
+        own, starts = deepcopy(stage), start_stage()
+        states: list[Any] = [None] * len(own.encoders)
+        loss, outs = own.x[:0].sum(), []
+        with comm.ledger.phase("forward"):
+            for start, stop in pairwise(cuts):
+                window = table.window(start, stop)
+                session = starts(window, comm)
+                rows = [table.cells().index((start + t, v)) for t, v in window.cells(comm.rank)]
+                out, tokens = own.x[rows], []
+                for k, encoder in enumerate(own.encoders):
+                    out, states[k], more = session.run(encoder, (out, own.extra[rows]), states[k])
+                    tokens += more
+                states = states if with_grad else [detached(state) for state in states]
+                loss = loss + attach_tokens((out * own.aim[rows]).sum(), tokens)
+                outs.append((rows, out.detach()))
+        with comm.ledger.phase("backward"):
+            loss.backward()
+        slots = [(phase, number, slot) for phase, number, slot, _, _ in comm.ledger.pipeline_spans]
+        return Ran(outs, own.gradients(), dict(comm.ledger.rows_sent), dict(comm.ledger.sent), slots, states)
+
+    return as_threads(work, table.num_ranks)
+
+
+def assert_same(results: list[Ran], expected: tuple[Tensor, list[Tensor]]) -> None:
+    """Outputs of all ranks, and the sums of their gradients, are those of one rank."""
+    whole = torch.full_like(expected[0], torch.nan)
+    for each in results:
+        for rows, out in each.outs:
+            whole[rows] = out
+    torch.testing.assert_close(whole, expected[0], rtol=1e-10, atol=1e-12)
+    for gradients, wanted in zip(zip(*(each.gradients for each in results), strict=True), expected[1], strict=True):
+        torch.testing.assert_close(torch.stack(gradients).sum(0), wanted, rtol=1e-10, atol=1e-12)
 
 
 def detached(state: Any) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 
 
 def forked(work: Callable[[], object]) -> int:
-    """Run ``work`` in a forked child and return its pid; the child ends with status 0 or 1, or by a signal."""
+    """Run ``work`` in a forked child and return its pid; it ends with 0, 1, the code of an exit, or by a signal."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # about forking with threads: the child only writes files
         child = os.fork()
@@ -22,10 +22,17 @@ def forked(work: Callable[[], object]) -> int:
     try:
         work()
         status = 0
+    except SystemExit as left:
+        status = left.code if isinstance(left.code, int) else 1
     except BaseException:
         traceback.print_exc()
     finally:
         os._exit(status)
+
+
+def is_running(child: int) -> bool:
+    """Return whether a child of this process has not ended; one that has can still be killed and waited for."""
+    return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
 
 
 def killed_before_step(step: int, work: Callable[[], object]) -> bool:

@@ -35,6 +35,11 @@ def small_graph(seed: int = 0) -> DynamicGraph:
     return Social(nodes=40, snapshots=10, edges=80, communities=4, labels=True, seed=seed).write()
 
 
+def short_graph() -> DynamicGraph:
+    """The same people over 7 snapshots: 4 to train on, 1 to validate, 1 to test, 1 without a target."""
+    return Social(nodes=40, snapshots=7, edges=80, communities=4, labels=True).write()
+
+
 def same_tensors(first: Any, second: Any) -> bool:
     """Whether two nests hold the same bits, wherever they are."""
     if isinstance(first, torch.Tensor):

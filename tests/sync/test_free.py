@@ -10,6 +10,7 @@ from torch import Tensor, nn, ones
 
 from strobe.comm import Comm, SingleRankComm, run_ranks
 from strobe.sync import Average
+from tests.support.forked_ranks import fork_ranks
 from tests.support.free_ranks import Race, Ran, check, random_pace, run_free
 from tests.support.ranks import as_threads
 
@@ -113,7 +114,10 @@ def test_a_rank_that_has_taken_fewer_steps_than_it_should_is_found() -> None:
         as_threads(work, 2)
 
 
-def test_processes_that_run_free_meet_and_end(capfd: pytest.CaptureFixture[str]) -> None:
+def test_processes_that_run_free_meet_and_end(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fork_ranks(monkeypatch)
     races = [
         Race(random_pace(seed), every_s=(0.001, 0.005)[seed % 2], limit=(None, 3)[seed % 2], epochs=2, steps=6)
         for seed in range(4)

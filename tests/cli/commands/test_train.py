@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from time import monotonic, sleep
@@ -11,14 +10,16 @@ from typing import Any, Literal
 
 import pytest
 
+from strobe.cli import main
 from strobe.cli.options.run import read_options
 from strobe.cli.options.training import option_hints
 from strobe.engine.checkpoint.store import has_checkpoint
-from strobe.engine.records.run_directory import read_result
+from strobe.engine.records.run_directory import read_lines, read_result
 from strobe.errors import OptionError
 from strobe.graph import open_graph
 from strobe.graph.datasets import catalog
 from tests.support.cli_runner import run_command
+from tests.support.kills import forked
 
 QUICK = ("--epochs", 2, "--hidden", 4, "--task", "regression")
 
@@ -98,27 +99,28 @@ def test_data_set_is_trained_on_by_name(monkeypatch: pytest.MonkeyPatch, friends
 
 @pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_exits_with_130_and_prints_how_to_resume() -> None:
-    program = str(Path(sys.executable).with_name("strobe"))
     endless = ("--task", "regression", "--epochs", "1000000", "--patience", "0", "--threads", "1")
-    arguments = [program, "train", "friends", *endless, "--out", "run"]
-    running = subprocess.Popen(arguments, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    try:
-        deadline = monotonic() + 60
-        while not has_checkpoint(Path("run")):
-            assert monotonic() < deadline
-            assert running.poll() is None, running.communicate()
-            sleep(0.05)
-        os.kill(running.pid, signal.SIGINT)
-        stdout, stderr = running.communicate(timeout=60)
-    finally:
-        running.kill()  # a million epochs
-    assert running.returncode == 130, stderr
+
+    def program() -> None:
+        sys.argv = ["strobe", "train", "friends", *endless, "--out", "run"]
+        with Path("stdout").open("w") as sys.stdout, Path("stderr").open("w") as sys.stderr:
+            main.run()
+
+    running = forked(program)
+    deadline = monotonic() + 60
+    while not has_checkpoint(Path("run")):
+        assert monotonic() < deadline
+        sleep(0.05)
+    os.kill(running, signal.SIGINT)
+    _, status = os.waitpid(running, 0)
+    stdout, stderr = Path("stdout").read_text(), Path("stderr").read_text()
+    assert os.waitstatus_to_exitcode(status) == 130, stderr
     assert stdout == ""
     assert "resume with: strobe train --resume --out run" in stderr
     assert "Traceback" not in stderr
     assert "unfinished files" not in stderr
-    shown = run("--resume", "--out", "run", "--epochs", 1_000_000, "--patience", 1, "-q")
-    assert "stopped early" in shown
+    epochs = 1 + max(line["epoch"] for line in read_lines(Path("run")) if line["event"] == "epoch")
+    assert json.loads(run("--resume", "--out", "run", "--epochs", epochs, "--json"))["epochs"] == epochs
 
 
 def test_options_are_parsed_by_their_types() -> None:

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
-import subprocess
 import sys
 from pathlib import Path
-from time import monotonic, sleep
 from typing import Any
 
 import pytest
@@ -19,13 +15,11 @@ from strobe.cli import main
 from strobe.cli.commands import train as module
 from strobe.comm.base import CommError
 from strobe.comm.launch.launcher import RankError
-from strobe.engine.checkpoint.store import LAST
-from strobe.engine.records.run_directory import CONFIG, read_lines
+from strobe.engine.records.run_directory import CONFIG
 from strobe.io.atomic import write_json
 from strobe.plan import Plan, PlanError
 from strobe.presets import preset
 
-STROBE = str(Path(sys.executable).with_name("strobe"))
 SMALL = ("--task", "regression", "--hidden", "4", "--threads", "1")
 
 
@@ -147,32 +141,3 @@ def test_two_ranks_train_and_print_a_row_each() -> None:
     sent = sum(sum(rank["sent"].values()) for rank in result_file["ranks"])
     assert sent > 0
     assert any(line.startswith("sent in an epoch: relay ") for line in lines)
-
-
-def children(process: int) -> list[int]:
-    return [int(pid) for pid in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
-
-
-def test_killed_rank_ends_all_ranks_and_the_run_resumes(request: pytest.FixtureRequest) -> None:
-    program = [STROBE, "train", "friends", *SMALL, "--ranks", "2", "--epochs", "1000000", "--patience", "0"]
-    running = subprocess.Popen([*program, "-o", "run"], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    until = monotonic() + 120
-    while not any(Path("run", LAST).glob("epoch-*")):
-        assert monotonic() < until
-        assert running.poll() is None, running.communicate()
-        sleep(0.05)
-    ranks = children(running.pid)
-    assert len(ranks) == 2
-    os.kill(ranks[1], signal.SIGKILL)
-    stdout, stderr = running.communicate(timeout=60)
-    assert (running.returncode, stdout) == (3, ""), stderr
-    (error,) = (line for line in stderr.splitlines() if line.startswith("error:"))
-    assert re.match(r"error: rank 1 was killed \(signal 9\) in epoch \d+, step 1, \w+", error)
-    assert stderr.splitlines()[-1] == "resume with: strobe train --resume --out run"
-    assert not any(Path(f"/proc/{rank}").exists() for rank in ranks)
-    epoch = max(line["epoch"] for line in read_lines(Path("run")) if line["event"] == "epoch")
-    request.getfixturevalue("ranks_are_threads")
-    result = run("--resume", "--out", "run", "--epochs", epoch + 1, "--json")
-    assert result.exit_code == 0, (result.output, result.exception)
-    found = json.loads(result.stdout)
-    assert (found["epochs"], len(found["ranks"])) == (epoch + 1, 2)

@@ -69,20 +69,17 @@ def test_an_option_error_keeps_its_text() -> None:
     assert (str(error), error.rank, error.position) == ("not 0", 1, POSITION)
 
 
-def test_a_comm_error_is_caused_by_a_peer() -> None:
+def test_a_comm_error_and_an_error_after_it_are_caused_by_a_peer() -> None:
     text = "rank 0 stopped in epoch 3, step 5, sync: halo from rank 1 failed: Timed out waiting 3000ms"
     failure = failure_from_error(0, CommError(text), POSITION)
     assert (failure.caused_by_peer, failure.timed_out) == (True, True)
     assert _first_line(failure) == text
     assert not failure_from_error(0, CommError("rank 0 stopped: Connection closed by peer"), POSITION).timed_out
-
-
-def test_an_error_after_a_comm_error_is_caused_by_a_peer() -> None:
-    error = ValueError("no rows")
-    error.__context__ = CommError("rank 0 stopped in epoch 1, step 1, sync: halo from rank 1 failed: closed")
-    failure = failure_from_error(0, error, POSITION)
+    after = ValueError("no rows")
+    after.__context__ = CommError(text)
+    failure = failure_from_error(0, after, POSITION)
     assert failure.caused_by_peer
-    assert _first_line(failure) == "rank 0 stopped in epoch 1, step 1, sync: halo from rank 1 failed: closed"
+    assert _first_line(failure) == text
 
 
 def test_a_process_that_ended_is_described_by_its_status() -> None:

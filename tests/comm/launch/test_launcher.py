@@ -1,9 +1,8 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,10 +13,12 @@ from typing import Any
 import pytest
 import torch
 
+from strobe.comm import Comm
 from strobe.comm.launch.launcher import RankError, _open_store, run_ranks
 from strobe.errors import OptionError
-from tests.comm.conftest import Job
-from tests.support.comm_jobs import NUM_RANKS, compute, cut_links, last_rank_does, rank_0_alone_does, sleep
+from tests.support.comm_jobs import compute, cut_links, fail, last_rank_does, rank_0_alone_does, rank_0_hangs, sleep
+from tests.support.forked_ranks import fork_ranks
+from tests.support.kills import forked
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -26,7 +27,8 @@ POSITION = "in epoch 3, step 5, backward"
 
 @pytest.fixture
 def nothing_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """Check that all processes in the list, open files and temporary files are gone at the end."""
+    """Ranks are forked. All processes in the list, open files and temporary files are gone at the end."""
+    fork_ranks(monkeypatch)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     with _open_store():  # the first store of a process leaves a pipe open
         pass
@@ -46,53 +48,64 @@ def _is_running(pid: int) -> bool:
         return False
 
 
-def _error(action: Callable[[], object], pids: list[int], *, num_ranks: int = 2, deadline_s: float = 120.0) -> str:
-    """Return the error of a job in which the last rank calls ``action`` while the others wait for it."""
+def _failed(work: Callable[[Any, Any], object], pids: list[int], rank: int, *, ranks: int = 2, **options: Any) -> str:
+    """Return the error of a job that ends because of a rank."""
     with pytest.raises(RankError) as caught:
-        run_ranks(last_rank_does(action), num_ranks, deadline_s=deadline_s, on_event=lambda rank, pid: pids.append(pid))
-    assert caught.value.rank == num_ranks - 1
+        run_ranks(work, ranks, threads=1, on_event=lambda rank, pid: pids.append(pid), **options)
+    assert caught.value.rank == rank
     return str(caught.value)
 
 
-def test_results_are_in_order_of_rank_and_closures_are_pickled(job: Job) -> None:
-    assert job.part("rank") == [40, 41, 42]
+def test_ranks_return_results_in_order_and_send_events_from_their_own_environment() -> None:
+    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "PYTHONPATH")
+    events, offset = [], 40
+
+    def work(comm: Comm, tell: Callable[[Any], None]) -> tuple[int, int, list[str | None]]:
+        tell(("rank", comm.rank))
+        tell("end")
+        return comm.rank + offset, torch.get_num_threads(), [os.environ.get(name) for name in names]
+
+    results = run_ranks(work, 2, threads=2, on_event=lambda rank, event: events.append((rank, event)))
+    for rank, result in enumerate(results):
+        assert result == (40 + rank, 2, [str(rank), str(rank), "2", os.environ.get("PYTHONPATH")])
+        assert [event for source, event in events if source == rank] == [("rank", rank), "end"]
 
 
-def test_events_arrive_with_their_rank(job: Job) -> None:
-    for rank in range(NUM_RANKS):
-        assert [event for source, event in job.events if source == rank] == [("rank", rank), "end"]
+@pytest.mark.parametrize(
+    ("action", "error"),
+    [
+        (
+            partial(fail, ValueError("no row")),
+            rf"rank 1 failed {POSITION}: ValueError: no row\n(.*\n)+.*in fail",
+        ),
+        (partial(fail, OptionError("not 0")), "not 0$"),
+        (partial(signal.raise_signal, signal.SIGKILL), rf"rank 1 was killed \(signal 9\) {POSITION}\n"),
+    ],
+    ids=["error", "error of options", "kill"],
+)
+def test_a_rank_that_ends_is_named_with_its_cause(
+    action: Callable[[], object], error: str, nothing_left: list[int]
+) -> None:
+    assert re.match(error, _failed(last_rank_does(action), nothing_left, 1))
 
 
-def test_ranks_have_their_environment_and_threads(job: Job) -> None:
-    for rank, result in enumerate(job.results):
-        assert result["threads"] == 2
-        assert result["environment"] == {
-            "RANK": str(rank),
-            "LOCAL_RANK": str(rank),
-            "WORLD_SIZE": str(NUM_RANKS),
-            "PYTHONPATH": os.environ.get("PYTHONPATH"),
-        }
+def test_a_stopped_rank_is_named_and_ended(nothing_left: list[int]) -> None:
+    works = last_rank_does(partial(signal.raise_signal, signal.SIGSTOP))
+    text = _failed(works, nothing_left, 1, deadline_s=1)
+    assert text.startswith("rank 1 is stopped (by a signal such as SIGSTOP, or a debugger) " + POSITION)
 
 
-def test_a_rank_that_raises_is_named_with_its_traceback(nothing_left: list[int]) -> None:
-    def fail() -> None:
-        raise ValueError("no such row")
-
-    first, *rest = _error(fail, nothing_left).splitlines()
-    assert first == f"rank 1 failed {POSITION}: ValueError: no such row"
-    assert any("in fail" in line for line in rest)
-
-
-def test_a_rank_that_hangs_is_named_after_the_deadline(nothing_left: list[int]) -> None:
-    text = _error(lambda: time.sleep(1000), nothing_left, deadline_s=3)
-    first, second, *rest = text.splitlines()
-    assert first == f"rank 1 did not answer for 3 s {POSITION}"
-    assert second.startswith(f"rank 0 stopped {POSITION}: halo from rank 1 failed")
-    assert any("test_launcher.py" in line for line in rest)  # where it hangs
+def test_a_rank_that_hangs_is_named_after_the_deadline_of_rows_and_of_messages(nothing_left: list[int]) -> None:
+    text = _failed(rank_0_hangs, nothing_left, 0, ranks=3, deadline_s=1)
+    first, *others = text.splitlines()
+    assert first == f"rank 0 did not answer for 1 s {POSITION}"
+    assert others[0].startswith(f"rank 1 stopped {POSITION}: halo from rank 0 failed")
+    assert others[1].startswith(f"rank 2 stopped {POSITION}: control from rank 0 failed")
+    assert any("comm_jobs.py" in line for line in others[2:])  # where it hangs
 
 
 def test_others_wait_for_rank_0_alone_beyond_the_deadline(nothing_left: list[int]) -> None:
-    deadline_s = 1.0
+    deadline_s = 0.5
 
     def slow() -> None:
         compute(deadline_s)
@@ -103,45 +116,23 @@ def test_others_wait_for_rank_0_alone_beyond_the_deadline(nothing_left: list[int
     assert results == ["placed", "placed"]
 
 
-def test_a_rank_0_that_hangs_alone_is_named_with_its_phase(nothing_left: list[int]) -> None:
-    works = rank_0_alone_does(partial(time.sleep, 1000))
-    with pytest.raises(RankError) as caught:
-        run_ranks(works, 2, deadline_s=0.5, on_event=lambda rank, pid: nothing_left.append(pid))
-    assert caught.value.rank == 0
-    assert caught.value.position is not None
-    assert caught.value.position.phase == "place"
-
-
-def test_a_rank_0_that_is_killed_alone_is_named_with_its_phase(nothing_left: list[int]) -> None:
-    works = rank_0_alone_does(lambda: os.kill(os.getpid(), signal.SIGKILL))
-    with pytest.raises(RankError, match="signal 9") as caught:
-        run_ranks(works, 2, on_event=lambda rank, pid: nothing_left.append(pid))
-    assert caught.value.rank == 0
-    assert caught.value.position is not None
-    assert caught.value.position.phase == "place"
-
-
-def test_a_killed_rank_is_named(nothing_left: list[int]) -> None:
-    text = _error(lambda: os.kill(os.getpid(), signal.SIGKILL), nothing_left)
-    assert text.startswith(f"rank 1 was killed (signal 9) {POSITION}\n")
-
-
-def test_a_stopped_rank_is_named_and_ended(nothing_left: list[int]) -> None:
-    text = _error(lambda: os.kill(os.getpid(), signal.SIGSTOP), nothing_left, deadline_s=3)
-    assert text.startswith("rank 1 is stopped (by a signal such as SIGSTOP, or a debugger) " + POSITION)
+@pytest.mark.parametrize(
+    ("action", "error"),
+    [(partial(time.sleep, 1000), "did nothing"), (partial(signal.raise_signal, signal.SIGKILL), "signal 9")],
+    ids=["hang", "kill"],
+)
+def test_a_rank_0_that_fails_alone_is_named_with_its_phase(
+    action: Callable[[], object], error: str, nothing_left: list[int]
+) -> None:
+    text = _failed(rank_0_alone_does(action), nothing_left, 0, deadline_s=0.3)
+    assert error in text.splitlines()[0]
+    assert "in epoch 0, step 0, place" in text.splitlines()[0]
 
 
 def test_a_cut_link_ends_the_job(nothing_left: list[int]) -> None:
     with pytest.raises(RankError, match=r"^rank [01] stopped in epoch 3, step 5, backward: halo .* failed") as caught:
         run_ranks(last_rank_does(cut_links), 2, on_event=lambda rank, pid: nothing_left.append(pid))
     assert "Traceback" in str(caught.value)
-
-
-def test_an_option_error_keeps_its_text(nothing_left: list[int]) -> None:
-    def refuse() -> None:
-        raise OptionError("a window has at least 1 snapshot, not 0")
-
-    assert _error(refuse, nothing_left, num_ranks=1) == "a window has at least 1 snapshot, not 0"
 
 
 @pytest.mark.usefixtures("interruptible")
@@ -159,19 +150,18 @@ def test_an_interrupt_ends_the_ranks_silently(nothing_left: list[int], capfd: py
 
 
 def test_ranks_end_with_a_parent_that_is_killed() -> None:
-    program = (
-        "from strobe.comm.launch.launcher import run_ranks\n"
-        "from tests.support.comm_jobs import sleep\n"
-        "run_ranks(sleep, 1, on_event=lambda rank, pid: print(pid, flush=True))"
-    )
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    with subprocess.Popen(
-        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=environment
-    ) as parent:
-        assert parent.stdout is not None
-        pid = int(parent.stdout.readline())
-        assert _is_running(pid)
-        parent.kill()
+    reader, writer = os.pipe()
+
+    def tell(rank: int, pid: int) -> None:
+        os.write(writer, b"%d" % pid)
+
+    parent = forked(lambda: run_ranks(sleep, 1, on_event=tell))
+    pid = int(os.read(reader, 20))
+    assert _is_running(pid)
+    os.kill(parent, signal.SIGKILL)
+    os.waitpid(parent, 0)
+    os.close(reader)
+    os.close(writer)
     until = time.monotonic() + 20
     while _is_running(pid) and time.monotonic() < until:
         time.sleep(0.05)

@@ -4,10 +4,10 @@ import json
 import math
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
+from shutil import copytree
 from threading import Event
 from typing import Any
 
@@ -32,6 +32,7 @@ from strobe.exchange import Cached, Exchange, NoTimeExchange
 from strobe.placement import Metis, Replicated
 from strobe.plan import Plan
 from strobe.schedule import Greedy
+from tests.support.kills import forked
 from tests.support.ranks import as_threads
 from tests.support.runs import CtrlC, Noisy, same_tensors, small_graph
 
@@ -75,7 +76,7 @@ def test_three_epochs_and_three_more_end_with_the_bits_of_six(unstopped: Path, t
     assert epochs_of(tmp_path / "run") == [line["epoch"] for line in resumed.history] == [1, 2, 3, 4, 5, 6]
 
 
-@pytest.mark.parametrize("at", [(1, 1), (3, 2), (6, 3)])
+@pytest.mark.parametrize("at", [(1, 1), (6, 3)])
 def test_ctrl_c_within_an_epoch_costs_that_epoch_only(unstopped: Path, tmp_path: Path, at: tuple[int, int]) -> None:
     with pytest.raises(KeyboardInterrupt):
         strobe.train(small_graph(), Noisy, "regression", out=tmp_path / "run", epochs=6, progress=CtrlC(*at), **CHOSEN)
@@ -97,38 +98,32 @@ def test_epochs_after_the_last_checkpoint_are_repeated(
     assert same_checkpoints(tmp_path / "run", unstopped)
 
 
-KILLED = """
-import os, signal, sys
-import strobe
-from strobe.engine import Progress
-from strobe.engine.checkpoint import store
-from tests.support.runs import Noisy, small_graph
-store.SAVE_EVERY_S = 0.0
 class Kill(Progress):
-    def step(self, epoch, step):
+    """Kills its own process in the middle of an epoch."""
+
+    def step(self, epoch: int, step: int) -> None:
         if (epoch, step) == (4, 2):
             os.kill(os.getpid(), signal.SIGKILL)
-strobe.train(small_graph(), Noisy, "regression", out=sys.argv[1], epochs=6, window=2, clip=1.0, patience=0,
-             progress=Kill())
-"""
 
 
 def test_a_killed_process_resumes_to_the_same_bits(unstopped: Path, tmp_path: Path) -> None:
-    root = Path(__file__).parents[3]
-    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "run")], cwd=root, capture_output=True)
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    assert epochs_of(tmp_path / "run") == [1, 2, 3]
-    strobe.train(small_graph(), Noisy, out=tmp_path / "run", resume=True)
-    assert same_checkpoints(tmp_path / "run", unstopped)
+    out = tmp_path / "run"
+    child = forked(
+        lambda: strobe.train(small_graph(), Noisy, "regression", out=out, epochs=6, progress=Kill(), **CHOSEN)
+    )
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+    assert epochs_of(out) == [1, 2, 3]
+    strobe.train(small_graph(), Noisy, out=out, resume=True)
+    assert same_checkpoints(out, unstopped)
 
 
 def assert_goes_on_with_another_number_of_ranks(folder: Path, before: int, after: int) -> None:
     chosen: dict[str, Any] = {"task": "regression", "window": 2, "precision": "float64", "threads": 1}
     small_graph().save(folder / "graph")
-    unstopped = strobe.train(folder / "graph", "tgcn", epochs=4, **chosen)
-    strobe.train(folder / "graph", "tgcn", epochs=2, out=folder / "run", ranks=before, **chosen)
-    resumed = strobe.train(None, None, epochs=4, out=folder / "run", resume=True, ranks=after)
-    assert [line["epoch"] for line in resumed.history] == [1, 2, 3, 4]
+    unstopped = strobe.train(folder / "graph", "tgcn", epochs=2, **chosen)
+    strobe.train(folder / "graph", "tgcn", epochs=1, out=folder / "run", ranks=before, **chosen)
+    resumed = strobe.train(None, None, epochs=2, out=folder / "run", resume=True, ranks=after)
+    assert [line["epoch"] for line in resumed.history] == [1, 2]
     assert (len(resumed.ranks) or 1) == after
     for line, wanted in zip(resumed.history, unstopped.history, strict=True):
         assert line["loss"] == pytest.approx(wanted["loss"], rel=1e-9)
@@ -136,12 +131,13 @@ def assert_goes_on_with_another_number_of_ranks(folder: Path, before: int, after
     assert resumed.test["mse"] == pytest.approx(unstopped.test["mse"], rel=1e-9)
 
 
-@pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 3), (2, 3)])
+@pytest.mark.parametrize(("before", "after"), [(2, 1), (2, 3)])
 @pytest.mark.usefixtures("ranks_are_threads")
 def test_a_run_resumes_with_another_number_of_ranks(tmp_path: Path, before: int, after: int) -> None:
     assert_goes_on_with_another_number_of_ranks(tmp_path, before, after)
 
 
+@pytest.mark.usefixtures("ranks_are_forks")
 def test_a_run_of_one_process_resumes_as_two(tmp_path: Path) -> None:
     assert_goes_on_with_another_number_of_ranks(tmp_path, 1, 2)
 
@@ -418,6 +414,20 @@ def test_the_best_weights_are_copied_and_other_evaluations_counted(
     assert state.head.state_dict()["bias"].item() == expected[1]
 
 
+@pytest.fixture(scope="module")
+def trained_with(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Plan], Path]:
+    """Runs of two epochs, one of each plan."""
+
+    @cache
+    def trained(plan: Plan) -> Path:
+        out = tmp_path_factory.mktemp("runs") / "run"
+        options = {"hidden": 8}
+        strobe.train(small_graph(), "tgcn", "regression", out=out, epochs=2, plan=plan, model_options=options)
+        return out
+
+    return trained
+
+
 @pytest.mark.parametrize(
     ("graph", "model", "changes", "words"),
     [
@@ -429,13 +439,12 @@ def test_the_best_weights_are_copied_and_other_evaluations_counted(
     ],
 )
 def test_a_run_cannot_go_on_as_something_else(
-    tmp_path: Path, graph: int, model: str, changes: dict[str, Any], words: str
+    trained_with: Callable[[Plan], Path], graph: int, model: str, changes: dict[str, Any], words: str
 ) -> None:
-    out = tmp_path / "run"
-    strobe.train(small_graph(), "tgcn", "regression", out=out, epochs=1, model_options={"hidden": 8})
+    out = trained_with(Plan())
     kept = read_checkpoint(out / LAST)
     with pytest.raises(OptionError, match="cannot go on as something else") as error:
-        strobe.train(small_graph(graph), model, changes.pop("task", None), out=out, resume=True, **changes)
+        strobe.train(small_graph(graph), model, out=out, resume=True, **changes)
     assert words in str(error.value)
     assert same_tensors(read_checkpoint(out / LAST), kept)
 
@@ -474,9 +483,10 @@ STATES: list[tuple[str, Plan, Callable[[Any], Any]]] = [
 
 
 @pytest.mark.parametrize(("name", "plan", "forge"), STATES, ids=[f"{name}-{k}" for k, (name, *_) in enumerate(STATES)])
-def test_a_forged_state_is_refused(tmp_path: Path, name: str, plan: Plan, forge: Callable[[Any], Any]) -> None:
-    out = tmp_path / "run"
-    strobe.train(small_graph(), "tgcn", "regression", out=out, epochs=2, plan=plan)
+def test_a_forged_state_is_refused(
+    trained_with: Callable[[Plan], Path], tmp_path: Path, name: str, plan: Plan, forge: Callable[[Any], Any]
+) -> None:
+    out = copytree(trained_with(plan), tmp_path / "run")
     found = read_checkpoint(out / LAST)
     if name in ("epoch", "evaluations_without_improvement"):
         found[name] = forge(found[name])

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
-import subprocess
-import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from threading import Lock
 from time import sleep
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from strobe import placement
 from strobe.api import open_run, train, train_online
-from strobe.comm import Comm, SingleRankComm
+from strobe.comm import SingleRankComm
 from strobe.engine.checkpoint import store
 from strobe.engine.checkpoint.store import LAST, read_checkpoint
 from strobe.engine.inputs.resolve import TrainRequest
-from strobe.engine.job import Job
 from strobe.engine.launch.processes import OutputConfig
 from strobe.engine.online.loop import OnlineConfig, train_online_on_rank
 from strobe.engine.online.result import OnlineResult
@@ -37,23 +34,12 @@ from strobe.graph.convert import from_edges
 from strobe.graph.follow import follow
 from strobe.plan import Plan
 from strobe.presets import preset
+from tests.support.kills import forked, is_running
 from tests.support.ranks import as_threads
 from tests.support.runs import same_tensors, small_graph
 
 TASKS = ("regression", "link-prediction", "classification")
 CHANGES: dict[str, Any] = {"fit_snapshots": 4, "threads": 1, "precision": "float64"}
-
-
-@pytest.fixture(autouse=True)
-def _one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ranks that are threads have one stream of random numbers: they make their models one by one."""
-    make, lock = Job.make_model, Lock()
-
-    def made(job: Job) -> tuple[nn.Module, nn.Module]:
-        with lock:
-            return make(job)
-
-    monkeypatch.setattr(Job, "make_model", made)
 
 
 def labelled_graph() -> DynamicGraph:
@@ -81,6 +67,12 @@ def watched(graph: DynamicGraph, out: Path, task: str = "regression", **options:
     return train_online(chosen, "sage", task, out=out, plan=plan_of(), model_options={"hidden": 4}, **CHANGES, **place)
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> OnlineResult:
+    """A run over all snapshots, at ``path``."""
+    return watched(small_graph(), tmp_path_factory.mktemp("runs") / "whole")
+
+
 @pytest.mark.parametrize("task", TASKS)
 def test_online_and_offline_training_give_the_same_bits(tmp_path: Path, task: str) -> None:
     graph = labelled_graph()
@@ -96,10 +88,9 @@ def test_online_and_offline_training_give_the_same_bits(tmp_path: Path, task: st
         assert [each.tolist() for each in snapshot.edges()[:2]] == [each.tolist() for each in graph[t].edges()[:2]]
 
 
-def test_every_snapshot_is_evaluated_before_it_is_trained_on(tmp_path: Path) -> None:
+def test_every_snapshot_is_evaluated_before_it_is_trained_on(whole: OnlineResult, tmp_path: Path) -> None:
     """By the weights that a run has which stopped just before."""
     graph = small_graph()
-    whole = watched(graph, tmp_path / "whole")
     assert [line["epoch"] for line in whole.history] == list(range(1, 10))
     assert ["validation" in line for line in whole.history] == [False] * 3 + [True] * 6  # scales know the first four
     before = watched(graph, tmp_path / "before", snapshots=6)
@@ -114,22 +105,25 @@ def test_every_snapshot_is_evaluated_before_it_is_trained_on(tmp_path: Path) -> 
     )
 
 
-@pytest.mark.parametrize(("num_ranks", "window"), [(2, None), (3, 9)])
-def test_ranks_train_as_one_does(tmp_path: Path, num_ranks: int, window: int | None) -> None:
+def test_ranks_train_as_one_does(tmp_path: Path) -> None:
     graph = small_graph()
-    settings = CHANGES | {"optimizer": "sgd", "lr": 0.1, "window": window}
-    given = TrainRequest(None, "sage", "link-prediction", {"hidden": 4}, None, settings, None, plan_of())
 
-    def work(comm: Comm) -> OnlineResult:
-        return train_online_on_rank(watching(graph), given, OutputConfig(tmp_path / str(num_ranks)), Progress(), comm)
+    def train_on(num_ranks: int, window: int | None) -> OnlineResult:
+        settings = CHANGES | {"optimizer": "sgd", "lr": 0.1, "window": window}
+        plan = plan_of(size=250)
+        given = TrainRequest(None, "sage", "link-prediction", {"hidden": 4}, None, settings, None, plan)
+        config, out = watching(graph, snapshots=6), OutputConfig(tmp_path / str(num_ranks))
+        if num_ranks == 1:
+            return train_online_on_rank(config, given, out, Progress(), SingleRankComm())
+        return as_threads(lambda comm: train_online_on_rank(config, given, out, Progress(), comm), num_ranks)[0]
 
-    shared = as_threads(work, num_ranks)[0]
-    alone = train_online_on_rank(watching(graph), given, OutputConfig(tmp_path / "1"), Progress(), SingleRankComm())
-    for part in ("model", "head"):
-        torch.testing.assert_close(shared.weights[part], alone.weights[part], rtol=1e-9, atol=1e-12)
-    losses, expected = ([line["loss"] for line in each.history] for each in (shared, alone))
-    assert losses == pytest.approx(expected, rel=1e-9)
-    assert shared.metrics == pytest.approx(alone.metrics, rel=1e-9)
+    alone = train_on(1, None)
+    for shared in (train_on(2, None), train_on(3, 3)):
+        for part in ("model", "head"):
+            torch.testing.assert_close(shared.weights[part], alone.weights[part], rtol=1e-9, atol=1e-12)
+        losses, expected = ([line["loss"] for line in each.history] for each in (shared, alone))
+        assert losses == pytest.approx(expected, rel=1e-9)
+        assert shared.metrics == pytest.approx(alone.metrics, rel=1e-9)
 
 
 class StopError(Exception):
@@ -157,10 +151,11 @@ class Plug(Progress):
         self._count()
 
 
-def test_a_run_stopped_anywhere_resumes_to_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_stopped_anywhere_resumes_to_the_same_bits(
+    whole: OnlineResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     graph = small_graph()
-    whole = watched(graph, tmp_path / "whole")
-    for number, every_s in enumerate((0.0, 0.0, 1e9)):  # it saves after each snapshot, or never but at the end
+    for number, every_s in enumerate((0.0, 1e9)):  # it saves after each snapshot, or never but at the end
         monkeypatch.setattr(store, "SAVE_EVERY_S", every_s)
         out, after, stops = tmp_path / str(number), random.Random(number), 0
         while True:
@@ -179,39 +174,26 @@ def test_a_run_stopped_anywhere_resumes_to_the_same_bits(tmp_path: Path, monkeyp
         assert [line["epoch"] for line in lines] == list(range(1, 10))
 
 
-_CHILD = """
-import sys
-from pathlib import Path
-from strobe.engine.checkpoint import store
-store.SAVE_EVERY_S = 0.0
-from tests.engine.online.test_trainer import small_graph, watched
-watched(small_graph(), Path(sys.argv[1]), resume=sys.argv[2] == "True")
-"""
-
-
-def test_a_killed_run_loses_nothing(tmp_path: Path) -> None:
-    whole = watched(small_graph(), tmp_path / "whole")
+def test_a_killed_run_loses_nothing(whole: OnlineResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "SAVE_EVERY_S", 0.0)
     out, drawn = tmp_path / "killed", random.Random(1)
+    lines = out / "record.jsonl"
     for resume in (False, True):
-        child = subprocess.Popen([sys.executable, "-c", _CHILD, str(out), str(resume)])
-        lines = out / "record.jsonl"
         begun = len(lines.read_bytes()) if resume else 0
-        while child.poll() is None and not (lines.exists() and len(lines.read_bytes()) > begun):
+        child = forked(partial(watched, small_graph(), out, resume=resume))
+        while is_running(child) and not (lines.exists() and len(lines.read_bytes()) > begun):
             sleep(0.002)
         sleep(drawn.uniform(0, 0.05))
-        child.send_signal(signal.SIGKILL)
-        child.wait()
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
     found = watched(small_graph(), out, resume=True)
     assert [line["epoch"] for line in found.history] == list(range(1, 10))
     assert same_tensors(dict(found.weights["model"]), dict(whole.weights["model"]))
-    assert same_tensors(
-        read_checkpoint(out / LAST)["optimizer"], read_checkpoint(tmp_path / "whole" / LAST)["optimizer"]
-    )
+    assert same_tensors(read_checkpoint(out / LAST)["optimizer"], read_checkpoint(whole.path / LAST)["optimizer"])
 
 
-def test_a_run_resumes_with_another_number_of_ranks(tmp_path: Path) -> None:
+def test_a_run_resumes_with_another_number_of_ranks(whole: OnlineResult, tmp_path: Path) -> None:
     graph, out = small_graph(), tmp_path / "run"
-    whole = watched(graph, tmp_path / "whole")
     given = TrainRequest(None, "sage", "regression", {"hidden": 4}, None, CHANGES, None, plan_of())
     as_threads(
         lambda comm: train_online_on_rank(watching(graph, snapshots=5), given, OutputConfig(out), Progress(), comm), 2
@@ -245,12 +227,11 @@ def test_impossible_online_runs_are_refused(tmp_path: Path) -> None:
         train_online(watching(graph), None, out=tmp_path / "d")
 
 
-def test_snapshots_trained_on_are_not_a_test_part(tmp_path: Path) -> None:
-    watched(small_graph(), tmp_path / "run")
+def test_snapshots_trained_on_are_not_a_test_part(whole: OnlineResult) -> None:
     with pytest.raises(OptionError, match="judged each snapshot before it learnt from it"):
-        evaluate(tmp_path / "run")
-    assert evaluate(tmp_path / "run", "all", graph=small_graph(1)).metrics
-    assert open_run(tmp_path / "run").predict("next").num_rows
+        evaluate(whole.path)
+    assert evaluate(whole.path, "all", graph=small_graph(1)).metrics
+    assert open_run(whole.path).predict("next").num_rows
 
 
 def test_an_online_run_and_an_offline_run_resume_as_such(tmp_path: Path) -> None:

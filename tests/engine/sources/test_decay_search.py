@@ -150,7 +150,7 @@ def test_the_search_walks_to_the_best_setting_and_stops(
     graph: DynamicGraph, likes: Callable[[int, float], None]
 ) -> None:
     likes(3, 0.2)
-    (run,) = Trainer(graph, "tgcn", "regression").train(tuned(window=5), 1, epochs=6)
+    (run,) = Trainer(graph, "tgcn", "regression").train(tuned(window=5), 1, epochs=4)
     assert settings(run)[:3] == [(2, 0.1), (3, 0.1), (3, 0.2)]
     assert set(settings(run)[3:]) == {(3, 0.2)}
 
@@ -160,8 +160,8 @@ def test_rounds_come_every_n_epochs_until_the_search_is_done(
 ) -> None:
     likes(2, 0.1)
     notes = Notes()
-    run = strobe.train(graph, "tgcn", "regression", plan=tuned(tune=2), epochs=9, out=tmp_path / "run", progress=notes)
-    assert settings(run) == [(1, 0.1)] + [(2, 0.1)] * 8
+    run = strobe.train(graph, "tgcn", "regression", plan=tuned(tune=2), epochs=6, out=tmp_path / "run", progress=notes)
+    assert settings(run) == [(1, 0.1)] + [(2, 0.1)] * 5
     events = [json.loads(line) for line in (tmp_path / "run" / "record.jsonl").read_text().splitlines()]
     rounds = [event for event in events if event["event"] == "decay_search"]
     assert [(each["epoch"], each["done"]) for each in rounds] == [(2, False), (4, True)]
@@ -275,43 +275,43 @@ def test_ranks_search_as_one_does(
     trainer = Trainer(graph, "tgcn", "regression")
     trainer.same_head(monkeypatch)
     plan = replace(tuned(tune=1), placement=Dealt())
-    (one,) = trainer.train(plan, 1, epochs=4)
-    two = trainer.train(plan, 2, epochs=4)
+    (one,) = trainer.train(plan, 1, epochs=2)
+    two = trainer.train(plan, 2, epochs=2)
     assert_same(two, one)
     assert [settings(run) for run in two] == [settings(one)] * 2
     likes(3, 0.1)
-    (one,) = trainer.train(plan, 1, epochs=4)
-    two = trainer.train(plan, 2, epochs=4)
+    (one,) = trainer.train(plan, 1, epochs=3)
+    two = trainer.train(plan, 2, epochs=3)
     assert_same(two, one, scored=False)
-    assert settings(two[1]) == settings(one) == [(2, 0.1), (3, 0.1), (3, 0.1), (3, 0.1)]
+    assert settings(two[1]) == settings(one) == [(2, 0.1), (3, 0.1), (3, 0.1)]
 
 
 @pytest.mark.parametrize(
-    ("pressed", "model"),
-    [(Pressed(3, 2, 1), "mpnn-lstm"), (Pressed(4, 2, 3), Noisy), (Pressed(5, 1, 1), Noisy)],
-    ids=["between rounds", "in a trial", "later"],
+    ("model", "moments"),
+    [("mpnn-lstm", {"between rounds": (3, 2, 1)}), (Noisy, {"in a trial": (4, 2, 3), "later": (5, 1, 1)})],
 )
 def test_a_run_stopped_during_the_search_resumes_to_the_same_weights(
     graph: DynamicGraph,
     likes: Callable[[int, float], None],
-    pressed: Pressed,
     model: Any,
+    moments: dict[str, tuple[int, int, int]],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(store, "SAVE_EVERY_S", 0.0)
     likes(2, 0.2)
     batching = Trapezoid(full=1, decayed=3, degrees="snapshot", search_every=2)
-    options: dict[str, Any] = {"plan": replace(tuned(), batching=batching), "epochs": 7}
+    options: dict[str, Any] = {"plan": replace(tuned(), batching=batching), "epochs": 6}
     whole = strobe.train(graph, model, "regression", **options, out=tmp_path / "whole")
-    with pytest.raises(KeyboardInterrupt):
-        strobe.train(graph, model, "regression", **options, out=tmp_path / "run", progress=pressed)
-    again = strobe.train(graph, model, out=tmp_path / "run", resume=True)
-    assert settings(again) == settings(whole)
     assert len({*settings(whole)}) == 3
-    assert same_tensors(weights(again), weights(whole))
-    rounds = [_rounds(tmp_path / name) for name in ("run", "whole")]
-    assert rounds[0] == rounds[1] == [(2, False), (4, False), (6, True)]
+    assert _rounds(tmp_path / "whole") == [(2, False), (4, False), (6, True)]
+    for name, moment in moments.items():
+        with pytest.raises(KeyboardInterrupt):
+            strobe.train(graph, model, "regression", **options, out=tmp_path / name, progress=Pressed(*moment))
+        again = strobe.train(graph, model, out=tmp_path / name, resume=True)
+        assert settings(again) == settings(whole)
+        assert same_tensors(weights(again), weights(whole)), name
+        assert _rounds(tmp_path / name) == _rounds(tmp_path / "whole")
 
 
 def _rounds(path: Path) -> list[tuple[int, bool]]:

@@ -51,9 +51,8 @@ def test_windows_without_decay_are_the_whole_history(
     trainer.same_head(monkeypatch)
     history = Plan(batching=Groups(size=len(graph), stride=1), schedule=InOrder(per_step=1))
     (one,) = trainer.train(history, 1, epochs=2)
-    for ranks in (1, 4) if number % 2 else (2, 3):
-        runs = trainer.train(sliding(Trapezoid(full=3, decayed=len(graph), min_keep=1)), ranks, epochs=2)
-        assert_same(runs, one)
+    runs = trainer.train(sliding(Trapezoid(full=3, decayed=len(graph), min_keep=1)), 1 + number % 3, epochs=2)
+    assert_same(runs, one)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,8 +81,8 @@ def test_ranks_with_the_same_retention_order_train_as_one_does(
     trainer = Trainer(graph, model, "regression")
     trainer.same_head(monkeypatch)
     plan = replace(sliding(Trapezoid(full=1, decayed=3, min_keep=0.3)), placement=Dealt(), schedule=schedule)
-    (one,) = trainer.train(plan, 1, epochs=3)
-    assert_same(trainer.train(plan, ranks, epochs=3), one)
+    (one,) = trainer.train(plan, 1, epochs=2)
+    assert_same(trainer.train(plan, ranks, epochs=2), one)
 
 
 @pytest.mark.parametrize("model", ["mpnn-lstm", "evolvegcn-h"])
@@ -93,7 +92,7 @@ def test_rows_in_flight_change_nothing(graph: DynamicGraph, model: str, monkeypa
     plan = sliding(Trapezoid(full=1, decayed=3, min_keep=0.3))
     flying = [Overlapped(inner=Halo(), overlap=overlap) for overlap in (True, False)]
     plans = [replace(plan, exchange=Exchange(structure=each, time=NoTimeExchange())) for each in flying]
-    halo, overlapped, waiting = (trainer.train(each, 3, epochs=2)[0] for each in (plan, *plans))
+    halo, overlapped, waiting = (trainer.train(each, 2, epochs=2)[0] for each in (plan, *plans))
     assert_same([overlapped], halo)
     for part in ("model", "head"):
         found, wanted = (getattr(each, part).state_dict() for each in (overlapped, waiting))
@@ -111,7 +110,7 @@ def test_other_tasks_train_on_truncated_windows(
     trainer.same_head(monkeypatch)
     plan = replace(sliding(Trapezoid(full=2, decayed=2, min_keep=0.3)), placement=Dealt())
     (one,) = trainer.train(plan, 1, epochs=2)
-    assert_same(trainer.train(plan, 3, epochs=2), one)
+    assert_same(trainer.train(plan, 2, epochs=2), one)
 
 
 @pytest.mark.parametrize("model", ["mpnn-lstm", "evolvegcn-o"])
@@ -119,12 +118,12 @@ def test_a_stopped_run_resumes_to_the_same_weights(tmp_path: Path, model: str, m
     """States at the point where an epoch begins come from the one before: a checkpoint has them."""
     monkeypatch.setattr(store, "SAVE_EVERY_S", 0.0)
     plan = replace(sliding(Trapezoid(full=1, decayed=3, min_keep=0.3)), schedule=RandomSplit())
-    given: dict[str, Any] = {"task": "regression", "epochs": 5, "threads": 1, "plan": plan, "patience": 0}
+    given: dict[str, Any] = {"task": "regression", "epochs": 3, "threads": 1, "plan": plan, "patience": 0}
     whole = strobe.train(small_graph(), model, **given, out=tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
-        strobe.train(small_graph(), model, **given, out=tmp_path / "run", progress=CtrlC(4, 3))
+        strobe.train(small_graph(), model, **given, out=tmp_path / "run", progress=CtrlC(3, 3))
     again = strobe.train(small_graph(), None, out=tmp_path / "run", resume=True)
-    assert again.history[-1]["epoch"] == 5
+    assert again.history[-1]["epoch"] == 3
     assert same_tensors(again.model.state_dict(), whole.model.state_dict())
 
 

@@ -31,6 +31,7 @@ from strobe.view import LocalPartition, Owners, View, WindowData
 from tests.exchange.test_exact import random_cells, random_nodes, run_on_one_rank, run_on_ranks
 from tests.support.model_cases import CHANGING, INPUTS, with_inputs
 from tests.support.ranks import Hub, ThreadComm, as_threads
+from tests.support.runs import same_tensors
 
 MODELS: dict[str, dict[str, Any]] = {
     "mpnn-lstm": {},
@@ -100,53 +101,49 @@ def trained(
     return [*results, nn.utils.parameters_to_vector(model.parameters()).detach()]
 
 
-def on_ranks(name: str, structure: Any, num_ranks: int, **options: Any) -> list[list[Tensor]]:
-    graph, model = social(), model_of(name, options.get("dtype", torch.float64))
-    return as_threads(lambda comm: trained(structure, comm, graph=graph, model=model, **options), num_ranks)
-
-
-@pytest.mark.parametrize(
-    ("name", "place"), [(name, (random_cells, random_nodes)[k % 2]) for k, name in enumerate(MODELS)]
-)
-def test_overlapped_equals_one_rank(name: str, place: Any) -> None:
-    graph, model = with_inputs(CHANGING.build()), model_of(name)
+@pytest.mark.parametrize(("number", "name"), [*enumerate(MODELS)])
+def test_overlapped_equals_one_rank(number: int, name: str) -> None:
+    """Every model with one of three numbers of ranks and one of two placements, each of which meets each of those."""
+    graph, model, cuts = with_inputs(CHANGING.build()), model_of(name), [0, 4, 6]
     exchange = Exchange(structure=OVERLAPPED, time=Relay(pipeline_groups=2))
-    for num_ranks, cuts in ((2, [0, 6]), (3, [0, 2, 3, 6]), (4, [0, 6])):
-        placed = place(graph, num_ranks, num_ranks)
-        out, grads = run_on_one_rank(lambda: deepcopy(model), graph, cuts)
-        got, got_grads = run_on_ranks(lambda: deepcopy(model), graph, cuts, placed, exchange)
-        torch.testing.assert_close(got, out, rtol=1e-9, atol=1e-9)
-        torch.testing.assert_close(got_grads, grads, rtol=1e-9, atol=1e-9)
+    placed = (random_cells, random_nodes)[number % 2](graph, 2 + number % 3, number)
+    expected = run_on_one_rank(lambda: deepcopy(model), graph, cuts)
+    got = run_on_ranks(lambda: deepcopy(model), graph, cuts, placed, exchange)
+    torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("name", MODELS)
-def test_overlap_changes_no_bit(name: str, dtype: torch.dtype) -> None:
-    num_ranks = 4 if dtype == torch.float32 else 3
-    overlapped, blocking = (on_ranks(name, each, num_ranks, dtype=dtype) for each in (OVERLAPPED, BLOCKING))
-    for one, other in zip(overlapped, blocking, strict=True):
-        assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+@pytest.mark.parametrize(("number", "name"), [*enumerate(MODELS)])
+def test_overlap_changes_no_bit_and_sends_the_rows_and_bytes_of_its_inner_exchange(number: int, name: str) -> None:
+    dtype = (torch.float32, torch.float64)[number % 2]
+    graph, model = social(), model_of(name, dtype)
+
+    def work(comm: Comm, structure: Any) -> tuple[list[Tensor], list[dict[Any, int]]]:
+        results = trained(structure, comm, graph=graph, model=model, steps=2, dtype=dtype)
+        counts = comm.ledger.rows_sent, comm.ledger.sent
+        return results, [{key: count for key, count in each.items() if key[1] == "halo"} for each in counts]
+
+    ranks = [as_threads(partial(work, structure=each), 3) for each in (OVERLAPPED, BLOCKING, HALO)]
+    for (results, sent), (expected, sent_at_once), (_, sent_inside) in zip(*ranks, strict=True):
+        assert same_tensors(results, expected)
+        assert sent == sent_at_once == sent_inside
+    assert any(rows for _, (rows, _) in ranks[0])
 
 
 @pytest.mark.parametrize("name", ["tgcn", "gat-lstm"])
-def test_overlapped_stale_at_threshold_0_equals_overlapped_halo(name: str) -> None:
-    results = (
-        on_ranks(name, each, 3, steps=4, epochs=True) for each in (Overlapped(inner=Stale(threshold=0)), OVERLAPPED)
-    )
-    for stale, fresh in zip(*results, strict=True):
-        assert all(torch.equal(a, b) for a, b in zip(stale, fresh, strict=True))
-
-
-@pytest.mark.parametrize("name", ["wd-gcn", "gat-lstm"])
-def test_overlap_suppresses_the_same_stale_rows(name: str) -> None:
+def test_overlap_suppresses_the_same_stale_rows_and_none_at_threshold_0(name: str) -> None:
     stale = Stale(threshold=0.5)
-    results = [
-        on_ranks(name, each, 3, steps=4, epochs=True)
-        for each in (Overlapped(inner=stale), Overlapped(inner=stale, overlap=False), OVERLAPPED)
-    ]
-    for overlapped, blocking, fresh in zip(*results, strict=True):
-        assert all(torch.equal(a, b) for a, b in zip(overlapped, blocking, strict=True))
+    exchanges = (
+        Overlapped(inner=stale),
+        Overlapped(inner=stale, overlap=False),
+        Overlapped(inner=Stale(threshold=0)),
+        OVERLAPPED,
+    )
+    graph, model = social(), model_of(name)
+    results = [as_threads(partial(trained, each, graph=graph, model=model, epochs=True), 3) for each in exchanges]
+    for overlapped, blocking, at_0, fresh in zip(*results, strict=True):
+        assert same_tensors(overlapped, blocking)
         assert not torch.equal(overlapped[-1], fresh[-1]), "some row was suppressed"
+        assert same_tensors(at_0, fresh)
 
 
 class RecordingComm(ThreadComm):
@@ -187,13 +184,9 @@ def events(structure: Any) -> list[tuple[str, int]]:
     return as_threads(work, 2, RecordingComm)[0]
 
 
-def test_all_rows_are_sent_before_the_first_wait_in_forward_and_backward() -> None:
-    send, wait = ([(what, number) for number in range(5)] for what in ("send", "wait"))
-    back = [("send", number) for number in range(5, 10)], [("wait", number) for number in range(5, 10)]
-    assert events(OVERLAPPED) == [*send, *wait, *back[0], *back[1]]
-
-
-def test_without_overlap_each_send_is_waited_for_at_once() -> None:
+def test_all_rows_are_sent_before_the_first_wait_unless_nothing_overlaps() -> None:
+    passes = (range(5), range(5, 10))  # forward and backward
+    assert events(OVERLAPPED) == [(what, number) for each in passes for what in ("send", "wait") for number in each]
     assert events(BLOCKING) == [(what, number) for number in range(10) for what in ("send", "wait")]
 
 
@@ -223,42 +216,20 @@ class DelayedComm(ThreadComm):
 
 
 @pytest.mark.parametrize(
-    ("structure", "passes"), [(OVERLAPPED, 64), (Overlapped(inner=Stale(threshold=0)), 24)], ids=["halo", "stale"]
+    ("structure", "names"),
+    [(OVERLAPPED, STAGES), (Overlapped(inner=Stale(threshold=0)), STAGES[::3])],
+    ids=["halo", "stale"],
 )
-def test_ranks_with_random_delays_finish_and_agree(structure: Any, passes: int) -> None:
+def test_ranks_with_random_delays_finish_and_agree(structure: Any, names: list[str]) -> None:
     """Fitted predictions change the order of snapshots between epochs."""
     graph = with_inputs(Social(nodes=9, snapshots=3, edges=12, communities=2, seed=1).write())
-    models, steps = {name: model_of(name) for name in STAGES}, passes // len(STAGES)
+    models = [model_of(name) for name in names]
 
-    def work(comm: Comm, steps: int) -> list[list[Tensor]]:
-        return [
-            trained(structure, comm, graph=graph, model=model, steps=steps, epochs=True) for model in models.values()
-        ]
+    def work(comm: Comm) -> list[list[Tensor]]:
+        return [trained(structure, comm, graph=graph, model=model, epochs=True) for model in models]
 
-    delayed, plain = (
-        as_threads(lambda comm: work(comm, steps), 3, DelayedComm),
-        as_threads(lambda comm: work(comm, 3), 3),
-    )
-    for results, wanted in zip(delayed, plain, strict=True):
-        for one, other in zip(results, wanted, strict=True):
-            torch.testing.assert_close(one[:6], other[:6], rtol=1e-9, atol=1e-9)  # losses and gradients of three steps
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_overlapped_sends_the_rows_and_bytes_of_its_inner_exchange(name: str) -> None:
-    graph, model = social(), model_of(name)
-
-    def work(comm: Comm, structure: Any) -> tuple[dict[Any, int], dict[Any, int]]:
-        trained(structure, comm, graph=graph, model=model, steps=2)
-        ledger = comm.ledger
-        return (
-            {key: rows for key, rows in ledger.rows_sent.items() if key[1] == "halo"},
-            {key: sent for key, sent in ledger.sent.items() if key[1] == "halo"},
-        )
-
-    results = [as_threads(partial(work, structure=each), 3) for each in (OVERLAPPED, BLOCKING, HALO)]
-    assert results[0] == results[1] == results[2]
-    assert any(rows for rows, _ in results[0])
+    for delayed, plain in zip(as_threads(work, 3, DelayedComm), as_threads(work, 3), strict=True):
+        torch.testing.assert_close(delayed, plain, rtol=1e-9, atol=1e-9)
 
 
 def test_failing_stage_closes_all_coroutines() -> None:

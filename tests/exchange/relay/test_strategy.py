@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from copy import deepcopy
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 from unittest.mock import patch
@@ -14,7 +12,6 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from strobe.comm import NO_RANK, Comm, SingleRankComm
-from strobe.comm.rows import attach_tokens
 from strobe.errors import OptionError
 from strobe.exchange import Relay
 from strobe.exchange.relay import legs as legs_module
@@ -24,7 +21,18 @@ from strobe.exchange.relay.strategy import RelayTimeStage, StatePacking
 from strobe.models.time import Recurrent
 from strobe.ops import native
 from strobe.ops.time.sequences import Sequences
-from tests.support.exchange_cases import KINDS, Stage, Table, detached, run_on_one_rank, tables, windows
+from tests.support.exchange_cases import (
+    KINDS,
+    Ran,
+    Stage,
+    StartStage,
+    Table,
+    assert_same,
+    run_on_one_rank,
+    run_on_ranks,
+    tables,
+    windows,
+)
 from tests.support.partitions import among_threads
 from tests.support.ranks import as_threads
 
@@ -47,7 +55,7 @@ def tasks_of(table: Table, groups: int) -> list[RelayTimeStage]:
 
 @quick
 @given(tables(unowned=True), st.integers(1, 4))
-def test_each_leg_and_cell_is_in_one_task(table: Table, groups: int) -> None:
+def test_each_leg_and_cell_is_in_one_task_of_one_group_and_wave_in_order_of_slots(table: Table, groups: int) -> None:
     for rank, relay in enumerate(tasks_of(table, groups)):
         legs, cells = table.legs(rank), table.cells(rank)
         assert sorted(leg for task in relay.tasks for leg in task.legs.tolist()) == list(range(len(legs)))
@@ -62,21 +70,13 @@ def test_each_leg_and_cell_is_in_one_task(table: Table, groups: int) -> None:
                 results = [cells[cell] for cell in task.cells.tolist()[start:stop]]
                 assert results == [(t, own[slot].node) for slot in slots]
                 assert all(t in own[slot].times for slot in slots)
-
-
-@quick
-@given(tables(unowned=True), st.integers(1, 4))
-def test_each_task_is_one_group_and_wave_in_order_of_slots(table: Table, groups: int) -> None:
-    for relay in tasks_of(table, groups):
-        legs = relay.legs
         kinds = []
         for task in relay.tasks:
-            ((group, wave),) = {(int(legs.group[leg]), int(legs.wave[leg])) for leg in task.legs.tolist()}
-            assert task.slot == legs.group_position[group] + wave
+            ((group, wave),) = {(int(relay.legs.group[leg]), int(relay.legs.wave[leg])) for leg in task.legs.tolist()}
+            assert task.slot == relay.legs.group_position[group] + wave
             kinds.append((group, wave))
         assert len(set(kinds)) == len(kinds)
-        slots = [task.slot for task in relay.tasks]
-        assert slots == sorted(slots)
+        assert [task.slot for task in relay.tasks] == sorted(task.slot for task in relay.tasks)
 
 
 Message = tuple[int, int, int]  # from, to, tag
@@ -142,62 +142,26 @@ def test_pipeline_groups_must_be_a_positive_integer(groups: Any) -> None:
         Relay(pipeline_groups=groups)
 
 
-@dataclass(frozen=True)
-class Relayed:
-    """Results of a rank: outputs of its cells, gradients, rows and bytes sent by phase and kind, pipeline slots."""
+def relayed(stage: Stage, table: Table, cuts: list[int], groups: int, *, with_grad: bool = True) -> list[Ran]:
+    def start_stage() -> StartStage:
+        home = None
 
-    outs: list[tuple[list[int], Tensor]]
-    gradients: list[Tensor]
-    sent: dict[tuple[str, str], int]
-    num_bytes: dict[tuple[str, str], int]
-    slots: list[tuple[str, int, int]]
-    states: list[Any]
+        def start(window: Table, comm: Comm) -> RelayTimeStage:
+            nonlocal home
+            relay, home = relay_stage(window, comm, comm.rank, groups, home)
+            return relay
 
-
-def relayed(stage: Stage, table: Table, cuts: list[int], groups: int, *, with_grad: bool = True) -> list[Relayed]:
-    """Run two time stages over all windows on every rank, as a model would."""
-
-    def work(comm: Comm) -> Relayed:
-        own = deepcopy(stage)
-        states: list[Any] = [None] * len(own.encoders)
-        home, loss, outs = None, own.x[:0].sum(), []
-        with comm.ledger.phase("forward"):
-            for start, stop in pairwise(cuts):
-                window = table.window(start, stop)
-                relay, home = relay_stage(window, comm, comm.rank, groups, home)
-                rows = [table.cells().index((start + t, v)) for t, v in window.cells(comm.rank)]
-                out, tokens = own.x[rows], []
-                for k, encoder in enumerate(own.encoders):
-                    out, states[k], more = relay.run(encoder, (out, own.extra[rows]), states[k])
-                    tokens += more
-                states = states if with_grad else [detached(state) for state in states]
-                loss = loss + attach_tokens((out * own.aim[rows]).sum(), tokens)
-                outs.append((rows, out.detach()))
-        with comm.ledger.phase("backward"):
-            loss.backward()
-        slots = [(phase, stage, slot) for phase, stage, slot, _, _ in comm.ledger.pipeline_spans]
-        sent = dict(comm.ledger.rows_sent), dict(comm.ledger.sent)
-        return Relayed(outs, own.gradients(), *sent, slots, states)
+        return start
 
     with patch.object(legs_module, "MIN_CELLS", 1):
-        return as_threads(work, table.num_ranks)
+        return run_on_ranks(stage, table, cuts, start_stage, with_grad=with_grad)
 
 
-def assert_same(results: list[Relayed], expected: tuple[Tensor, list[Tensor]]) -> None:
-    whole = torch.full_like(expected[0], torch.nan)
-    for each in results:
-        for rows, out in each.outs:
-            whole[rows] = out
-    torch.testing.assert_close(whole, expected[0], rtol=1e-10, atol=1e-12)
-    for gradients, wanted in zip(zip(*(each.gradients for each in results), strict=True), expected[1], strict=True):
-        torch.testing.assert_close(torch.stack(gradients).sum(0), wanted, rtol=1e-10, atol=1e-12)
-
-
-def total(results: list[Relayed], phase: str, kind: str) -> int:
+def total(results: list[Ran], phase: str, kind: str) -> int:
     return sum(each.sent.get((phase, kind), 0) for each in results)
 
 
-def num_bytes(results: list[Relayed], phase: str, kind: str) -> int:
+def num_bytes(results: list[Ran], phase: str, kind: str) -> int:
     return sum(each.num_bytes.get((phase, kind), 0) for each in results)
 
 
@@ -249,7 +213,7 @@ def test_node_that_skips_windows_continues_from_its_state_on_any_rank() -> None:
 
 
 @pytest.mark.parametrize("kind", ["gru", "lstm of two layers", "stack"])
-@among_threads(25)
+@among_threads(12)
 @given(windows(max_nodes=5, max_snapshots=5, min_ranks=2, unowned=True), st.integers(1, 3), st.booleans())
 def test_fused_kernels_relay_exactly(kind: str, example: tuple[Table, list[int]], groups: int, with_grad: bool) -> None:
     table, cuts = example

@@ -117,8 +117,7 @@ def test_a_node_is_found_by_its_name_in_whatever_order_nodes_came(snapshots: lis
         with pytest.raises(UnknownNameError, match="'eva'"):
             graph.names.find("eva")
     early = GrowingGraph(tmp_path / "grown").open(1)
-    assert early.names is not None
-    assert list(early.names) == snapshots[0]
+    assert list(early.names or ()) == snapshots[0]
     assert early.info["seen"] == len(snapshots[0]) == early.num_nodes
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from strobe.errors import BadRowsError, InputError, OptionError, StrobeError
@@ -94,8 +94,13 @@ def _check_order_of_arrival(graph: DynamicGraph) -> None:
         known += len(new)
 
 
-@settings(deadline=None, max_examples=6)
-@given(stream=streams(), kind=st.sampled_from([Folder, Text, Database]))
+FEW: list[list[Event]] = [[("a", "b", 1, 1.0), ("b", "c", 5, 1.0)], [("a", "b", 4, 2.0), ("c", "d", 21, 1.0)]]
+
+
+@pytest.mark.parametrize("kind", [Folder, Text, Database])
+@settings(deadline=None, max_examples=2)
+@given(stream=streams())
+@example(stream=(FEW, options(Every(4), life=2)))
 def test_following_gives_what_ingest_gives(
     tmp_path_factory: pytest.TempPathFactory, stream: tuple[list[list[Event]], IngestOptions], kind: Any
 ) -> None:
@@ -105,15 +110,6 @@ def test_following_gives_what_ingest_gives(
     if kind is Text:  # a line that is not whole is read with those after it
         portions = [sorted(portion, key=_in_time) for portion in portions]
     _check(kind(path), path, portions, chosen, folder / "graph")
-
-
-FEW: list[list[Event]] = [[("a", "b", 1, 1.0), ("b", "c", 5, 1.0)], [("a", "b", 4, 2.0), ("c", "d", 21, 1.0)]]
-
-
-@pytest.mark.parametrize("kind", [Folder, Text, Database])
-def test_every_kind_of_source_is_followed(kind: Any, tmp_path: Path) -> None:
-    path = tmp_path / "source"
-    _check(kind(path), path, FEW, options(Every(4), life=2), tmp_path / "graph")
 
 
 def test_events_of_the_first_and_the_last_year_are_followed(tmp_path: Path) -> None:

@@ -190,7 +190,7 @@ def test_invalid_clocks_are_refused(make: Any) -> None:
         make()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     times=st.lists(st.floats(-1e6, 1e6) | st.integers(-500, 500).map(lambda n: n / 20), min_size=1, max_size=8),
     clock=st.sampled_from([Every(0.1), Every(0.05), Every(0.3), Into(3), EventsEach(2), Every(1e5)]),

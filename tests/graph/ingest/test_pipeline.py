@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import gzip
 import math
-import random
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -20,10 +20,9 @@ from hypothesis import strategies as st
 
 from strobe.errors import InputError, OptionError
 from strobe.graph import DynamicGraph
-from strobe.graph.ingest import ByColumn, ByFile, Calendar, EventsEach, Every, Into, NodeTable, ingest, to_events
+from strobe.graph.ingest import ByColumn, ByFile, Calendar, Clock, EventsEach, Every, Into, NodeTable, ingest, to_events
 from strobe.graph.ingest.options import Presence
 from strobe.graph.ingest.text_table import TextOptions
-from strobe.ops.sparse.csr import Parallel
 from tests.support.graphs import PlainGraph, dynamic_graphs
 
 Event = tuple[int, int, int, float]  # source, destination, time, weight
@@ -98,7 +97,7 @@ events_lists = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     events=events_lists,
     length=st.integers(1, 15),
@@ -106,44 +105,40 @@ events_lists = st.lists(
     repeated=st.sampled_from(["keep", "count", "sum", "last"]),
     directed=st.booleans(),
     self_loops=st.booleans(),
+    presence=st.sampled_from(["active", "seen", "always"]),
 )
-def test_snapshots_agree_with_the_reference(
-    events: list[Event], length: int, life: int, repeated: Parallel, directed: bool, self_loops: bool
+def test_edges_and_presence_agree_with_the_reference(
+    events: list[Event], length: int, presence: Presence, **chosen: Any
 ) -> None:
-    chosen: Any = {"life": life, "repeated": repeated, "directed": directed, "self_loops": self_loops}
-    graph = ingest(columns(events), clock=Every(length), time_unit="number", **COLUMNS, **chosen)
+    graph = ingest(columns(events), clock=Every(length), time_unit="number", presence=presence, **COLUMNS, **chosen)
     expected = reference(events, length, **chosen)
     assert [edges_of(graph, t) for t in range(len(graph))] == expected
-
-
-@settings(max_examples=12, deadline=None)
-@given(events=events_lists, seed=st.integers(0, 9), repeated=st.sampled_from(["keep", "count", "sum", "last"]))
-def test_shuffled_rows_give_the_same_graph(events: list[Event], seed: int, repeated: str) -> None:
-    shuffled = random.Random(seed).sample(events, len(events))
-    options = {**COLUMNS, "time_unit": "number", "repeated": repeated}
-    for clock in (Every(7), EventsEach(3), Into(4) if len({e[2] for e in events}) > 1 else Into(1)):
-        first, second = (ingest(columns(rows), clock=clock, **options) for rows in (events, shuffled))
-        assert first == second
-        assert first.times == second.times
-
-
-@settings(max_examples=40, deadline=None)
-@given(events=events_lists, life=st.integers(1, 3), presence=st.sampled_from(["active", "seen", "always"]))
-def test_presence_agrees_with_the_reference(events: list[Event], life: int, presence: Presence) -> None:
-    options = {**COLUMNS, "time_unit": "number", "life": life, "presence": presence}
-    graph = ingest(columns(events), clock=Every(6), **options)
-    snapshots = reference(events, 6, life=life, repeated="keep", directed=True, self_loops=True)
     everyone = {node for src, dst, _, _ in events for node in (src, dst)}
     seen: set[int] = set()
     assert graph.names is not None
-    for t, edges in enumerate(snapshots):
+    for t, edges in enumerate(reference(events, length, **chosen | {"self_loops": True})):  # their nodes are there
         active = {node for pair in edges for node in pair}
         seen |= active
-        expected = {"active": active, "seen": seen, "always": everyone}[presence]
-        assert {int(graph.names[int(node)]) for node in graph[t].nodes} == expected
+        present = {"active": active, "seen": seen, "always": everyone}[presence]
+        assert {int(graph.names[int(node)]) for node in graph[t].nodes} == present
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=10, deadline=None)
+@given(
+    events=events_lists,
+    random=st.randoms(use_true_random=False),
+    repeated=st.sampled_from(["keep", "count", "sum", "last"]),
+    clock=st.sampled_from([Every(7), EventsEach(3), Into(4)]),
+)
+def test_shuffled_rows_give_the_same_graph(events: list[Event], random: Random, repeated: str, clock: Clock) -> None:
+    assume(not isinstance(clock, Into) or len({time for _, _, time, _ in events}) > 1)
+    options = {**COLUMNS, "time_unit": "number", "repeated": repeated, "clock": clock}
+    first, second = (ingest(columns(rows), **options) for rows in (events, random.sample(events, len(events))))
+    assert first == second
+    assert first.times == second.times
+
+
+@settings(max_examples=15, deadline=None)
 @given(plain=dynamic_graphs())
 def test_ingest_inverts_to_tables(plain: PlainGraph) -> None:
     # Kept parallel edges come in order of weight, whatever order the rows are in.

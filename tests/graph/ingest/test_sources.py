@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 from decimal import Decimal
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,7 @@ FIELDS = st.sampled_from(["1", "2", "30", "007", " 4", "0x10", "-5", "", "a", '"
 LINES = st.lists(FIELDS, min_size=1, max_size=4) | st.just(["# note"]) | st.just([""])
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     lines=st.lists(LINES, min_size=1, max_size=6),
     delimiter=st.sampled_from([",", " "]),
@@ -137,8 +137,7 @@ def test_only_the_wanted_columns_of_a_wide_table_are_read(tmp_path: Path) -> Non
         assert pairs(graph) == [(1, 2), (2, 3)]
 
 
-@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
-@pytest.mark.parametrize("zone", [None, "UTC", "Europe/Paris"])
+@pytest.mark.parametrize(("unit", "zone"), [("s", "UTC"), ("ms", None), ("us", "Europe/Paris"), ("ns", None)])
 def test_time_stamps_of_parquet_are_read_in_every_unit_and_zone(unit: Any, zone: str | None, tmp_path: Path) -> None:
     times = pa.array([0, 86400], pa.int64()).cast(pa.timestamp("s", zone)).cast(pa.timestamp(unit, zone))
     pq.write_table(pa.table({"s": [1, 2], "d": [2, 3], "t": times}), tmp_path / "f.parquet")
@@ -255,8 +254,7 @@ def test_the_last_weight_is_that_of_the_latest_snapshot_also_without_times() -> 
     table = {"s": [1, 1], "d": [2, 2], "w": [9, 5], "day": [1, 2]}
     options: dict[str, Any] = {"time": None, "weight": "w", "clock": ByColumn("day"), "repeated": "last", "life": 2}
     weight = read(table, **options)[1].weight
-    assert weight is not None
-    assert weight.tolist() == [5]
+    assert np.asarray(weight).tolist() == [5]
 
 
 def test_node_rows_after_the_last_snapshot_do_not_reach_back_into_it() -> None:
@@ -265,8 +263,7 @@ def test_node_rows_after_the_last_snapshot_do_not_reach_back_into_it() -> None:
     )
     graph = read({"s": [1, 2], "d": [2, 1], "t": [0, 19]}, clock=Every(10), nodes=nodes)
     assert graph[1].nodes.tolist() == [0, 1]
-    assert graph[1].x is not None
-    assert graph[1].x.tolist() == [[1], [1]]
+    assert np.asarray(graph[1].x).tolist() == [[1], [1]]
 
 
 def read_times(times: Any, source: str, folder: Path, **options: Any) -> Any:
@@ -279,16 +276,16 @@ def read_times(times: Any, source: str, folder: Path, **options: Any) -> Any:
     return read(table, **({"clock": Every(1)} | options))
 
 
+@pytest.mark.parametrize("source", ["npz", "mapping", "arrow"])
+def test_numbers_of_every_type_are_read(source: str, tmp_path: Path) -> None:
+    for dtype in ("f2",) if source == "arrow" else (">i8", ">i2", "f2", ">f2", ">f4", "g", "u8", "?"):
+        assert read_times(np.array([0, 1], dtype), source, tmp_path).times == (0, 1), dtype
+
+
 @pytest.mark.parametrize(
-    ("dtype", "source"),
-    [*itertools.product([">i8", ">i2", "f2", ">f2", ">f4", "g", "u8", "?"], ["npz", "mapping"]), ("f2", "arrow")],
+    ("unit", "source"),
+    [*product(["Y", "W", "h", "ms", "ps", "as"], ["npz"]), *product(["M", "D", "s", "ns", "fs", "25s"], ["mapping"])],
 )
-def test_numbers_of_every_type_are_read(dtype: str, source: str, tmp_path: Path) -> None:
-    assert read_times(np.array([0, 1], dtype), source, tmp_path).times == (0, 1)
-
-
-@pytest.mark.parametrize("source", ["npz", "mapping"])
-@pytest.mark.parametrize("unit", ["Y", "M", "W", "D", "h", "s", "ms", "ns", "ps", "fs", "as", "25s"])
 def test_dates_of_every_unit_are_read(unit: str, source: str, tmp_path: Path) -> None:
     graph = read_times(np.array([0, 1], f"M8[{unit}]"), source, tmp_path, clock=Calendar("year"))
     assert graph.times[0] == "1970"

@@ -15,11 +15,12 @@ def _given(width: int = 5, outputs: int = 3) -> tuple[Tensor, Tensor, Tensor]:
     return z, weight, bias
 
 
-@pytest.mark.parametrize("rows", [None, torch.tensor([0, 3, 4, 8]), torch.tensor([], dtype=torch.int64)])
 @pytest.mark.parametrize("width", [1, 5, 59])  # one column, less than a vector, vectors by four, two and one and more
 @pytest.mark.parametrize("outputs", [1, 2, 3])
-def test_it_equals_plain_torch(rows: Tensor | None, width: int, outputs: int) -> None:
-    given = _given(width, outputs)
+def test_it_equals_plain_torch(width: int, outputs: int) -> None:
+    """Every pair of a width, a number of outputs and a choice of rows occurs once."""
+    choices = None, torch.tensor([0, 3, 4, 8]), torch.tensor([], dtype=torch.int64)
+    given, rows = _given(width, outputs), choices[(width // 5 + outputs) % 3]
     torch.testing.assert_close(readout(*given, rows), readout_reference(*given, rows), rtol=1e-13, atol=1e-13)
     assert torch.autograd.gradcheck(lambda z, weight, bias: readout(z, weight, bias, rows), given)
 

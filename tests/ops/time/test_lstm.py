@@ -38,8 +38,7 @@ def _weighed(found: list[Tensor]) -> Tensor:
 
 
 @pytest.mark.parametrize(("layers", "widths", "hidden"), SIZES)
-@pytest.mark.parametrize("keep_gates", [True, False])
-@pytest.mark.parametrize("tile_rows", [2, 64])
+@pytest.mark.parametrize(("keep_gates", "tile_rows"), [(True, 2), (False, 64)])
 def test_a_stack_equals_plain_torch_with_its_gradients(
     layers: int, widths: tuple[int, ...], hidden: int, keep_gates: bool, tile_rows: int
 ) -> None:

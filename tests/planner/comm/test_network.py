@@ -64,10 +64,8 @@ def test_rows_of_hosts_with_one_rank_each_have_a_link_each() -> None:
     found = SLOW.exchange_s(counts(200, 100, 0), counts(2, 1, 0), counts(0, 300, 0))
     # Rank 1 sends 100 bytes while it receives 300; rank 2 receives nothing.
     assert found == pytest.approx([2 + 2, 1 + 3, 0])
-
-
-def test_one_who_only_hears_waits_for_a_message() -> None:
-    assert SLOW.exchange_s(counts(0, 0), counts(0, 0), counts(50, 0)) == pytest.approx([1.5, 0])
+    only_hears = SLOW.exchange_s(counts(0, 0), counts(0, 0), counts(50, 0))
+    assert only_hears == pytest.approx([1.5, 0]), "waits for a message"
 
 
 def test_ranks_of_a_host_share_its_link_until_they_are_done() -> None:
@@ -131,12 +129,7 @@ def test_hosts_with_several_ranks_are_not_faster_than_with_one(
     if num_hosts > 1:
         num_ranks = num_hosts * per_host
         sent, messages = np.full(num_ranks, num_bytes), np.zeros(num_ranks, np.int64)
-        free: dict[str, Any] = {
-            "latency_s": 0.0,
-            "inside_latency_s": 0.0,
-            "hosts_per_rack": None,
-            "oversubscribed": 1.0,
-        }
+        free: dict[str, Any] = {"latency_s": 0.0, "inside_latency_s": 0.0, "hosts_per_rack": None, "oversubscribed": 1}
         apart = replace(alone, **free).exchange_s(sent, messages)
         assert at_least(replace(shared, **free).exchange_s(sent, messages), apart)
 
@@ -214,26 +207,17 @@ def test_json_with_a_field_that_is_not_there_names_the_nearest() -> None:
         Network.from_json({"bandwith": 1.0})
 
 
-def test_names_are_read() -> None:
+def test_names_bandwidths_and_options_are_read() -> None:
     assert Network.parse("10gbit") == Network()
     assert Network.parse(" 1Gbit ") == Network(bandwidth=0.125e9, latency_s=50e-6)
     assert Network.parse("25gbit").bandwidth == 3.125e9
     assert Network.parse("100gbit").latency_s < Network.parse("25gbit").latency_s
-
-
-def test_a_bandwidth_and_options_are_read() -> None:
     assert Network.parse("2.5GB") == Network(bandwidth=2.5e9)
     text = "25gbit:latency=10us, ranks_per_host=8,inside=20GB,inside_latency=2us,hosts_per_rack=16,oversubscribed=4,"
-    assert Network.parse(text + "all_reduce=tree") == Network(
-        bandwidth=3.125e9,
-        latency_s=10e-6,
-        ranks_per_host=8,
-        inside=20e9,
-        inside_latency_s=2e-6,
-        hosts_per_rack=16,
-        oversubscribed=4.0,
-        all_reduce="tree",
-    )
+    inside: dict[str, Any] = {"ranks_per_host": 8, "inside": 20e9, "inside_latency_s": 2e-6}
+    racks: dict[str, Any] = {"hosts_per_rack": 16, "oversubscribed": 4.0, "all_reduce": "tree"}
+    found = Network.parse(text + "all_reduce=tree")
+    assert found == Network(bandwidth=3.125e9, latency_s=10e-6, **inside, **racks)
 
 
 @pytest.mark.parametrize(

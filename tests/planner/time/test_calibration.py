@@ -4,35 +4,21 @@ from __future__ import annotations
 
 import json
 import random
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from strobe.comm import Comm, SingleRankComm
-from strobe.engine.inputs.resolve import TrainRequest, resolve
-from strobe.engine.job import Job
 from strobe.engine.machine import random_state
 from strobe.engine.progress import Progress
-from strobe.planner.services import PlannerServices
 from strobe.planner.time import calibration
 from strobe.planner.time.calibration import Calibration, calibrate, calibrate_concurrently
 from strobe.planner.time.passes import LinearCost, PassTimes
+from tests.support.forked_ranks import fork_ranks
+from tests.support.planner_jobs import job_of, request_of
 from tests.support.ranks import as_threads
-from tests.support.runs import Noisy, same_tensors, small_graph
-
-
-def given_of(model: Any = "tgcn", **changes: Any) -> TrainRequest:
-    options = {"hidden": 4} if isinstance(model, str) else None
-    chosen = {"threads": 1, "device": "cpu"} | changes
-    return TrainRequest(
-        small_graph(), model, "regression", options, None, chosen, None, "relay", services=PlannerServices()
-    )
-
-
-def job_of(model: Any = "tgcn", **changes: Any) -> Job:
-    return resolve(given_of(model, **changes), None, Progress())
+from tests.support.runs import Noisy, same_tensors
 
 
 class Stages(Progress):
@@ -129,9 +115,10 @@ def test_rows_are_passed_on_by_all_ranks_at_once() -> None:
         assert sent == {"setup": 15}
 
 
-def test_ranks_are_timed_together() -> None:
+def test_ranks_are_timed_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    fork_ranks(monkeypatch)
     progress = Stages()
-    found, network = calibrate_concurrently(given_of(), 2, seconds=0.2, progress=progress)
+    found, network = calibrate_concurrently(request_of(), 2, seconds=0.2, progress=progress)
     assert isinstance(found.pass_cost, LinearCost)
     assert float(found.pass_cost(1_000, 3_000, 4)) > 0
     assert float(found.time_stage_cost(1_000, 0, 4)) > 0

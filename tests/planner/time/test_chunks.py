@@ -27,20 +27,17 @@ CHUNK = RandomChunk(cells=900, arcs=4_000, length=5, features=3, hidden=32, pres
 
 
 @pytest.mark.parametrize("directed", [True, False])
-def test_a_chunk_has_about_the_cells_and_arcs_it_was_drawn_with(directed: bool) -> None:
+def test_a_chunk_is_the_graph_that_its_edges_make_with_about_the_cells_and_arcs_it_was_drawn_with(
+    directed: bool,
+) -> None:
     graph = CHUNK.graph(directed=directed)
+    assert graph == rebuilt(graph)
+    assert graph == CHUNK.graph(directed=directed)
     assert graph.num_cells == pytest.approx(CHUNK.cells, rel=0.2)
     assert graph.num_arcs == pytest.approx(CHUNK.arcs, rel=0.02)
     assert graph.num_cells / graph.num_nodes == pytest.approx(CHUNK.length, rel=0.2)
     assert graph.features is not None
     assert graph.features.shape == (3,)
-
-
-@pytest.mark.parametrize("directed", [True, False])
-def test_a_chunk_is_the_graph_that_its_edges_make(directed: bool) -> None:
-    graph = CHUNK.graph(directed=directed)
-    assert graph == rebuilt(graph)
-    assert graph == CHUNK.graph(directed=directed)
 
 
 def rebuilt(graph: DynamicGraph) -> DynamicGraph:

@@ -16,18 +16,15 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from strobe.batching import BatchSpec
-from strobe.engine.inputs.resolve import TrainRequest, resolve
 from strobe.engine.job import Job
 from strobe.engine.machine import random_state
 from strobe.engine.partitioned_graph import PartitionedGraph
-from strobe.engine.progress import Progress
 from strobe.engine.windows import Window, window_of_batch
 from strobe.errors import OptionError
-from strobe.graph import Degrees, DynamicGraph, from_edges
+from strobe.graph import Degrees, from_edges
 from strobe.graph.synthetic import Social
 from strobe.models.time import Recurrent
 from strobe.planner.memory import measure_pass_bytes
-from strobe.planner.services import PlannerServices
 from strobe.planner.time import passes
 from strobe.planner.time.passes import (
     MIN_PASSES,
@@ -42,6 +39,7 @@ from strobe.planner.time.passes import (
     sample_parts,
 )
 from strobe.view import View
+from tests.support.planner_jobs import job_of
 from tests.support.runs import Noisy, same_tensors, small_graph
 
 
@@ -50,32 +48,6 @@ def fewer_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The seconds do not matter here."""
     monkeypatch.setattr(passes, "_MIN_RUNS", 2)
     monkeypatch.setattr(passes, "_MAX_RUNS", 2)
-
-
-def job_of(
-    model: Any = "tgcn",
-    graph: DynamicGraph | None = None,
-    task: str = "regression",
-    plan: str = "relay",
-    **changes: Any,
-) -> Job:
-    options = {"hidden": 4} if isinstance(model, str) else None
-    chosen = {"threads": 1, "device": "cpu"} | changes
-    return resolve(
-        TrainRequest(
-            small_graph() if graph is None else graph,
-            model,
-            task,
-            options,
-            None,
-            chosen,
-            None,
-            plan,
-            services=PlannerServices(),
-        ),
-        None,
-        Progress(),
-    )
 
 
 class Counting(nn.Module):
@@ -191,12 +163,9 @@ def test_stages_are_timed_where_a_model_has_them(name: str) -> None:
     assert (found.time_stage_s <= found.seconds).all()
     assert (found.time_stage_s > 0).all() == (name not in ("dcrnn", "evolvegcn-o", "evolvegcn-h"))
     assert found.fit_time_stage().per_arc == 0
-
-
-def test_stages_that_share_inputs_are_not_separated() -> None:
-    job = job_of(Shared)
-    found = measure(job, sample_parts(job, 2))
-    assert found.time_stage_s.tolist() == [0.0, 0.0]
+    shared = job_of(Shared)
+    found = measure(shared, sample_parts(shared, 2))
+    assert found.time_stage_s.tolist() == [0.0, 0.0], "stages that share inputs are not separated"
     assert found.fit_time_stage()(100, 100, 3) == 0
 
 
@@ -228,13 +197,10 @@ def test_empty_snapshots_are_no_part_and_do_no_harm_in_one(plan: str) -> None:
     assert found.cells.min() > 0
 
 
-def test_no_node_at_all_is_refused() -> None:
-    with pytest.raises(OptionError, match="nothing to time"):
-        measure(job_of(), [])
-
-
 def test_without_time_the_smallest_are_timed_as_many_as_an_error_takes() -> None:
     job = job_of()
+    with pytest.raises(OptionError, match="nothing to time"):
+        measure(job, [])
     parts = sample_parts(job)
     found = measure(job, parts, seconds=0.0)
     assert found.part.tolist() == [*range(MIN_PASSES)]
@@ -322,15 +288,12 @@ SNAPSHOTS = np.array([1, 2, 4, 8, 8, 1])
 TRUE = LinearCost(per_cell=4e-7, per_arc=3e-8, per_snapshot=2e-4, fixed=1e-3)
 
 
-def test_a_line_finds_what_made_its_data() -> None:
+def test_a_line_finds_what_made_its_data_also_without_snapshots() -> None:
     found = fit_linear_cost(CELLS, ARCS, TRUE(CELLS, ARCS, SNAPSHOTS), SNAPSHOTS)
     assert asdict(found) == pytest.approx(asdict(TRUE))
     assert found(CELLS, ARCS, SNAPSHOTS) == pytest.approx(TRUE(CELLS, ARCS, SNAPSHOTS))
-
-
-def test_snapshots_without_counts_cost_nothing() -> None:
-    found = fit_linear_cost(CELLS, ARCS, 4e-7 * CELLS + 3e-8 * ARCS + 1e-3)
-    assert asdict(found) == pytest.approx({"per_cell": 4e-7, "per_arc": 3e-8, "per_snapshot": 0.0, "fixed": 1e-3})
+    uncounted = fit_linear_cost(CELLS, ARCS, 4e-7 * CELLS + 3e-8 * ARCS + 1e-3)
+    assert asdict(uncounted) == pytest.approx({"per_cell": 4e-7, "per_arc": 3e-8, "per_snapshot": 0.0, "fixed": 1e-3})
 
 
 def test_the_fit_minimizes_relative_errors() -> None:
@@ -354,18 +317,12 @@ def test_nothing_ever_costs_less_than_nothing(passes: list[tuple[int, int, int, 
     assert np.isfinite(found(cells, arcs, snapshots)).all()
 
 
-def test_passes_that_get_shorter_as_they_grow_have_no_slope() -> None:
-    found = fit_linear_cost(np.array([1, 2, 3]), np.array([2, 4, 6]), np.array([3.0, 2.0, 1.0]))
-    assert (found.per_cell, found.per_arc) == (0.0, 0.0)
-    assert found.fixed > 0
-
-
-def test_a_graph_without_arcs_has_a_line() -> None:
-    found = fit_linear_cost(np.array([10, 20, 30]), np.zeros(3, np.int64), np.array([2.0, 3.0, 4.0]))
-    assert (found.per_cell, found.per_arc, found.fixed) == pytest.approx((0.1, 0.0, 1.0))
-
-
-def test_no_pass_at_all_is_refused() -> None:
+def test_lines_through_passes_that_get_shorter_through_no_arcs_and_through_nothing() -> None:
+    shorter = fit_linear_cost(np.array([1, 2, 3]), np.array([2, 4, 6]), np.array([3.0, 2.0, 1.0]))
+    assert (shorter.per_cell, shorter.per_arc) == (0.0, 0.0)
+    assert shorter.fixed > 0
+    no_arcs = fit_linear_cost(np.array([10, 20, 30]), np.zeros(3, np.int64), np.array([2.0, 3.0, 4.0]))
+    assert (no_arcs.per_cell, no_arcs.per_arc, no_arcs.fixed) == pytest.approx((0.1, 0.0, 1.0))
     nothing = np.zeros(0, np.int64)
     with pytest.raises(OptionError, match="no pass was timed"):
         fit_linear_cost(nothing, nothing, np.zeros(0))

@@ -38,43 +38,39 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> Counting:
     return counting
 
 
-def test_what_was_learned_is_used_again_for_all_widths(measured: Counting, tmp_path: Path) -> None:
+def test_what_was_learned_is_used_again_for_all_widths_unless_the_file_is_damaged(
+    measured: Counting, tmp_path: Path
+) -> None:
     first = get_predictor(choose_model("tgcn"), 8, folder=tmp_path)
     again = get_predictor(choose_model("tgcn", {"hidden": 64}), 3, folder=tmp_path)
     assert len(measured.calls) == 1
     np.testing.assert_array_equal(first.loads(8, 32)(SOME), again.loads(8, 32)(SOME))
-    assert len(list(tmp_path.iterdir())) == 1
+    (path,) = tmp_path.iterdir()
+    path.write_bytes(b"damaged")
+    for _ in range(2):
+        get_predictor(choose_model("tgcn"), 8, folder=tmp_path)
+    assert len(measured.calls) == 2
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
+def test_what_was_learned_of_something_else_is_not(
+    measured: Counting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: dict[str, Any] = {"choice": choose_model("tgcn"), "features": 8, "folder": tmp_path, "threads": 1}
+    others: list[dict[str, Any]] = [
+        {},
         {"choice": choose_model("tgcn", {"layers": 2})},
         {"choice": choose_model("wd-gcn")},
         {"choice": choose_model("tgcn", {"hidden": 20})},
         {"directed": False},
         {"threads": 7},
         {"dtype": torch.float64},
-    ],
-    ids=["layers", "model", "odd width", "directions", "threads", "precision"],
-)
-def test_what_was_learned_of_something_else_is_not(measured: Counting, tmp_path: Path, other: dict[str, Any]) -> None:
-    given: dict[str, Any] = {"choice": choose_model("tgcn"), "features": 8, "folder": tmp_path, "threads": 1}
-    get_predictor(**given)
-    get_predictor(**given | other)
-    get_predictor(**given | other)
-    get_predictor(**given)
-    assert len(measured.calls) == 2
-    assert len(list(tmp_path.iterdir())) == 2
-
-
-def test_another_processor_is_measured_again(
-    measured: Counting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    get_predictor(choose_model("tgcn"), 8, folder=tmp_path)
+    ]
+    for number, other in enumerate(others * 2, 1):
+        get_predictor(**given | other)
+        assert len(measured.calls) == min(number, len(others)), "once each"
     monkeypatch.setattr(predictor_cache, "_processor", lambda: "abacus")
-    get_predictor(choose_model("tgcn"), 8, folder=tmp_path)
-    assert len(measured.calls) == 2
+    get_predictor(**given)
+    assert len(measured.calls) == len(list(tmp_path.iterdir())) == len(others) + 1
 
 
 def test_a_width_out_of_range_is_measured_beside_those_before(measured: Counting, tmp_path: Path) -> None:
@@ -95,14 +91,6 @@ def test_an_odd_width_is_measured_alone_and_heads_share_every_width(measured: Co
     assert all(chunk.hidden % 48 == 0 for chunk in heads)
 
 
-def test_a_damaged_file_is_measured_again(measured: Counting, tmp_path: Path) -> None:
-    get_predictor(choose_model("tgcn"), 8, folder=tmp_path)
-    next(tmp_path.iterdir()).write_bytes(b"damaged")
-    get_predictor(choose_model("tgcn"), 8, folder=tmp_path)
-    get_predictor(choose_model("tgcn"), 8, folder=tmp_path)
-    assert len(measured.calls) == 2
-
-
 def test_a_model_of_ones_own_is_measured_every_time_with_its_widths(measured: Counting, tmp_path: Path) -> None:
     module = make_model("tgcn", 5, hidden=24)
     before = [parameter.clone() for parameter in module.parameters()]
@@ -113,25 +101,21 @@ def test_a_model_of_ones_own_is_measured_every_time_with_its_widths(measured: Co
     assert all(torch.equal(a, b) for a, b in zip(before, module.parameters(), strict=True))
 
 
-def test_a_folder_that_cannot_be_written_is_noted(measured: Counting, tmp_path: Path) -> None:
+def test_predictors_are_kept_in_the_users_cache_and_a_folder_that_cannot_be_written_is_noted(
+    measured: Counting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     notes: list[str] = []
 
     class Listener(Progress):
         def note(self, text: str) -> None:
             notes.append(text)
 
-    (tmp_path / "file").touch()
-    get_predictor(choose_model("tgcn"), 8, folder=tmp_path / "file" / "folder", progress=Listener())
-    assert "error" in notes[0]
-    assert "could not be cached" in notes[1]
-
-
-def test_predictors_are_kept_in_the_users_cache(
-    measured: Counting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     get_predictor(choose_model("tgcn"), 8)
-    assert len(list((tmp_path / "strobe" / "workload").iterdir())) == 1
+    (path,) = (tmp_path / "strobe" / "workload").iterdir()
+    get_predictor(choose_model("tgcn"), 8, folder=path / "folder", progress=Listener())
+    assert "error" in notes[0]
+    assert "could not be cached" in notes[1]
 
 
 @pytest.mark.parametrize("name", ["tgcn", "evolvegcn-o"])

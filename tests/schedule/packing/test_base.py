@@ -15,12 +15,8 @@ each = pytest.mark.parametrize("choice", CHOICES, ids=lambda choice: choice.name
 
 
 @each
-def test_batches_run_in_order_until_costs_are_known(choice: type[BinPacking]) -> None:
+def test_batches_run_in_order_until_costs_are_known_and_if_they_are_shared(choice: type[BinPacking]) -> None:
     assert choice().steps(9, 4, shared=False) == InOrder().steps(9, 4, shared=False)
-
-
-@each
-def test_shared_batches_run_in_order(choice: type[BinPacking]) -> None:
     costs = Costs(draw("skewed", 5))
     assert choice().steps(5, 2, shared=True, costs=costs) == InOrder().steps(5, 2, shared=True)
 
@@ -42,15 +38,13 @@ def test_a_larger_max_per_step_does_not_lengthen_the_epoch(choice: type[BinPacki
 
 
 @each
-def test_epochs_are_profiled_only_with_measured_times(choice: type[BinPacking]) -> None:
+def test_epochs_are_profiled_only_with_measured_times_and_packing_needs_batches_per_rank(
+    choice: type[BinPacking],
+) -> None:
     assert (choice().cost_source, choice().profile_epochs) == ("measured", 3)
     for times in ("predicted", "counted"):
         unprofiled = choice(times=times, profile=5)
         assert (unprofiled.cost_source, unprofiled.profile_epochs) == (times, 0)
-
-
-@each
-def test_packing_needs_batches_per_rank(choice: type[BinPacking]) -> None:
     assert [need.fact for need in choice().needs] == ["batches per rank"]
 
 

@@ -30,17 +30,13 @@ def test_the_bound_of_equal_batches_is_tight(
     assert bound == pytest.approx(-(-num // num_ranks) * seconds + steps * sync_s)
 
 
-def test_the_bound_includes_a_dominant_batch() -> None:
+def test_the_bound_includes_a_dominant_batch_and_is_zero_without_batches() -> None:
     costs = Costs(np.array([100.0, 1.0, 1.0, 1.0, 1.0, 1.0]))
-    assert lower_bound(costs, 2, 2) == pytest.approx(
-        100 + 3 / 2
-    )  # it is alone in its bin, with 2 small ones on the other rank
-
-
-def test_without_batches_the_bound_is_zero() -> None:
-    costs = Costs(np.empty(0), 3.0)
-    assert lower_bound(costs, 4, 2) == 0
-    assert steps_from_bins([], costs, 4) == []
+    alone_in_its_bin = 100 + 3 / 2  # with 2 small ones on the other rank
+    assert lower_bound(costs, 2, 2) == pytest.approx(alone_in_its_bin)
+    nothing = Costs(np.empty(0), 3.0)
+    assert lower_bound(nothing, 4, 2) == 0
+    assert steps_from_bins([], nothing, 4) == []
 
 
 @settings(max_examples=60, deadline=None)

@@ -21,24 +21,8 @@ def ids(*nodes: int) -> Array:
 
 
 @slow_at_first
-@given(feature_sequences(), st.integers(1, 5), st.integers(1, 8))
-def test_rows_come_back_to_the_bit_while_the_window_slides(
-    snapshots: list[Snapshot], segments: int, window: int
-) -> None:
-    kept = FeatureWindow(segments)
-    for t, (nodes, x) in enumerate(snapshots):
-        kept.add(t, nodes, x)
-        if len(kept.times) > window:
-            assert kept.drop() == t - window
-        assert kept.times == list(range(max(0, t - window + 1), t + 1))
-        for at in kept.times:
-            assert kept.nodes(at).tolist() == snapshots[at][0].tolist()
-            assert same_bits(kept.rows(at), snapshots[at][1])
-
-
-@slow_at_first
-@given(feature_sequences(), st.integers(1, 4), st.integers(1, 4), st.data())
-def test_rows_are_picked_by_position_while_the_window_slides(
+@given(feature_sequences(), st.integers(1, 5), st.integers(1, 8), st.data())
+def test_rows_come_back_to_the_bit_also_by_position_while_the_window_slides(
     snapshots: list[Snapshot], segments: int, window: int, data: st.DataObject
 ) -> None:
     """Asked in between, it must not remember what is no longer so."""
@@ -47,12 +31,15 @@ def test_rows_are_picked_by_position_while_the_window_slides(
         for each in (kept, whole):
             each.add(t, nodes, x)
         if len(kept.times) > window:
-            assert kept.drop() == whole.drop()
+            assert kept.drop() == whole.drop() == t - window
+        assert kept.times == list(range(max(0, t - window + 1), t + 1))
         for at in kept.times:
             size = len(snapshots[at][0])
             chosen = np.array(data.draw(st.lists(st.integers(0, size - 1))) if size else [], np.int64)
             assert same_bits(kept.select(at, chosen), snapshots[at][1][chosen])
             assert same_bits(whole.select(at, chosen), snapshots[at][1][chosen])
+            assert kept.nodes(at).tolist() == snapshots[at][0].tolist()
+            assert same_bits(kept.rows(at), snapshots[at][1])
 
 
 @slow_at_first
