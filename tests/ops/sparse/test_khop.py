@@ -157,7 +157,7 @@ def targets_of(found: KHopSubgraph, at: int) -> tuple[Any, Any]:
     return found.position[here], found.distance[here] == 0
 
 
-@pytest.mark.parametrize("norm", ["gcn", "mean", "sum", "loops"])
+@pytest.mark.parametrize("norm", ["gcn", "mean", "sum", "loops", "sym"])
 @slow_at_first
 @given(st.data(), dynamic_graphs(carried=False, min_snapshots=1, max_nodes=8, max_edges=12), st.integers(1, 3))
 def test_targets_get_exactly_what_they_get_in_the_whole_graph(
