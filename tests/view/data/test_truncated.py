@@ -81,7 +81,9 @@ class Windows:
 def made(model: str, graph: DynamicGraph) -> torch.nn.Module:
     torch.manual_seed(1)
     assert graph.features is not None
-    return make_model(model, graph.features.shape[0], hidden=4, **OPTIONS.get(model, {})).to(EXACT)
+    name, _, update = model.partition(" ")
+    options = OPTIONS.get(name, {}) | ({"update": update} if update else {})
+    return make_model(name, graph.features.shape[0], hidden=4, **options).to(EXACT)
 
 
 def by_cell(z: Tensor, nodes: list[Any], first: int) -> Tensor:
@@ -126,7 +128,7 @@ def test_weights_are_normalized_by_degrees_of_the_subgraph(norm: Norm, directed:
 
 
 @pytest.mark.parametrize("decay", [Decay(1, 3, 0.2), Decay(2, 2, 0.5), Decay(3, 0, 1.0)], ids=str)
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", [*MODELS, "roland mlp", "roland moving-average"])
 def test_steps_equal_those_of_subgraphs_with_carried_states(graph: DynamicGraph, model: str, decay: Decay) -> None:
     """The state with which a node enters is the one after the snapshot before, as the step before computed it: here
     found by running the older part of that step's window alone."""
