@@ -17,8 +17,8 @@ from strobe.errors import OptionError
 from strobe.view import View
 
 MAX_FILTER_SIZE = 12
-"""Coefficients of T_11 reach 2,816, and so many times the rounding errors of powers; further ones are 2.4 times larger
-per order."""
+"""Coefficients of T_11 reach 2,816, which multiply the rounding errors of powers; further ones grow 2.4 times per
+order."""
 
 
 def check_filter_size(filter_size: int) -> None:
