@@ -34,20 +34,21 @@ class GCLSTM(Model):
         check_sizes(inputs=inputs, hidden=hidden)
         check_filter_size(filter_size)
         self.width, self.filter_size = hidden, filter_size
-        # Rows: input gate, forget gate, cell, output gate. Columns of of_state: polynomials of ascending order.
+        # Rows: input gate, forget gate, output gate, candidate. Columns of of_state: polynomials of ascending order.
         self.of_input = chebyshev_weight(inputs, hidden, 1, 4)
         self.of_state = chebyshev_weight(hidden, hidden, filter_size, 4)
         self.bias = nn.Parameter(torch.zeros(4 * hidden))
 
     def forward(self, view: View) -> Tensor:
-        of_state = power_weight(self.of_state, self.filter_size).t()
+        size = self.filter_size
+        weight = torch.cat([self.of_input, power_weight(self.of_state, size)], 1)
 
         def step(snapshot: View, x: Tensor, state: Tensor) -> Tensor:
             h, c = state.chunk(2, 1)
-            gates = torch.addmm(x, powers(snapshot, h, self.filter_size), of_state)
-            i, f, g, o = gates.chunk(4, 1)
-            c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
-            return torch.cat([torch.sigmoid(o) * torch.tanh(c), c], 1)
+            gates = linear(torch.cat([x, powers(snapshot, h, size)], 1), weight, self.bias)
+            i, f, o = torch.sigmoid(gates[:, : 3 * self.width]).chunk(3, 1)
+            c = f * c + i * torch.tanh(gates[:, 3 * self.width :])
+            return torch.cat([o * torch.tanh(c), c], 1)
 
-        states = step_through_time(view, step, linear(view.x, self.of_input, self.bias), 2 * self.width)
+        states = step_through_time(view, step, view.x, 2 * self.width)
         return states[:, : self.width].contiguous()

@@ -19,7 +19,7 @@ def step_through_time(view: View, step: Step, x: Tensor, columns: int) -> Tensor
     Args:
         view: the cells of a window.
         step: the recurrence, called with the view of one snapshot, which convolves.
-        x: rows of all cells, [C, F], with at least ``columns`` columns.
+        x: rows of all cells, [C, F].
         columns: of the state.
 
     Returns:
@@ -36,7 +36,7 @@ def step_through_time(view: View, step: Step, x: Tensor, columns: int) -> Tensor
         states = [*states, state] if view.is_sliding else [state]
         outputs.append(new)
     view.save_states(states, per_node=True)
-    return torch.cat(outputs) if outputs else x[:, :columns]
+    return torch.cat(outputs) if outputs else x.new_zeros(0, columns)
 
 
 def graph_gru_step(x: Tensor, h: Tensor, weight: Tensor, convolve: Callable[[Tensor], Tensor]) -> Tensor:

@@ -22,7 +22,7 @@ def reference(model: GCLSTM, plain: PlainGraph, x: list[Tensor]) -> list[Tensor]
         nodes = plain.present(t)
         h, c = hidden.of(nodes), cells.of(nodes)
         terms = torch.cat(chebyshev(plain, t, h, model.filter_size), 1)
-        i, f, g, o = (rows @ of_input.t() + terms @ of_state.t() + bias for of_input, of_state, bias in weights)
+        i, f, o, g = (rows @ of_input.t() + terms @ of_state.t() + bias for of_input, of_state, bias in weights)
         c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
         h = torch.sigmoid(o) * torch.tanh(c)
         hidden.put(nodes, h)

@@ -170,7 +170,7 @@ def chebyshev_parts(name: str, part: str, gates: str, size: int) -> Found:
 
 
 @pytest.mark.parametrize("size", FILTER_SIZES)
-@pytest.mark.parametrize(("kind", "gates"), [(GConvGRU, "rzh"), (GCLSTM, "ifco")])
+@pytest.mark.parametrize(("kind", "gates"), [(GConvGRU, "rzh"), (GCLSTM, "ifoc")])
 def test_chebyshev_recurrences_equal_theirs(kind: Callable[..., Model], gates: str, size: int) -> None:
     model = kind(3, HIDDEN, filter_size=size).double()
     name = f"{type(model).__name__.lower()}_{size}"
