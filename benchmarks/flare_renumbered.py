@@ -26,7 +26,7 @@ from strobe.graph import DynamicGraph
 from strobe.ops.sparse.csr import Csr
 from strobe.ops.sparse.csr_kernels import reorder_rows
 from strobe.ops.sparse.leading_block import LeadingBlock
-from strobe.ops.sparse.normalize import Norm, normalize
+from strobe.ops.sparse.normalize import SYMMETRIC_NORMS, Norm, normalize
 from strobe.ops.sparse.spmm import Sparse
 from strobe.plan import Plan
 from strobe.tasks import Task
@@ -61,7 +61,7 @@ def _cut_out(block: WindowSlice, norm: Norm, *, evened: bool) -> Sparse:
         if norm not in whole:
             whole[norm] = normalize(norm, snapshot.row_ptr, snapshot.col, snapshot.weight)
         made = reorder_rows(whole[norm], kept, columns)
-    symmetric = not snapshot.directed and norm in ("gcn", "sum", "loops")
+    symmetric = not snapshot.directed and norm in SYMMETRIC_NORMS
     return Sparse.vstack([made], len(kept), dtype=ordered.dtype, device=ordered.device, symmetric=symmetric)
 
 

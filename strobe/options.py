@@ -90,6 +90,8 @@ def describe_type(hint: Any) -> str:
         return " or ".join(map(str, get_args(hint)))
     if hint in _TYPE_NAMES:
         return _TYPE_NAMES[hint]
+    if get_origin(hint) is Callable:
+        return "a function"
     if isinstance(hint, type) and get_origin(hint) is None:
         return f"a {hint.__name__}"
     parts = get_args(hint)
@@ -109,6 +111,8 @@ def _is_instance(value: Any, hint: Any) -> bool:
         return any(_is_instance(value, part) for part in parts)
     if origin in (list, tuple, Sequence) and parts:
         return isinstance(value, list | tuple) and all(_is_instance(item, parts[0]) for item in value)
+    if origin is Callable:
+        return callable(value)
     if hint not in _TYPE_NAMES:
         return True
     if isinstance(value, bool):

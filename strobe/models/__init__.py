@@ -13,7 +13,11 @@ from strobe.models.dcrnn import DCRNN
 from strobe.models.dysat import DySAT
 from strobe.models.evolvegcn import EvolveGCNH, EvolveGCNO
 from strobe.models.gat_lstm import GATLSTM
+from strobe.models.gc_lstm import GCLSTM
+from strobe.models.gcn import StaticGCN
+from strobe.models.gconv_gru import GConvGRU
 from strobe.models.mpnn_lstm import MPNNLSTM
+from strobe.models.roland import ROLAND
 from strobe.models.sage import GraphSAGE
 from strobe.models.tgcn import TGCN
 from strobe.models.wd_gcn import WDGCN
@@ -22,18 +26,22 @@ from strobe.options import check_options, option_types, short_repr
 __all__ = [
     "DCRNN",
     "GATLSTM",
+    "GCLSTM",
     "MODELS",
     "MPNNLSTM",
+    "ROLAND",
     "TGCN",
     "WDGCN",
     "Block",
     "DySAT",
     "EvolveGCNH",
     "EvolveGCNO",
+    "GConvGRU",
     "GraphSAGE",
     "Model",
     "ModelInfo",
     "Stack",
+    "StaticGCN",
     "describe_model",
     "make_model",
 ]
@@ -48,6 +56,10 @@ MODELS: dict[str, type[Model]] = {
     "dysat": DySAT,
     "mpnn-lstm": MPNNLSTM,
     "sage": GraphSAGE,
+    "roland": ROLAND,
+    "gconv-gru": GConvGRU,
+    "gc-lstm": GCLSTM,
+    "gcn": StaticGCN,
 }
 """Models by name, for the command line and run directories."""
 

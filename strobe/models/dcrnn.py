@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from strobe.models.base import Model, check_sizes
+from strobe.models.stepping import graph_gru_step, step_through_time
 from strobe.ops.dense.linear import linear
 from strobe.ops.sparse.normalize import Norm
 from strobe.view import View
@@ -44,26 +46,11 @@ class DCRNN(Model):
     def forward(self, view: View) -> Tensor:
         of_input, of_state = (self._weights(view, weight) for weight in (self.of_input, self.of_state))
         x = linear(self._diffuse(view, view.x), of_input, self.bias)  # [C, 3H]
-        h = view.load_state()
-        if h is None:
-            h = x.new_zeros(view.num_slots, self.width)
-        states: list[Tensor] = []
-        outputs = []
-        for step, rows in zip(view.steps(), view.split(x), strict=True):
-            new = self._step(step, rows, step.gather_state(h), of_state)
-            h = step.scatter_state(h, new)
-            states = [*states, h] if view.is_sliding else [h]
-            outputs.append(new)
-        view.save_states(states, per_node=True)
-        return torch.cat(outputs) if outputs else x[:, : self.width]
 
-    def _step(self, step: View, x: Tensor, h: Tensor, of_state: Tensor) -> Tensor:
-        """New states of one snapshot's cells, from the input part of all gates and the old states."""
-        split = 2 * self.width
-        gates, candidate = of_state[:split], of_state[split:]
-        r, u = torch.sigmoid(torch.addmm(x[:, :split], self._diffuse(step, h), gates.t())).chunk(2, 1)
-        c = torch.tanh(torch.addmm(x[:, split:], self._diffuse(step, r * h), candidate.t()))
-        return c + u * (h - c)
+        def step(snapshot: View, x: Tensor, h: Tensor) -> Tensor:
+            return graph_gru_step(x, h, of_state, partial(self._diffuse, snapshot))
+
+        return step_through_time(view, step, x, self.width)
 
     def _diffuse(self, view: View, x: Tensor) -> Tensor:
         """Concatenate rows with their diffusions of 1 … hops hops, [C, (1 + walks * hops) F]."""

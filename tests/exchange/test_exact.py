@@ -31,6 +31,10 @@ MODELS: dict[str, dict[str, Any]] = {
     "dysat": {"heads": 2},
     "mpnn-lstm": {},
     "sage": {},
+    "roland": {},
+    "gconv-gru": {},
+    "gc-lstm": {},
+    "gcn": {},
 }
 
 

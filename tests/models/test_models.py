@@ -248,6 +248,11 @@ def test_model_summaries_are_distinct() -> None:
         ("mpnn-lstm", {"stacked": 0}, "stacked"),
         ("sage", {"span": 0}, "span"),
         ("sage", {"heads": 0}, "heads"),
+        ("roland", {"layers": 0}, "layers"),
+        ("roland", {"update": "lstm"}, "moving-average"),
+        ("gconv-gru", {"filter_size": 0}, "filter_size"),
+        ("gc-lstm", {"filter_size": 99}, "filter_size"),
+        ("gcn", {"layers": 0}, "layers"),
     ],
     ids=str,
 )

@@ -14,10 +14,20 @@ import torch
 from torch import Tensor, nn
 
 from strobe.graph import DynamicGraph, from_edges
-from strobe.models import TGCN, Model
+from strobe.models import GCLSTM, TGCN, GConvGRU, Model
 from strobe.models.evolvegcn import EvolveGCNH, EvolveGCNO
 from strobe.models.mpnn_lstm import MPNNLSTM
-from tests.models.pygt.make import HERE, HIDDEN, LARGE_NODES, NODES, Graph, large_graph, large_rows, small_graph
+from tests.models.pygt.make import (
+    FILTER_SIZES,
+    HERE,
+    HIDDEN,
+    LARGE_NODES,
+    NODES,
+    Graph,
+    large_graph,
+    large_rows,
+    small_graph,
+)
 from tests.support.dense_models import gradients, outputs
 
 Found = Mapping[str, Tensor]
@@ -132,3 +142,41 @@ def test_mpnn_lstm_carries_states_like_theirs_within_a_window() -> None:
     out = outputs(model, build(small_graph(3), NODES), 1)  # type: ignore[arg-type]
     states = 2 * HIDDEN
     assert_same(out[-NODES:, :states].contiguous(), load(name)["out"][:, :states].contiguous())
+
+
+def chebyshev_parts(name: str, part: str, gates: str, size: int) -> Found:
+    """Their parameters or gradients as ours are: gates one below the other, polynomials side by side.
+
+    Of the two biases of a gate ours is the sum, and all three have one gradient.
+    """
+    theirs = load(name, part)
+
+    def joined(key: str) -> Tensor:
+        rows = [torch.cat([theirs[f"{key}{gate}.lins.{k}.weight"] for k in range(size)], 1) for gate in gates]
+        return torch.cat(rows)
+
+    def biases(key: str) -> Tensor:
+        return torch.cat([theirs[key.format(gate)].reshape(-1) for gate in gates])
+
+    if name.startswith("gconvgru"):
+        of_input, of_state = joined("conv_x_"), joined("conv_h_")
+        first, second = biases("conv_x_{}.bias"), biases("conv_h_{}.bias")
+    else:
+        of_input, of_state = torch.cat([theirs[f"cell.W_{gate}"].T for gate in gates]), joined("cell.conv_")
+        first, second = biases("cell.b_{}"), biases("cell.conv_{}.bias")
+    if part == "gradient/":
+        assert_same(first, second)
+    return {"of_input": of_input, "of_state": of_state, "bias": first if part == "gradient/" else first + second}
+
+
+@pytest.mark.parametrize("size", FILTER_SIZES)
+@pytest.mark.parametrize(("kind", "gates"), [(GConvGRU, "rzh"), (GCLSTM, "ifoc")])
+def test_chebyshev_recurrences_equal_theirs(kind: Callable[..., Model], gates: str, size: int) -> None:
+    model = kind(3, HIDDEN, filter_size=size).double()
+    name = f"{type(model).__name__.lower()}_{size}"
+    model.load_state_dict(chebyshev_parts(name, "before/", gates, size))
+    out = outputs(model, build(small_graph(3), NODES))
+    assert_same(out, load(name)["out"])
+    expected = chebyshev_parts(name, "gradient/", gates, size)
+    for key, value in gradients(model, out).items():
+        assert_same(value, expected[key])

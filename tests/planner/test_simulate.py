@@ -59,6 +59,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "dcrnn": {},
     "evolvegcn-o": {},
     "dysat": {"heads": 2, "time_layers": 1},
+    "roland": {"layers": 1},
+    "gc-lstm": {},
 }
 
 

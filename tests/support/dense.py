@@ -23,14 +23,16 @@ def normalised(norm: Norm, rows: int, arcs: Iterable[Arc]) -> Dense:
     if norm == "gcn":
         looped = {i for i, j, _ in arcs if i == j}
         arcs += [(i, i, 1.0) for i in range(rows) if i not in looped]
+    if norm == "sym":
+        arcs = [(i, j, w) for i, j, w in arcs if i != j]
     if norm == "mean_out":
         arcs = [(j, i, w) for i, j, w in arcs]
     a, size = np.zeros((rows, rows)), np.zeros((rows, rows))
     for i, j, w in arcs:
         a[i, j] += w
         size[i, j] += abs(w)
-    degree = size.sum(1)
-    if norm == "gcn":
+    degree = size.sum(0 if norm == "sym" else 1)
+    if norm in ("gcn", "sym"):
         return _inverse(np.sqrt(degree)) @ a @ _inverse(np.sqrt(degree))
     return a if norm in ("sum", "loops") else _inverse(degree) @ a
 

@@ -36,6 +36,23 @@ def adjacency(plain: PlainGraph, t: int) -> Tensor:
     return root[:, None] * matrix * root[None]
 
 
+def chebyshev(plain: PlainGraph, t: int, x: Tensor, size: int) -> list[Tensor]:
+    """T_0(L~) x … T_(size - 1)(L~) x by their recurrence, with L~ = 2 L / 2 - I and the Laplacian L entry by entry:
+    loops do not count, degrees are those of outgoing arcs."""
+    present = plain.present(t)
+    arcs = [(v, u, w if plain.weighted else 1.0) for v, u, w in plain.arcs(t) if v != u]
+    degree = {u: sum(abs(w) for _, source, w in arcs if source == u) for u in present}
+    laplacian = torch.eye(len(present), dtype=torch.float64)
+    for v, u, w in arcs:
+        if degree[v] and degree[u]:
+            laplacian[present.index(v), present.index(u)] -= w / (degree[v] * degree[u]) ** 0.5
+    scaled = 2 * laplacian / 2 - torch.eye(len(present), dtype=torch.float64)
+    terms = [x, scaled @ x]
+    while len(terms) < size:
+        terms.append(2 * scaled @ terms[-1] - terms[-2])
+    return terms[:size]
+
+
 def with_features(plain: PlainGraph, width: int = 3) -> tuple[DynamicGraph, list[Tensor]]:
     """The built graph with random features per cell, and those of every snapshot."""
     rng = np.random.default_rng(5)

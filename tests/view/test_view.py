@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ def view_of(plain: PlainGraph = CHANGING, carry: Carry | None = None) -> View:
 # Structure.
 
 
-@pytest.mark.parametrize("norm", ["gcn", "mean", "mean_out", "sum", "loops"])
+@pytest.mark.parametrize("norm", get_args(Norm))
 def test_aggregate_is_the_product_and_its_gradient_the_transposed_product(norm: Norm) -> None:
     view = view_of()
     matrix = torch.from_numpy(window_matrix(norm, CHANGING))

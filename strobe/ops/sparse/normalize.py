@@ -18,10 +18,14 @@ from strobe.ops.sparse.csr import Csr, FloatArray, IntArray, expand_rows, row_po
 from strobe.ops.sparse.csr_kernels import gcn_norm
 from strobe.ops.sparse.spmm import Sparse
 
-Norm = Literal["gcn", "mean", "mean_out", "sum", "loops"]
+Norm = Literal["gcn", "mean", "mean_out", "sum", "loops", "sym"]
 """``gcn``: missing self-loops with weight 1, arcs divided by the root of both degrees (Kipf and Welling). ``mean``:
 average over incoming arcs. ``mean_out``: average over outgoing arcs (the random walk along the edges). ``sum``: the
-weights as they are. ``loops``: no weights, exactly one self-loop per cell, as in graph attention."""
+weights as they are. ``loops``: no weights, exactly one self-loop per cell, as in graph attention. ``sym``: arcs without
+self-loops, divided by the root of both outgoing degrees; I - sym is PyTorch Geometric's Laplacian of this name."""
+
+SYMMETRIC_NORMS: tuple[Norm, ...] = ("gcn", "sum", "loops", "sym")
+"""Norms whose matrices are symmetric for undirected graphs."""
 
 
 def normalize(norm: Norm, row_ptr: IntArray, col: IntArray, weight: FloatArray | None) -> Csr:
@@ -36,6 +40,10 @@ def normalize(norm: Norm, row_ptr: IntArray, col: IntArray, weight: FloatArray |
     if norm == "gcn" and native.library() is not None:
         return gcn_norm(row_ptr, col, weight)
     values: FloatArray = np.ones(col.size) if weight is None else weight.astype(np.float64)
+    if norm == "sym":
+        row_ptr, col, values = remove_self_loops(row_ptr, col, values)
+        root = safe_reciprocal(np.sqrt(_row_sums(np.abs(values), col, row_ptr.size - 1)))
+        return row_ptr, col, root[expand_rows(row_ptr)] * values * root[col]
     if norm == "gcn":
         row_ptr, col, values = _add_self_loops(row_ptr, col, values, replace=False)
         row = expand_rows(row_ptr)
@@ -55,6 +63,13 @@ def _row_sums(values: FloatArray, row: IntArray, rows: int) -> FloatArray:
 def safe_reciprocal(values: FloatArray) -> FloatArray:
     """1 / value, and 0 for 0."""
     return np.divide(1.0, values, out=np.zeros_like(values), where=values > 0)
+
+
+def remove_self_loops(row_ptr: IntArray, col: IntArray, values: FloatArray) -> tuple[IntArray, IntArray, FloatArray]:
+    """Remove the entries of the diagonal."""
+    row = expand_rows(row_ptr)
+    other = row != col
+    return row_pointers(np.bincount(row[other], minlength=row_ptr.size - 1)), col[other], values[other]
 
 
 def _add_self_loops(

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from strobe.graph import DynamicGraph, Snapshot
-from strobe.ops.sparse.csr import Csr, FloatArray, IntArray, expand_rows
+from strobe.ops.sparse.csr import Csr, FloatArray, IntArray, expand_rows, transpose
 from strobe.ops.sparse.csr_kernels import reorder_rows, row_ends
-from strobe.ops.sparse.normalize import Norm, normalize
+from strobe.ops.sparse.normalize import SYMMETRIC_NORMS, Norm, normalize, remove_self_loops
 from strobe.ops.sparse.spmm import Sparse
 from strobe.view.partition.local import Reads
 
@@ -93,20 +93,24 @@ class SnapshotHalo:
 
 @dataclass(frozen=True, eq=False)
 class ReadWeights:
-    """Relative absolute weights of the arcs of each row, in order of chunks: truncation keeps a prefix of each row."""
+    """Relative absolute weights of the arcs that a degree counts, in order of chunks: truncation keeps a prefix of each
+    row."""
 
     row_ptr: IntArray  # [r + 1]
     place: IntArray  # [E] of the read cell's chunk, ascending in each row
     weight: FloatArray | None = None  # None: all 1
     by_cell: bool = False
     """Whether ``place`` holds cells instead of chunks, numbered as the rows."""
+    without_arcs: float = 1.0
+    """The fraction given for rows of which nothing remains."""
 
     def remaining(self, rows: int, num_chunks: int) -> FloatArray:
-        """Fraction of each leading row's weight that remains with ``num_chunks`` chunks; 1 if none remains."""
+        """Fraction of each leading row's weight that remains with ``num_chunks`` chunks."""
         starts, stops = self.row_ptr[:rows], self.row_ptr[1 : rows + 1]
         ends = row_ends(self.row_ptr, self.place, rows, rows if self.by_cell else num_chunks)
         remaining, total = (self._sums(at) - self._sums(starts) for at in (ends, stops))
-        return np.divide(remaining, total, out=np.ones(rows), where=remaining > 0)
+        fraction: FloatArray = np.full(rows, self.without_arcs)
+        return np.divide(remaining, total, out=fraction, where=remaining > 0)
 
     def _sums(self, at: IntArray) -> FloatArray:
         return at.astype(np.float64) if self.weight is None else self._cumulative[at]
@@ -250,25 +254,30 @@ class PermutedSnapshot:
         whole = normalize(norm, snapshot.row_ptr, snapshot.col, snapshot.weight)
         columns = np.full(snapshot.num_nodes, -1, np.int32)
         columns[self.own] = np.arange(len(self.own))
-        symmetric = not snapshot.directed and norm in ("gcn", "sum", "loops")
+        symmetric = not snapshot.directed and norm in SYMMETRIC_NORMS
         own = reorder_rows(whole, self.own, columns)
         self._own[norm] = self._sparse(own, len(self.own), symmetric=symmetric)
         if len(self.own) == snapshot.num_nodes:  # the whole snapshot is local
             empty = np.zeros(1, np.int64), np.empty(0, np.int32), None
             self._remote_blocks[norm] = RemoteBlock(self._sparse(empty, 0), self.own[:0], None)
-            self._read_weights[norm] = ReadWeights(
-                own[0], own[1], self._relative_weights(norm, own, self.own), by_cell=True
-            )
+            if norm == "sym":
+                counted = reorder_rows(self._outgoing_arcs(), self.own, columns)
+            else:
+                counted = own[0], own[1], self._relative_weights(norm, own, self.own)
+            self._read_weights[norm] = _read_weights(norm, counted, by_cell=True)
             return
         halo = self.halo("out" if norm == "mean_out" else "in")
         all_cells = np.arange(snapshot.num_nodes)
-        counted = whole[0], whole[1], self._relative_weights(norm, whole, all_cells)
+        if norm == "sym":
+            counted = self._outgoing_arcs()
+        else:
+            counted = whole[0], whole[1], self._relative_weights(norm, whole, all_cells)
         places = self.order.place[snapshot.nodes]
-        self._read_weights[norm] = ReadWeights(*reorder_rows(counted, self.own, places))
+        self._read_weights[norm] = _read_weights(norm, reorder_rows(counted, self.own, places))
         row_ptr, col, weight = reorder_rows(whole, self.own, halo.column)
         rows = np.flatnonzero(np.diff(row_ptr))
         compact = np.append(row_ptr[rows], row_ptr[-1]), col, weight
-        others = ReadWeights(*reorder_rows(counted, halo.positions, places))
+        others = _read_weights(norm, reorder_rows(counted, halo.positions, places))
         self._remote_blocks[norm] = RemoteBlock(self._sparse(compact, len(halo.min_chunks)), rows, others)
 
     def _sparse(self, matrix: Csr, num_cols: int, *, symmetric: bool = False) -> Sparse:
@@ -285,6 +294,14 @@ class PermutedSnapshot:
         degree = np.bincount(expand_rows(snapshot.row_ptr), absolute, snapshot.num_nodes)[cells] + loops
         counted: FloatArray = np.abs(weight) * np.sqrt(degree)[col]
         return counted
+
+    def _outgoing_arcs(self) -> Csr:
+        """The cells that read each cell, itself excepted, with absolute weights: the arcs that ``sym`` counts."""
+        snapshot = self.snapshot
+        weight = np.ones(snapshot.num_arcs) if snapshot.weight is None else np.abs(snapshot.weight).astype(np.float64)
+        row_ptr, col, weight_by_reader = remove_self_loops(snapshot.row_ptr, snapshot.col, weight)
+        row_ptr, col, at = transpose(row_ptr, col, snapshot.num_nodes)
+        return row_ptr, col, None if snapshot.weight is None else weight_by_reader[at]
 
     def _find_halo(self, reads: Reads) -> SnapshotHalo:
         size, rank, owners = self.snapshot.num_nodes, self.order.rank, self.owners
@@ -315,6 +332,11 @@ class PermutedSnapshot:
             order = np.lexsort((cells, last))
             send[to] = NestedRows(row[cells[order]], last[order])
         return SnapshotHalo(send, receive, column, position, min_chunks)
+
+
+def _read_weights(norm: Norm, counted: Csr, *, by_cell: bool = False) -> ReadWeights:
+    """Cells that no remaining cell reads have outgoing degree 0, and ``sym`` gives their arcs the weight 0."""
+    return ReadWeights(*counted, by_cell=by_cell, without_arcs=np.inf if norm == "sym" else 1.0)
 
 
 def _unique_reads(read: IntArray, reader_place: IntArray, place: IntArray) -> tuple[IntArray, IntArray]:

@@ -68,6 +68,10 @@ class Topology:
         if norm == "mean":
             readers = cells[: len(sampled.degree)]
             return sampled.row_ptr, sampled.col, values * safe_reciprocal(self._sums[readers])[sampled.reader]
+        if norm == "sym":
+            root = safe_reciprocal(np.sqrt(self._sums_out[cells]))
+            values = values * root[sampled.reader] * root[sampled.col] * (sampled.reader != sampled.col)
+            return sampled.row_ptr, sampled.col, values
         missing = ~self._has_loop[cells]
         root = safe_reciprocal(np.sqrt(self._sums[cells] + missing))
         loops = np.where(missing, root * root, 0.0)[: len(sampled.degree)]
@@ -80,6 +84,14 @@ class Topology:
             return np.diff(self.row_ptr).astype(np.float64)
         weights = np.abs(self.weight).astype(np.float64)
         return np.bincount(expand_rows(self.row_ptr), weights, len(self.nodes)).astype(np.float64)
+
+    @cached_property
+    def _sums_out(self) -> FloatArray:
+        """Sum of absolute weights of each cell's outgoing arcs, self-loops excepted."""
+        weights = (expand_rows(self.row_ptr) != self.col).astype(np.float64)
+        if self.weight is not None:
+            weights *= np.abs(self.weight)
+        return np.bincount(self.col, weights, len(self.nodes)).astype(np.float64)
 
     @cached_property
     def _has_loop(self) -> Any:

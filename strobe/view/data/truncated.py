@@ -22,6 +22,9 @@ from strobe.view.data.window import WindowData
 from strobe.view.partition.local import Reads
 from strobe.view.partition.truncated import TruncatedPartition, WindowSlice
 
+_TWO_SIDED: tuple[Norm, ...] = ("gcn", "sym")
+"""Norms that divide by the root of the degrees of both cells."""
+
 
 class TruncatedData(WindowData):
     """The cells of a truncated window. Sparse products read leading blocks of snapshots' matrices without copying."""
@@ -69,7 +72,8 @@ class TruncatedData(WindowData):
                 num_rows = int(np.searchsorted(part.rows, block.num_cells))
                 if self._renormalizes(block, norm):
                     own = self._scale(block, norm, block.permuted.remaining_weight)
-                    others = self._scale(block, norm, block.permuted.remote_remaining_weight) if norm == "gcn" else None
+                    remote_shares = block.permuted.remote_remaining_weight
+                    others = self._scale(block, norm, remote_shares) if norm in _TWO_SIDED else None
                     scales = others, own[torch.from_numpy(part.rows[:num_rows]).to(self.device)]
                 remote.append(
                     LeadingBlock(part.matrix, num_rows, block.permuted.halo(reads).count(block.num_chunks), *scales)
@@ -100,16 +104,16 @@ class TruncatedData(WindowData):
             scale = (
                 self._scale(block, norm, block.permuted.remaining_weight) if self._renormalizes(block, norm) else None
             )
-            yield LeadingBlock(matrix, block.num_cells, block.num_cells, scale if norm == "gcn" else None, scale)
+            yield LeadingBlock(matrix, block.num_cells, block.num_cells, scale if norm in _TWO_SIDED else None, scale)
 
     def _renormalizes(self, block: WindowSlice, norm: Norm) -> bool:
         """Whether arcs have other weights than in the whole snapshot."""
-        return block.renormalized and norm in ("gcn", "mean", "mean_out") and not block.is_whole
+        return block.renormalized and norm in ("gcn", "mean", "mean_out", "sym") and not block.is_whole
 
     def _scale(self, block: WindowSlice, norm: Norm, shares: Callable[[Norm, int], FloatArray]) -> Tensor:
         """Factors that renormalize weights to the smaller degrees."""
         factor = 1 / shares(norm, block.num_chunks)
-        return torch.from_numpy(np.sqrt(factor) if norm == "gcn" else factor).to(self.device, self.dtype)
+        return torch.from_numpy(np.sqrt(factor) if norm in _TWO_SIDED else factor).to(self.device, self.dtype)
 
     def _compute_input(self, key: tuple[Norm, ...]) -> Tensor:
         return torch.cat([block.permuted.input_rows(key)[: block.num_cells] for block in self.local_partition.slices])

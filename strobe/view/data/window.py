@@ -22,7 +22,7 @@ from strobe.ops.dense.bf16 import BF16
 from strobe.ops.runtime.parallel import map_in_order, run_parts
 from strobe.ops.sparse.csr import Csr, IntArray, select_csr_rows
 from strobe.ops.sparse.leading_block import LeadingBlocks
-from strobe.ops.sparse.normalize import Norm, gcn_norm_cuda, normalize
+from strobe.ops.sparse.normalize import SYMMETRIC_NORMS, Norm, gcn_norm_cuda, normalize
 from strobe.ops.sparse.spmm import Sparse, spmm
 from strobe.ops.time.sequences import Sequences
 from strobe.view.partition.local import Handover, LocalPartition, Reads
@@ -227,7 +227,7 @@ class WindowData:
     def halo_matrix(self, norm: Norm) -> HaloMatrix:
         """The matrix in two blocks: local columns and halo columns."""
         if norm not in self._halo_matrices:
-            symmetric = not self.graph.directed and norm in ("gcn", "sum", "loops")
+            symmetric = not self.graph.directed and norm in SYMMETRIC_NORMS
             self._halo_matrices[norm] = split_columns(
                 self._partitioned_matrix(norm), self.num_cells, symmetric=symmetric
             )
@@ -329,7 +329,7 @@ class WindowData:
         self._aggregates[key] = x
 
     def _full_matrix(self, norm: Norm) -> Sparse:
-        symmetric = not self.graph.directed and norm in ("gcn", "sum", "loops")
+        symmetric = not self.graph.directed and norm in SYMMETRIC_NORMS
         blocks = list(self._blocks(norm))
         return Sparse.block_diagonal(blocks, dtype=self.sum_dtype, device=self.device, symmetric=symmetric)
 

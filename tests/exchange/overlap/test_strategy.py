@@ -43,8 +43,11 @@ MODELS: dict[str, dict[str, Any]] = {
     "tgcn": {"layers": 3},
     "dysat": {"layers": 2, "heads": 2},
     "dcrnn": {},
+    "roland": {"convolution": "sage", "update": "moving-average"},
+    "gc-lstm": {},
+    "gcn": {"layers": 3},
 }
-STAGES = [name for name in MODELS if name != "dcrnn"]
+STAGES = [name for name in MODELS if name not in ("dcrnn", "gc-lstm")]
 """Models that do not step through snapshots."""
 
 HALO, OVERLAPPED, BLOCKING = Halo(), Overlapped(), Overlapped(overlap=False)

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 HERE = Path(__file__).parent
 NODES, SNAPSHOTS, HIDDEN = 12, 4, 4
+FILTER_SIZES = (2, 4)  # of Chebyshev convolutions
 LARGE_NODES = 50_000  # its square does not fit into 32 bits
 
 Graph = dict[str, list[Any]]
@@ -67,6 +68,20 @@ class Lifted(nn.Module):
         return out
 
 
+class WithCellState(nn.Module):
+    """A cell with two states, of which it gives the hidden one and remembers the other."""
+
+    def __init__(self, cell: nn.Module) -> None:
+        super().__init__()
+        self.cell, self.out_channels = cell, HIDDEN
+        self.c: Tensor | None = None
+
+    def forward(self, x: Tensor, edges: Tensor, weights: Tensor, h: Tensor) -> Tensor:
+        out: Tensor
+        out, self.c = self.cell(x, edges, weights, h, torch.zeros_like(h) if self.c is None else self.c)
+        return out
+
+
 def main() -> None:
     """Writes every file."""
     from torch_geometric_temporal.nn import recurrent  # type: ignore[import-not-found,unused-ignore]
@@ -83,6 +98,9 @@ def main() -> None:
     save("mpnnlstm_training", recurrent.MPNNLSTM(3, HIDDEN, NODES, 1, 0.0), small)
     save("mpnnlstm_evaluation", recurrent.MPNNLSTM(3, HIDDEN, NODES, 1, 0.0).eval(), small)
     save("mpnnlstm_window", recurrent.MPNNLSTM(3, HIDDEN, NODES, SNAPSHOTS, 0.0).eval(), stacked(small))
+    for size in FILTER_SIZES:
+        save(f"gconvgru_{size}", recurrent.GConvGRU(3, HIDDEN, size), small, stateful=True)
+        save(f"gclstm_{size}", WithCellState(recurrent.GCLSTM(3, HIDDEN, size)), small, stateful=True)
 
 
 def save(name: str, model: Any, graph: Graph, *, stateful: bool = False) -> None:

@@ -162,7 +162,7 @@ def targets_of(found: KHopSubgraph, at: int) -> tuple[Any, Any]:
     st.data(),
     dynamic_graphs(carried=False, min_snapshots=1, max_nodes=8, max_edges=12),
     st.integers(1, 3),
-    st.sampled_from(["gcn", "mean", "sum", "loops"]),
+    st.sampled_from(["gcn", "mean", "sum", "loops", "sym"]),
 )
 def test_targets_get_exactly_what_they_get_in_the_whole_graph(
     data: st.DataObject, plain: PlainGraph, hops: int, norm: Norm

@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
+from torch_geometric.utils import get_laplacian
 
 from strobe.errors import UnknownNameError
 from strobe.ops.sparse.csr import Csr, expand_rows, row_pointers
@@ -122,6 +123,22 @@ def test_gcn_is_that_of_pytorch_geometric(drawn: tuple[int, list[Arc]], weighted
     np.add.at(theirs, (ends[1].numpy(), ends[0].numpy()), values.numpy())
     ours = dense(normalize("gcn", *csr(rows, kept, weighted=weighted)))
     np.testing.assert_allclose(ours, theirs, rtol=1e-12)
+
+
+@settings(deadline=None, max_examples=40)
+@given(arcs_between(), st.booleans())
+def test_sym_is_the_laplacian_of_pytorch_geometric(drawn: tuple[int, list[Arc]], weighted: bool) -> None:
+    """For positive weights: I - sym, also of directed graphs, whose degrees are outgoing ones."""
+    rows, arcs = drawn
+    arcs = [(i, j, abs(w) + 0.5 if weighted else 1.0) for i, j, w in arcs]
+    index = torch.tensor([[j, i] for i, j, _ in arcs], dtype=torch.int64).reshape(-1, 2).t()
+    weight = torch.tensor([w for _, _, w in arcs], dtype=torch.float64) if weighted else None
+    theirs = np.zeros((rows, rows))
+    ends, values = get_laplacian(index, weight, "sym", torch.float64, rows)
+    assert values is not None
+    np.add.at(theirs, (ends[1].numpy(), ends[0].numpy()), values.numpy())
+    ours = dense(normalize("sym", *csr(rows, arcs, weighted=weighted)))
+    np.testing.assert_allclose(np.eye(rows) - ours, theirs, rtol=1e-12, atol=1e-15)
 
 
 def test_a_normalisation_that_does_not_exist_is_refused() -> None:

@@ -50,6 +50,8 @@ NAMES: dict[str, dict[str, Any]] = {
     "dcrnn": {},
     "dysat": {"layers": 2, "time_layers": 2, "heads": 2},
     "mpnn-lstm": {"layers": 2},
+    "roland": {"update": "moving-average"},
+    "gc-lstm": {},
 }
 PLACEMENTS = [choice() for name, choice in AXES["placement"].items() if name != "replicated"]
 

@@ -15,7 +15,7 @@ from strobe.view import View, WindowData
 CELLS = WindowData(
     RandomChunk(cells=60, arcs=150, length=4, features=3, hidden=8, presence=0.8, spread=1.5, seed=1).graph()
 )
-INTERWOVEN = ("dcrnn", "evolvegcn-o", "evolvegcn-h")
+INTERWOVEN = ("dcrnn", "evolvegcn-o", "evolvegcn-h", "gconv-gru", "gc-lstm", "gcn")
 
 
 class Layered(nn.Module):

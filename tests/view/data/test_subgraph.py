@@ -24,6 +24,8 @@ EXACT: list[tuple[str, dict[str, Any]]] = [
     ("gat-lstm", {"heads": 2}),
     ("sage", {}),
     ("wd-gcn", {}),
+    *(("roland", {"layers": 1, "convolution": "sage", "update": update}) for update in ("mlp", "moving-average")),
+    ("gcn", {"layers": 3}),
 ]
 """Models that convolve before they go along sequences."""
 
@@ -102,7 +104,7 @@ def test_awkward_graphs_can_be_cached(name: str) -> None:
 
 
 @pytest.mark.parametrize("directed", [True, False])
-@pytest.mark.parametrize("name", ["tgcn", "evolvegcn-o", "dcrnn", "gat-lstm", "dysat"])
+@pytest.mark.parametrize("name", ["tgcn", "evolvegcn-o", "dcrnn", "gat-lstm", "dysat", "gconv-gru"])
 def test_bytes_are_predicted_before_a_cache_is_built(name: str, directed: bool) -> None:
     graph, choice = graph_of(directed), choose_model(name, {"hidden": 4})
     mask = np.zeros(40, bool)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -82,7 +82,9 @@ class Windows:
 def made(model: str, graph: DynamicGraph) -> torch.nn.Module:
     torch.manual_seed(1)
     assert graph.features is not None
-    return make_model(model, graph.features.shape[0], hidden=4, **OPTIONS.get(model, {})).to(EXACT)
+    name, _, update = model.partition(" ")
+    options = OPTIONS.get(name, {}) | ({"update": update} if update else {})
+    return make_model(name, graph.features.shape[0], hidden=4, **options).to(EXACT)
 
 
 def by_cell(z: Tensor, nodes: list[Any], first: int) -> Tensor:
@@ -92,7 +94,7 @@ def by_cell(z: Tensor, nodes: list[Any], first: int) -> Tensor:
     return sum((z[row].sum() * weigh[v, t] for row, (v, t) in enumerate(cells)), torch.zeros((), dtype=EXACT))
 
 
-@pytest.mark.parametrize("norm", ["gcn", "mean", "mean_out", "sum", "loops"])
+@pytest.mark.parametrize("norm", get_args(Norm))
 def test_truncated_product_equals_that_of_the_subgraph(graph: DynamicGraph, norm: Norm) -> None:
     windows = Windows(graph, Decay(1, 3, 0.2, renormalize=False))
     cells, copied = windows.shrunk(6), windows.copied(6)
@@ -104,7 +106,7 @@ def test_truncated_product_equals_that_of_the_subgraph(graph: DynamicGraph, norm
     torch.testing.assert_close(spmm(cells.matrix(norm), x)[turn], found, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("norm", ["gcn", "mean", "mean_out"])
+@pytest.mark.parametrize("norm", ["gcn", "mean", "mean_out", "sym"])
 @pytest.mark.parametrize("directed", [True, False])
 @pytest.mark.parametrize("weighted", [True, False])
 def test_weights_are_normalized_by_degrees_of_the_subgraph(norm: Norm, directed: bool, weighted: bool) -> None:
@@ -128,7 +130,11 @@ def test_weights_are_normalized_by_degrees_of_the_subgraph(norm: Norm, directed:
 
 @pytest.mark.parametrize(
     ("model", "decay"),
-    [(model, decay) for k, model in enumerate(MODELS) for decay in (DECAYS[0], DECAYS[1 + k % 2])],
+    [
+        (model, decay)
+        for k, model in enumerate([*MODELS, "roland mlp", "roland moving-average"])
+        for decay in (DECAYS[0], DECAYS[1 + k % 2])
+    ],
     ids=str,
 )
 def test_steps_equal_those_of_subgraphs_with_carried_states(graph: DynamicGraph, model: str, decay: Decay) -> None:

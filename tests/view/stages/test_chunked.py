@@ -30,6 +30,8 @@ MODELS: dict[str, dict[str, Any]] = {
     "mpnn-lstm": {},
     "sage": {"layers": 2},
     "tgcn": {"layers": 2},
+    "roland": {"convolution": "gat", "update": "moving-average"},
+    "gcn": {},
 }
 
 
