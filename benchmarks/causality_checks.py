@@ -28,8 +28,6 @@ from strobe.presets import preset
 from strobe.tasks import LinkPrediction, NodeClassification, NodeRegression, Task
 from strobe.tasks.split import PARTS
 
-import torch  # isort: skip
-
 SNAPSHOTS, NODES, EDGES, COLUMNS = 20, 24, 60, 2
 TOLERANCE = 1e-12
 SETTINGS: dict[str, Any] = {"epochs": 2, "patience": 0, "precision": "float64", "threads": 1}
@@ -204,17 +202,16 @@ def compare_predictions(what: str, first: Run, second: Run, up_to: int, exact: b
 
 def by_cell(run: Run, part: str, up_to: int) -> dict[str, Any]:
     """The embedding of every cell up to a snapshot and what is predicted for it, whether or not its target is known."""
-    times = run.problem.split.part(part)
+    problem = run.problem
+    times = problem.split.part(part)
     run.model.eval()
     found: dict[str, Any] = {}
-    with torch.no_grad():
-        for t, z, _ in embeddings(run.model, run.job.evaluation_windows(times)):
-            if t in times and t <= up_to:
-                found[f"embedding {t}"] = z.numpy()
-                questions = run.problem.unlabeled_examples(t)
-                if questions is not None:
-                    rows = run.head(z, *(questions.cell_index or ()))
-                    found |= {f"{name} {t}": values for name, values in _numbers(run.problem.table(rows, questions, t))}
+    windows = run.job.evaluation_windows(times)
+    for t, z, local in embeddings(run.model, run.head, problem, windows, times, problem.unlabeled_examples):
+        if t <= up_to:
+            found[f"embedding {t}"] = z.numpy()
+            columns = problem.table(predict_examples(run.head, z, local.examples), local.examples, t)
+            found |= {f"{name} {t}": values for name, values in _numbers(columns)}
     return found
 
 
@@ -280,12 +277,12 @@ def check_predict(case: Case) -> None:
 
 def _newest(run: Run, t: int) -> dict[str, Any]:
     """What is predicted at snapshot t for everything that could be asked there, in a graph that goes on."""
+    problem, times = run.problem, range(t, t + 1)
     run.model.eval()
-    for at, z, _ in embeddings(run.model, run.job.evaluation_windows(range(t, t + 1))):
-        questions = run.problem.unlabeled_examples(t) if at == t else None
-        if questions is not None:
-            columns = _numbers(run.problem.table(predict_examples(run.head, z, questions), questions, t))
-            return {name: values for name, values in columns if not name.startswith("actual")}
+    windows = run.job.evaluation_windows(times)
+    for _, z, local in embeddings(run.model, run.head, problem, windows, times, problem.unlabeled_examples):
+        columns = _numbers(problem.table(predict_examples(run.head, z, local.examples), local.examples, t))
+        return {name: values for name, values in columns if not name.startswith("actual")}
     return {}
 
 

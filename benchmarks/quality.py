@@ -37,6 +37,8 @@ class Case:
 
 
 _LINKS: dict[str, Any] = {"task": "link-prediction", "task_options": {"negatives": 5}}
+_STEPS: dict[str, Any] = {"epochs": 40, "window": 1, "lr": 0.003, "patience": 10}
+"""A step per snapshot."""
 _LABELS: dict[str, Any] = {"task": "regression", "task_options": {"target": "labels"}}
 _SEEDS = (0, 1, 2)
 CASES = (
@@ -45,10 +47,10 @@ CASES = (
     Case(data_set="twitter_tennis_uo17", **_LABELS, settings={"epochs": 60}),
     Case(data_set="mathoverflow_monthly", task="regression", settings={"epochs": 100}),
     Case(data_set="enron_full_monthly", task="regression", settings={"epochs": 60}),
-    Case(data_set="enron_dysat", **_LINKS, settings={"epochs": 100}, seeds=_SEEDS),
-    Case(data_set="uci_dysat", **_LINKS, settings={"epochs": 100}, seeds=_SEEDS),
-    Case(data_set="collegemsg", **_LINKS, settings={"epochs": 100}),
-    Case(data_set="bitcoin_otc", **_LINKS, settings={"epochs": 100}),
+    Case(data_set="enron_dysat", **_LINKS, settings=_STEPS, seeds=_SEEDS),
+    Case(data_set="uci_dysat", **_LINKS, settings=_STEPS, seeds=_SEEDS),
+    Case(data_set="collegemsg", **_LINKS, settings=_STEPS, seeds=_SEEDS),
+    Case(data_set="bitcoin_otc", **_LINKS, settings=_STEPS, seeds=_SEEDS),
     Case(data_set="pubmed_temporal", task="classification", settings={"epochs": 60}),
     Case(data_set="dblp_coauthor", task="classification", settings={"epochs": 100}),
 )
@@ -72,7 +74,8 @@ def trained(case: Case, graph: Any, model: str, seed: int, epochs: int | None) -
         "baselines": {name: scored[metric] for name, scored in run.baselines["test"].items()},
         "epochs": run.epochs,
         "best_epoch": run.best_epoch,
-        "train_loss": run.history[run.best_epoch - 1]["loss"],
+        "train_loss": run.history[max(run.best_epoch, 1) - 1]["loss"],
+        **({"coverage": run.test["coverage"]} if "coverage" in run.test else {}),
         "seconds": run.seconds,
     }
 

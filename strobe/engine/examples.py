@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from strobe.comm.rows import Route
 from strobe.engine.machine import free_bytes
-from strobe.exchange.halo import HaloCells
 from strobe.ops.runtime.parallel import map_in_order
 from strobe.ops.sparse.csr import IntArray
-from strobe.tasks.base import Examples, Problem
-from strobe.view import LocalPartition
+from strobe.tasks.base import Examples, Problem, edge_ends
+from strobe.view import LatestCells, LocalPartition, PairEnds, WindowData, find_pair_rows
 
 if TYPE_CHECKING:
     from strobe.engine.partitioned_graph import Mask
@@ -25,29 +26,28 @@ if TYPE_CHECKING:
 MIN_BYTES = 1 << 30
 """Bytes that are cached however little memory there is; examples beyond are rebuilt for each use."""
 
+MakeExamples = Callable[[int], Examples | None]
+"""Makes the examples of a snapshot."""
+
 _FRACTION = 8
 """The part of the machine's free memory that may be taken for examples: one over this."""
 
 
 @dataclass(frozen=True, eq=False)
 class LocalExamples:
-    """Examples of this rank. ``cell_index`` counts over the cells of a view, followed by the remote cells of ``halo``.
-    ``example_index``: which of the snapshot's examples they are, where not all."""
+    """Examples of this rank. ``cell_index`` counts over the cells of a view; for pairs, over those rows and what
+    ``gather_latest`` appends to them for ``slots`` and ``route``. ``example_index``: which of the snapshot's
+    examples they are, where not all."""
 
     examples: Examples
-    halo: HaloCells | None = None
+    slots: Tensor | None = None
+    route: Route | None = None
     example_index: IntArray | None = None
 
     @property
     def nbytes(self) -> int:
         """The memory that the examples take."""
-        examples = self.examples
-        tensors = [
-            *(examples.cell_index or ()),
-            examples.labels,
-            *([] if examples.offset is None else [examples.offset]),
-        ]
-        return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+        return sum(tensor.numel() * tensor.element_size() for tensor in self.examples.tensors())
 
     def __len__(self) -> int:
         return len(self.examples.labels)
@@ -103,13 +103,13 @@ def training_examples(
         if segment.examples_fn is not None:
             return segment.examples_fn()
         cells = segment.data
-        places = [
-            k
-            for k, t in enumerate(segment.times)
-            if t in part
-            and (segment.target_times is None or t in segment.target_times)
-            and (cells.local_partition is None or len(cells.local_partition.own[k]))
-        ]
+        times = segment.targets_in(part)
+        if problem.is_edge_level:
+            located = list(_locate_pairs(problem, segment, times, lambda t: problem.sample_pairs(t, epoch)))
+            return _pairs_of_rank(problem, cells, located, cells.sum_dtype) if located else None
+        places = [segment.times.index(t) for t in times]
+        if cells.local_partition is not None:
+            places = [k for k in places if len(cells.local_partition.own[k])]
 
         def examples_at(number: int) -> Examples | None:
             return problem.examples_for_loss(segment.times[places[number]], epoch, cells.sum_dtype)
@@ -130,14 +130,25 @@ def training_examples(
     return segment.example_cache.get(problem, (segment.times, part), make)
 
 
-def evaluation_examples(problem: Problem, segment: Segment, t: int) -> LocalExamples | None:
-    """Evaluation examples of one snapshot of a segment, cached. Cell indices count over that snapshot alone."""
-    return segment.example_cache.get(
-        problem, t, lambda: examples_of_rank(problem.examples_for_loss(t, None, None), segment, t)
-    )
+def evaluation_examples(
+    problem: Problem, segment: Segment, times: Sequence[int], make_examples: MakeExamples | None = None
+) -> Iterator[LocalExamples | None]:
+    """Yield the examples of each of some snapshots of a segment. Cell indices count over that snapshot alone; for pairs
+    over the segment. ``make_examples`` makes those of a snapshot; by default they are the evaluation's, cached."""
+    sample = problem.sample_pairs if make_examples is None else make_examples
+    located = cache(lambda: {each.t: each for each in _locate_pairs(problem, segment, times, sample)})
+    for t in times:
+
+        def make(t: int = t) -> LocalExamples | None:
+            if problem.is_edge_level:
+                return _pairs_of_rank(problem, segment.data, [located()[t]], None) if t in located() else None
+            whole = problem.examples_for_loss(t, None, None) if make_examples is None else make_examples(t)
+            return _examples_of_rank(whole, segment, t)
+
+        yield make() if make_examples is not None else segment.example_cache.get(problem, t, make)
 
 
-def examples_of_rank(examples: Examples | None, segment: Segment, t: int) -> LocalExamples | None:
+def _examples_of_rank(examples: Examples | None, segment: Segment, t: int) -> LocalExamples | None:
     """The examples of a snapshot whose cells this rank owns."""
     share = segment.data.local_partition
     if examples is None or share is None:
@@ -146,37 +157,78 @@ def examples_of_rank(examples: Examples | None, segment: Segment, t: int) -> Loc
     return partition_examples(share.single(k, share.home), {0: examples}, None) if len(share.own[k]) else None
 
 
+@dataclass(frozen=True, eq=False)
+class _LocatedPairs:
+    """All pairs of snapshot t, and where the embeddings of their ends are once it has been read."""
+
+    t: int
+    pairs: Examples
+    sources: PairEnds
+    destinations: PairEnds
+
+
+def _locate_pairs(
+    problem: Problem, segment: Segment, times: Sequence[int], sample: MakeExamples
+) -> Iterator[_LocatedPairs]:
+    """Yield the pairs of some snapshots of a segment, in order of time; the same on all ranks."""
+    if problem.thread_safe:
+        sampled = map_in_order(lambda number: sample(times[number]), len(times))
+    else:
+        sampled = map(sample, times)
+    latest, read = LatestCells(segment.data), segment.times.start
+    for t, pairs in zip(times, sampled, strict=True):
+        for s in range(read, t + 1):
+            latest.read(s - segment.times.start)
+        read = t + 1
+        if pairs is not None:
+            src, dst = edge_ends(pairs)
+            yield _LocatedPairs(t, pairs, latest.locate(src), latest.locate(dst))
+
+
+def _pairs_of_rank(
+    problem: Problem, data: WindowData, located: Sequence[_LocatedPairs], dtype: torch.dtype | None
+) -> LocalExamples:
+    """The pairs that this rank scores, of several snapshots, joined; numbers as ``dtype``."""
+    found = find_pair_rows(
+        data,
+        PairEnds.concatenate([each.sources for each in located]),
+        PairEnds.concatenate([each.destinations for each in located]),
+    )
+    first, kept = 0, []
+    for each in located:
+        here = np.searchsorted(found.index, (first, first + len(each.pairs)))
+        chosen = each.pairs.select(torch.from_numpy(found.index[here[0] : here[1]] - first))
+        kept.append((0, problem.describe_pairs(each.t, chosen).astype(dtype)))
+        first += len(each.pairs)
+    joined = replace(join_examples(kept, -1, data.device), cell_index=found.rows)
+    if len(kept) == 1:
+        joined = replace(joined, edge_label_index=kept[0][1].edge_label_index)
+    return LocalExamples(joined, found.slots, found.route, found.index if len(located) == 1 else None)
+
+
 def partition_examples(share: LocalPartition, found: dict[int, Examples], targets: Mask | None) -> LocalExamples:
-    """The examples of each snapshot whose first cell this rank owns, joined. Remote cells of pairs follow its own.
-    ``targets`` is a mask of nodes."""
-    nothing: IntArray = np.empty(0, np.int64)
-    whole = {k: _cell_index(examples) for k, examples in found.items()}
-    pairs = {k: (rows[0], rows[1]) for k, rows in whole.items() if len(rows) == 2}
-    arcs = [pairs.get(k, (nothing, nothing)) for k in range(len(share.own))]
-    around = share.halo_of_pairs(arcs) if pairs else None
+    """The examples of each snapshot whose cell this rank owns, joined. ``targets`` is a mask of nodes."""
     first = np.concatenate(([0], np.cumsum([len(own) for own in share.own])))
     kept = []
     for k, examples in found.items():
         if examples.cell_index is None and targets is None:  # one of every cell: the rank's are where it has its cells
-            places = np.arange(first[k], first[k + 1])
-            kept.append((share.own[k], _select_examples(examples, share.own[k], (places,))))
+            kept.append((share.own[k], _move(examples, share.own[k], np.arange(first[k], first[k + 1]))))
             continue
         owners = share.owners[k]
-        mine = owners[whole[k][0]] == share.comm.rank
+        cells = np.arange(len(examples)) if examples.cell_index is None else examples.cell_index[0].cpu().numpy()
+        mine = owners[cells] == share.comm.rank
         if targets is not None:
-            mine &= targets[share.graph[share.owners.times[k]].nodes[whole[k][0]]]
+            mine &= targets[share.graph[share.owners.times[k]].nodes[cells]]
         at = np.flatnonzero(mine)
         columns = np.full(len(owners), -1, np.int64)
         columns[share.own[k]] = np.arange(first[k], first[k + 1])
-        if around is not None:
-            columns[around.positions[k]] = first[-1] + around.places[k]
-        rows = tuple(columns[rows[at]] for rows in whole[k])
-        if len(rows) == 1 and (np.diff(share.own[k]) < 0).any():  # cells have an order of their own: so have examples
-            order = np.argsort(rows[0], kind="stable")
-            at, rows = at[order], (rows[0][order],)
-        kept.append((at, _select_examples(examples, at, rows)))
+        rows = columns[cells[at]]
+        if (np.diff(share.own[k]) < 0).any():  # cells have an order of their own: so have examples
+            order = np.argsort(rows, kind="stable")
+            at, rows = at[order], rows[order]
+        kept.append((at, _move(examples, at, rows)))
     joined = join_examples([(0, examples) for _, examples in kept], -1, share.device)
-    return LocalExamples(joined, around, kept[0][0] if len(kept) == 1 else None)
+    return LocalExamples(joined, example_index=kept[0][0] if len(kept) == 1 else None)
 
 
 def join_examples(found: list[tuple[int, Examples]], num_cells: int, device: torch.device) -> Examples:
@@ -184,30 +236,19 @@ def join_examples(found: list[tuple[int, Examples]], num_cells: int, device: tor
     y = torch.cat([examples.labels for _, examples in found]).to(device)
     bases = [examples.offset for _, examples in found if examples.offset is not None]
     base = torch.cat(bases).to(device) if bases else None
-    if all(examples.cell_index is None for _, examples in found) and len(y) == num_cells:
-        return Examples(None, y, base)
+    inputs = [examples.features for _, examples in found if examples.features is not None]
+    features = torch.cat(inputs).to(device) if inputs else None
+    if all(examples.cell_index is None for _, examples in found) and num_cells in (len(y), -1):
+        return Examples(None, y, base, features=features)
     rows = [
-        tuple(row + offset for row in examples.cell_index)
+        examples.cell_index[0] + offset
         if examples.cell_index is not None
-        else (torch.arange(offset, offset + len(examples)),)
+        else torch.arange(offset, offset + len(examples))
         for offset, examples in found
     ]
-    return Examples(tuple(torch.cat(column).to(device) for column in zip(*rows, strict=True)), y, base)
+    return Examples((torch.cat(rows).to(device),), y, base, features=features)
 
 
-def _cell_index(examples: Examples) -> tuple[IntArray, ...]:
-    if examples.cell_index is None:
-        return (np.arange(len(examples)),)
-    return tuple(rows.cpu().numpy() for rows in examples.cell_index)
-
-
-def _select_examples(examples: Examples, at: IntArray, rows: tuple[IntArray, ...]) -> Examples:
-    """Some of the examples, with other rows."""
-    here = torch.from_numpy(at)
-    base: Tensor | None = None if examples.offset is None else examples.offset.index_select(0, here)
-    return replace(
-        examples,
-        cell_index=tuple(torch.from_numpy(each) for each in rows),
-        labels=examples.labels.index_select(0, here),
-        offset=base,
-    )
+def _move(examples: Examples, at: IntArray, rows: IntArray) -> Examples:
+    """Some of the examples, at other rows."""
+    return replace(examples.select(torch.from_numpy(at)), cell_index=(torch.from_numpy(rows),))

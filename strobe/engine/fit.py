@@ -30,6 +30,7 @@ def fit(run: RunContext) -> None:
     run.announce()
     run.source.start()
     with closing(run.source), closing(run.evaluator):
+        run.evaluator.before_training()
         while state.epoch < settings.epochs and not state.should_stop(settings.patience):
             started = perf_counter()
             run.exchange.begin_epoch([line["loss"] for line in state.history])

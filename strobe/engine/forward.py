@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, TypeGuard
 
@@ -11,13 +11,13 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 from torch.utils.checkpoint import checkpoint
 
-from strobe.engine.examples import LocalExamples, evaluation_examples, training_examples
-from strobe.engine.windows import Segment, Window
+from strobe.engine.examples import LocalExamples, MakeExamples, evaluation_examples, training_examples
+from strobe.engine.windows import Window
 from strobe.models.base import Model
 from strobe.ops.dense.bf16 import BF16
 from strobe.tasks.base import Examples, Problem
-from strobe.tasks.heads import NodeReadout
-from strobe.view import Carry, View, WindowData
+from strobe.tasks.heads import EdgeHead, NodeReadout
+from strobe.view import Carry, View, WindowData, gather_latest, save_latest
 
 Prediction = tuple[int, Tensor, LocalExamples]
 
@@ -25,8 +25,9 @@ Prediction = tuple[int, Tensor, LocalExamples]
 def apply_head(head: nn.Module, z: Tensor, examples: Examples) -> Tensor:
     """Apply the head to the examples, from the embeddings of all cells."""
     narrow = z.dtype == BF16
+    features = () if examples.features is None else (examples.features.to(z.device),)
     with torch.autocast(z.device.type, BF16, enabled=narrow):
-        predictions: Tensor = head(z, *(examples.cell_index or ()))
+        predictions: Tensor = head(z, *(examples.cell_index or ()), *features)
     return predictions.float() if narrow else predictions
 
 
@@ -77,22 +78,42 @@ def _loss(model: nn.Module, view: View, head: nn.Module, problem: Problem, local
             predictions = model.forward_readout(view, head.weight, head.bias)
             return problem.loss(predictions.float() if predictions.dtype == BF16 else predictions, local.examples)
         z: Tensor = model(view)
-    if local is not None and local.halo is not None:
-        z = view.pull_from(local.halo, z, kind="pairs")
+    if problem.is_edge_level:
+        ends = gather_ends(view, head, z, local)
+        save_latest(view, z)
+        z = ends
     if local is None or not len(local):
         return z[:0].sum()
     return problem.loss(apply_head(head, z, local.examples), local.examples)
 
 
+def gather_ends(view: View, head: nn.Module, z: Tensor, local: LocalExamples | None) -> Tensor:
+    """The embeddings that both ends of pairs have: of local cells, then saved, received and unseen ones."""
+    if local is None:
+        return z
+    assert isinstance(head, EdgeHead)
+    assert local.slots is not None
+    assert local.route is not None
+    return gather_latest(view, z, local.slots, local.route, head.unseen)
+
+
 def _predicts_every_cell(head: nn.Module, local: LocalExamples | None) -> TypeGuard[NodeReadout]:
     """Whether the examples are one of each cell, so that the readout can be fused with the model's last layer."""
-    if local is None or not len(local) or local.halo is not None:
-        return False
-    return local.examples.cell_index is None and isinstance(head, NodeReadout)
+    return local is not None and len(local) > 0 and local.examples.cell_index is None and isinstance(head, NodeReadout)
 
 
-def embeddings(model: nn.Module, windows: Iterable[Window]) -> Iterator[tuple[int, Tensor, Segment]]:
-    """Yield (t, embeddings of its cells, its segment) per snapshot, with states carried from the first window on.
+def embeddings(
+    model: nn.Module,
+    head: nn.Module,
+    problem: Problem,
+    windows: Iterable[Window],
+    part: range,
+    make_examples: MakeExamples | None = None,
+    on_snapshot: Callable[[int], None] | None = None,
+) -> Iterator[tuple[int, Tensor, LocalExamples]]:
+    """Yield (t, embeddings, examples that index them) per snapshot of a part, with states carried from the first window
+    on; the windows start with the first snapshot of all. ``make_examples`` makes a snapshot's examples; by default they
+    are the evaluation's.
 
     Nothing of a window is held when the next one is computed, unless the caller holds it. (torch.no_grad as a decorator
     of a generator would hold the last item.)
@@ -103,14 +124,26 @@ def embeddings(model: nn.Module, windows: Iterable[Window]) -> Iterator[tuple[in
             segment.data.prefetch()
             view = View(segment.data, None if segment.resets_state else carry)
             with torch.no_grad(), segment.data.autocast():
-                z = list(view.split(model(view)))
-            carry = _clone_shared(segment.data, view.carry)
-            target_times = segment.times if segment.target_times is None else segment.target_times
+                z = model(view)
+            times = segment.targets_in(part)
+            found = evaluation_examples(problem, segment, times, make_examples)
+            rows = iter([z] * len(segment.times)) if problem.is_edge_level else iter(view.split(z))
             for t in segment.times:
-                rows = z.pop(0)
-                if t in target_times:
-                    yield t, rows, segment
-            del view, rows
+                here = next(rows)
+                if on_snapshot is not None:
+                    on_snapshot(t)
+                local = next(found) if t in times else None
+                if local is None:
+                    continue
+                if problem.is_edge_level:
+                    with torch.no_grad():
+                        here = gather_ends(view, head, z, local)
+                if len(local):
+                    yield t, here, local
+            if problem.is_edge_level:
+                save_latest(view, z)
+            carry = _clone_shared(segment.data, view.carry)
+            del view, z, rows, here
 
 
 @torch.no_grad()
@@ -118,12 +151,8 @@ def predict_windows(
     model: nn.Module, head: nn.Module, problem: Problem, windows: Iterable[Window], part: range
 ) -> Iterator[Prediction]:
     """Yield (t, predictions, examples) per snapshot of a part; windows start with the first snapshot of all."""
-    for t, z, segment in embeddings(model, windows):
-        local = evaluation_examples(problem, segment, t) if t in part else None
-        if local is not None and local.halo is not None:
-            z = View(segment.data).pull_from(local.halo, z, kind="pairs")
-        if local is not None and len(local):
-            yield t, predict_examples(head, z, local.examples), local
+    for t, z, local in embeddings(model, head, problem, windows, part):
+        yield t, predict_examples(head, z, local.examples), local
         del z  # it is all of its window's memory
 
 

@@ -108,7 +108,7 @@ def score_run(job: Job, state: TrainState, source: StepSource, progress: Progres
     progress.stage("scoring the test snapshots", 0, None)
     problem, split = job.problem, job.problem.split
     state.use_best()
-    best_epoch = state.best_epoch or state.epoch
+    best_epoch = state.epoch if state.best_weights is None else state.best_epoch
     lines = [line for line in state.history if "validation" in line]
     judged = [line["validation"] for line in lines if line.get("evaluated_epoch", line["epoch"]) == best_epoch]
     scored = (state.model, state.head, job)

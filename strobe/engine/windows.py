@@ -35,6 +35,11 @@ class Segment:
     initial_state: Carry | None = field(default=None, repr=False, compare=False)
     examples_fn: Callable[[], LocalExamples | None] | None = field(default=None, repr=False, compare=False)
 
+    def targets_in(self, part: range) -> list[int]:
+        """The target snapshots that lie in a part."""
+        targets = self.times if self.target_times is None else self.target_times
+        return [t for t in self.times if t in targets and t in part]
+
 
 Window = tuple[Segment, ...]
 

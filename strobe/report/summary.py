@@ -30,6 +30,7 @@ from strobe.registry import AXES
 Scores = Mapping[str, Mapping[str, float | None]]
 
 _MAX_RANKS = 16
+_COVERAGE = ("coverage", "edges")
 
 
 def run_summary(result: Mapping[str, Any]) -> str:
@@ -62,13 +63,22 @@ def score_table(part: str, model: str, metrics: Mapping[str, Any], baselines: Sc
     if not metrics:
         return [f"{part}: no examples to score"]
     rows = {model: metrics, **baselines}
+    columns = [name for name in metrics if name not in _COVERAGE]
     width = max(len(name) for name in (*rows, part))
-    widths = {name: max(len(name), 9) for name in metrics}
-    lines = [f"{part:{width}}  " + " ".join(f"{name:>{widths[name]}}" for name in metrics)]
+    widths = {name: max(len(name), 9) for name in columns}
+    lines = [f"{part:{width}}  " + " ".join(f"{name:>{widths[name]}}" for name in columns)]
     for name, scores in rows.items():
-        numbers = " ".join(f"{format_metric(scores.get(metric)):>{widths[metric]}}" for metric in metrics)
+        numbers = " ".join(f"{format_metric(scores.get(metric)):>{widths[metric]}}" for metric in columns)
         lines.append(f"{name:{width}}  {numbers}")
-    return lines
+    return [*lines, *_coverage(metrics)]
+
+
+def _coverage(metrics: Mapping[str, Any]) -> list[str]:
+    """How many edges were scored, where they were counted."""
+    if not all(metrics.get(name) is not None for name in _COVERAGE):
+        return []
+    edges, share = metrics["edges"], metrics["coverage"]
+    return [f"scored {edges * share:,.0f} of {edges:,.0f} edges, coverage {percent(share)}"]
 
 
 def compare_with_baselines(metrics: Mapping[str, Any], baselines: Scores, metric: str, higher_is_better: bool) -> str:

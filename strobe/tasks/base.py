@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from strobe.graph import DynamicGraph
+from strobe.ops.sparse.csr import IntArray
 from strobe.options import check_options, option_types
 from strobe.tasks.split import Split, check_shares
 
@@ -23,19 +24,62 @@ class Examples:
     """Examples of one snapshot or, concatenated, of a window.
 
     Args:
-        cell_index: the cells that examples read: one tensor for nodes, two for pairs (sources, destinations); None for
-            all cells in order.
+        cell_index: the cells that examples read, in one tensor; None for all cells in order. The engine adds it to
+            pairs: rows of sources and of destinations.
         labels: targets of the head: rows of numbers for regression, class ids of the graph for classification, 1 or 0
             for pairs, each positive right before its negatives.
         offset: added to predictions; None without one.
+        edge_label_index: sources and destinations of pairs as node ids, [2, n], whether or not the nodes are present
+            in the snapshot; None for examples of cells.
+        features: further inputs of the head, [n, K]; None without any.
     """
 
     cell_index: tuple[Tensor, ...] | None
     labels: Tensor
     offset: Tensor | None = None
+    edge_label_index: Tensor | None = None
+    features: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def tensors(self) -> Iterator[Tensor]:
+        """All tensors."""
+        values = (self.labels, self.offset, self.edge_label_index, self.features, *(self.cell_index or ()))
+        return (value for value in values if value is not None)
+
+    def select(self, index: Tensor) -> Examples:
+        """Some of the examples."""
+
+        def rows(value: Tensor | None) -> Tensor | None:
+            return None if value is None else value.index_select(0, index)
+
+        return Examples(
+            None if self.cell_index is None else tuple(each.index_select(0, index) for each in self.cell_index),
+            self.labels.index_select(0, index),
+            rows(self.offset),
+            None if self.edge_label_index is None else self.edge_label_index.index_select(1, index),
+            rows(self.features),
+        )
+
+    def astype(self, dtype: torch.dtype | None) -> Examples:
+        """Floating-point numbers as ``dtype``; None: as they are."""
+
+        def convert(value: Tensor | None) -> Tensor | None:
+            return value.to(dtype) if value is not None and value.is_floating_point() else value
+
+        if dtype is None:
+            return self
+        labels = convert(self.labels)
+        assert labels is not None
+        return replace(self, labels=labels, offset=convert(self.offset), features=convert(self.features))
+
+
+def edge_ends(pairs: Examples) -> tuple[IntArray, IntArray]:
+    """Sources and destinations of pairs as node ids."""
+    assert pairs.edge_label_index is not None
+    src, dst = pairs.edge_label_index.numpy()
+    return src, dst
 
 
 class Problem(ABC):
@@ -51,7 +95,8 @@ class Problem(ABC):
     """The metric that runs are compared by; defined wherever there are examples."""
     higher_is_better: ClassVar[bool]
     is_edge_level: ClassVar[bool] = False
-    """Whether an example is a pair of cells."""
+    """Whether an example is a pair of nodes (``edge_label_index``). An end has the embedding of its latest cell; the
+    head is an ``EdgeHead``."""
     needs_offset: ClassVar[bool] = True
     """Whether loss and metrics read ``Examples.offset``."""
     thread_safe: ClassVar[bool] = False
@@ -63,9 +108,15 @@ class Problem(ABC):
     resamples_each_epoch: bool = False
     """Whether training examples differ between epochs. Otherwise, and in evaluation, they may be cached."""
 
+    @property
+    def starts_at_offset(self) -> bool:
+        """Whether an untrained head predicts the offset alone, so that initial weights may be the best of a run."""
+        return False
+
     @abstractmethod
     def head(self, width: int) -> nn.Module:
-        """Make the head: ``head(z, *cell_index)`` maps embeddings [cells, width] to predictions of examples."""
+        """Make the head: ``head(z, *cell_index)``, or ``head(z, *cell_index, features)``, maps embeddings [cells,
+        width] to predictions of examples."""
 
     @abstractmethod
     def examples(self, t: int, epoch: int | None = None) -> Examples | None:
@@ -79,16 +130,22 @@ class Problem(ABC):
             Examples whose ``cell_index`` are positions in snapshot t; None without examples.
         """
 
+    def sample_pairs(self, t: int, epoch: int | None = None) -> Examples | None:
+        """The pairs of ``examples`` and their labels alone: all ranks sample the same pairs, and each computes the rest
+        for its own."""
+        return self.examples(t, epoch)
+
+    def describe_pairs(self, t: int, pairs: Examples) -> Examples:
+        """Add what ``examples`` has beside pairs and labels to some pairs of ``sample_pairs``."""
+        del t
+        return pairs
+
     def examples_for_loss(self, t: int, epoch: int | None, dtype: torch.dtype | None) -> Examples | None:
         """The parts of a snapshot's examples that loss and metrics read, floating-point labels as ``dtype``."""
         examples = self.examples(t, epoch)
         if examples is None:
             return None
-        offset = examples.offset if self.needs_offset else None
-        if dtype is None:
-            return replace(examples, offset=offset)
-        labels = examples.labels.to(dtype) if examples.labels.is_floating_point() else examples.labels
-        return replace(examples, labels=labels, offset=None if offset is None else offset.to(dtype))
+        return replace(examples, offset=examples.offset if self.needs_offset else None).astype(dtype)
 
     @abstractmethod
     def unlabeled_examples(self, t: int) -> Examples | None:
@@ -118,6 +175,11 @@ class Problem(ABC):
 
         A metric that is undefined for the examples is absent; NaN predictions give NaN.
         """
+
+    def coverage(self, times: range, examples: Sequence[Examples]) -> Metrics:
+        """How much of the snapshots' targets the scored examples are; empty where every target is an example."""
+        del times, examples
+        return {}
 
     @abstractmethod
     def baselines(self, part: str) -> dict[str, Metrics]:

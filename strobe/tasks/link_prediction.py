@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from strobe.errors import InputError, OptionError
-from strobe.graph import DynamicGraph
-from strobe.ops.sparse.csr import FloatArray
-from strobe.tasks.base import Examples, Metrics, Problem, Task
+from strobe.errors import InputError, OptionError, UnknownNameError
+from strobe.graph import DynamicGraph, Snapshot
+from strobe.ops.graph.edge_times import Features
+from strobe.ops.sparse.csr import FloatArray, IntArray
+from strobe.tasks.base import Examples, Metrics, Problem, Task, edge_ends
 from strobe.tasks.edge_history import (
     EdgeHistory,
-    SeenEdges,
+    FirstTimes,
     fit_logistic_regression,
-    num_pair_features,
     predict_log_odds,
+    present_nodes,
+    source_nodes,
 )
 from strobe.tasks.heads import PairDecoder
 from strobe.tasks.inputs import inputs_state, with_inputs
 from strobe.tasks.metrics import ap, auc, hits_at_k, mrr, rank_positives
-from strobe.tasks.pairs import Keys, TargetEdges, pair_keys
-from strobe.tasks.saved_state import read_integer, read_numbers
+from strobe.tasks.pairs import Candidates, Keys, TargetEdges, edge_keys, split_keys, unique_arcs
+from strobe.tasks.saved_state import read_flag, read_integer, read_numbers
 from strobe.tasks.split import Split
 
 CACHE_BYTES = 1 << 28
@@ -35,23 +38,33 @@ MAX_FIT_PAIRS = 1_000_000
 """Pairs that offsets are fitted to, at most."""
 
 
+CANDIDATES = ("all", "seen")
+
+
 @dataclass(frozen=True, kw_only=True)
 class LinkPrediction(Task):
-    """Predict the edges of the snapshot ``ahead`` of the one read, among the nodes present in the one read.
+    """Predict the edges of the snapshot ``ahead`` of the one read.
 
-    A *positive* is such an edge: parallel edges count once, self-loops are left out, an undirected edge has a random
-    direction. Edges with an absent end have no example; ``counts`` has their number. A *negative* is a positive with
-    another destination: a uniform sample of the nodes present, except the source and its future neighbors. A source
-    with future edges to all nodes has positives only.
+    A *positive* is such an edge, whether or not its ends are present in the snapshot read: an absent end has the
+    embedding of its latest cell, an end that no snapshot has had a learned one. Parallel edges count once, self-loops
+    are left out, an undirected edge has a random direction. A *negative* is a positive with another destination: a
+    uniform sample of the candidates, except the source and its future neighbors. A source with future edges to all
+    candidates has positives only.
+
+    *Candidates* are ``all`` nodes of the graph, also those that only later snapshots have, as in the published
+    protocols, or those ``seen`` up to the target snapshot, which do not change when the graph grows. If the graph is
+    bipartite (no source in the training snapshots is a destination in any of them) nodes that have been a source up to
+    the snapshot read are left out.
 
     Each positive has ``negatives`` negatives in training, resampled each epoch, and ``eval_negatives`` in evaluation,
-    always the same. Of more than ``max_pairs`` positives of a snapshot (None: no limit) a sample is taken, in training
-    again each epoch.
+    always the same. In training, of more than ``max_pairs`` positives of a snapshot (None: no limit) a sample is taken
+    in each epoch; in evaluation all positives are scored, unless ``eval_max_pairs`` limits them, too.
 
-    ``from_history``: the model predicts the difference to the log-odds of an edge given the history of the pair
-    (whether, when and how often it had an edge, in both directions, and the degrees of its ends), a logistic regression
-    fitted to training pairs; embeddings alone cannot store who met whom. Costs up to 24 bytes of memory for each edge
-    of each snapshot.
+    ``pair_features``: the decoder reads, besides the embeddings, the history of the pair (when and how often it had an
+    edge, common neighbors) and the activity of both ends (``strobe.ops.graph.edge_times``); embeddings alone cannot
+    store who met whom. ``from_history``: the model predicts the difference to the log-odds of an edge given these
+    features, a logistic regression fitted to training pairs. Either costs up to 28 bytes of memory for each edge of
+    each snapshot.
     """
 
     name: ClassVar[str] = "link-prediction"
@@ -59,13 +72,18 @@ class LinkPrediction(Task):
     negatives: int = 5
     eval_negatives: int = 20
     max_pairs: int | None = 100_000
+    eval_max_pairs: int | None = None
+    candidates: str = "all"
     from_history: bool = True
+    pair_features: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.ahead < 1:
             raise OptionError(f"edges cannot be predicted {self.ahead} snapshots ahead: at least 1")
-        for name in ("negatives", "eval_negatives", "max_pairs"):
+        if self.candidates not in CANDIDATES:
+            raise UnknownNameError("candidates", self.candidates, CANDIDATES)
+        for name in ("negatives", "eval_negatives", "max_pairs", "eval_max_pairs"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise OptionError(f"{name} must be at least 1, not {value}")
@@ -107,46 +125,66 @@ class LinkProblem(Problem):
         self.graph = with_inputs(graph, self.split, None if state is None else state["inputs"])
         self._target_edges_cache: dict[int, TargetEdges] = {}
         if state is None and not any(len(self._target_edges(t).edges) for t in self.split.with_examples("train")):
-            raise InputError(
-                "no training snapshot has a future edge between its nodes: there are no positives. Cut the data into "
-                "longer snapshots, let edges live longer, or keep all nodes present"
-            )
-        self._seen_edges: SeenEdges = SeenEdges() if previous is None else previous._seen_edges
-        self._edge_history = self._make_edge_history(previous) if task.from_history else None
+            raise InputError("no training snapshot is followed by an edge: there are no positives")
+        self.is_bipartite: bool = self._is_bipartite() if state is None else read_flag(state, "is_bipartite")
+        self._first_source = self._first_seen = None
+        if self.is_bipartite:
+            self._first_source = self._first_times(source_nodes, None if previous is None else previous._first_source)
+        if task.candidates == "seen":
+            self._first_seen = self._first_times(present_nodes, None if previous is None else previous._first_seen)
+        self._previous_history = None if previous is None else previous._history
+        self._history: EdgeHistory | None = None
         self.offset_weights: FloatArray | None = None
         if task.from_history:
-            size = 1 + num_pair_features(graph.directed)
+            size = 1 + self._num_offset_features
             self.offset_weights = self._fit() if state is None else read_numbers(state, "offset_weights", size)
 
+    @property
+    def starts_at_offset(self) -> bool:
+        return self.task.from_history
+
     def head(self, width: int) -> nn.Module:
-        return PairDecoder(width, directed=self.graph.directed)
+        sizes = (self.history.num_node_features, self.history.num_pair_features) if self.task.pair_features else (0, 0)
+        return PairDecoder(width, *sizes)
+
+    @property
+    def history(self) -> EdgeHistory:
+        """The edges of all snapshots, read when they are first needed."""
+        if self._history is None:
+            if self._previous_history is None:
+                self._history = EdgeHistory(self.graph)
+            else:
+                self._previous_history.update(self.graph)
+                self._history = self._previous_history
+        return self._history
 
     def examples(self, t: int, epoch: int | None = None) -> Examples | None:
-        pairs = self._sample_pairs(t, epoch)
-        return None if pairs is None else self._with_offset(t, pairs)
+        pairs = self.sample_pairs(t, epoch)
+        return None if pairs is None else self.describe_pairs(t, pairs)
 
-    def _sample_pairs(self, t: int, epoch: int | None) -> Examples | None:
+    def sample_pairs(self, t: int, epoch: int | None = None) -> Examples | None:
         """Sample positives with their negatives."""
         future = self._target_edges(t) if self.split.part_of(t) else None
         if future is None or not len(future.edges):
             return None
         # A random stream per snapshot: examples do not depend on the order of calls.
         rng = np.random.default_rng([self.seed, t] if epoch is None else [self.seed, t, 1 + epoch])
-        keys = future.edges
-        if self.task.max_pairs is not None and len(keys) > self.task.max_pairs:
-            keys = keys[np.sort(rng.choice(len(keys), self.task.max_pairs, replace=False, shuffle=False))]
-        src, dst = future.ends(keys)
+        keys, most = future.edges, self.task.eval_max_pairs if epoch is None else self.task.max_pairs
+        if most is not None and len(keys) > most:
+            keys = keys[np.sort(rng.choice(len(keys), most, replace=False, shuffle=False))]
+        src, dst = split_keys(keys)
         if not self.graph.directed:
             turned = rng.random(len(src)) < 0.5
             src, dst = np.where(turned, dst, src), np.where(turned, src, dst)
         count = self.task.eval_negatives if epoch is None else self.task.negatives
-        return _interleave_negatives(src, dst, *future.sample_negatives(src, count, rng))
+        return _interleave_negatives(src, dst, *future.sample_negatives(src, self.candidates(t), count, rng))
 
     def unlabeled_examples(self, t: int) -> Examples | None:
         """Every edge of the snapshot, to predict whether it recurs."""
-        now = TargetEdges.from_snapshots(self.graph[t], self.graph[t])
-        rows = tuple(torch.from_numpy(ends) for ends in now.ends(now.edges))
-        return self._with_offset(t, Examples(rows, torch.full((len(now.edges),), -1.0))) if len(now.edges) else None
+        now = edge_keys(self.graph[t])
+        if not len(now):
+            return None
+        return self.describe_pairs(t, _pairs(*split_keys(now), np.full(len(now), -1, np.float32)))
 
     def loss(self, predictions: Tensor, examples: Examples) -> Tensor:
         scores = _add_offset(predictions, examples)
@@ -155,46 +193,34 @@ class LinkProblem(Problem):
     def metrics(self, predictions: Sequence[Tensor], examples: Sequence[Examples]) -> Metrics:
         if not examples:
             return {}
-        pairs = zip(predictions, examples, strict=True)
-        scores = np.concatenate([_add_offset(each.detach().cpu().double(), of).numpy() for each, of in pairs])
-        return _scores(scores, examples)
+        return _scores(np.concatenate(list(map(_final_scores, predictions, examples))), examples)
+
+    def coverage(self, times: range, examples: Sequence[Examples]) -> Metrics:
+        """``edges``: the distinct edges of the target snapshots without self-loops; ``coverage``: the scored share."""
+        edges = sum(len(self._target_edges(t).edges) for t in times if self.split.part_of(t))
+        scored = sum(int((each.labels > 0).sum()) for each in examples)
+        return {"coverage": scored / edges, "edges": float(edges)} if edges else {}
 
     def baselines(self, part: str) -> dict[str, Metrics]:
-        """``last snapshot``: 1 if the snapshot read has the edge. ``seen before``: 1 if any snapshot so far has it
-        (EdgeBank with unlimited memory). ``popularity``: in-edges of the destination so far. ``history``: the offset.
+        """Metrics of ``EdgeHistory.scores`` and of the offset alone:
 
-        Memory: 8 bytes for each distinct edge so far.
+        ``last snapshot``: 1 if the snapshot read has the edge. ``edgebank``: 1 if any snapshot so far has it (EdgeBank
+        with unlimited memory). ``popularity``: in-edges of the destination so far. ``most recent``: pairs by their last
+        edge, then other pairs by the last edge of the destination. ``history``: the offset.
         """
-        scores: dict[str, list[FloatArray]] = {"last snapshot": [], "seen before": [], "popularity": []}
+        scores: dict[str, list[FloatArray]] = {}
         scored: list[Examples] = []
         for t in self.split.with_examples(part):
-            seen, examples = self._seen_edges_until(t), self.examples(t)
+            examples = self.examples(t)
             if examples is None:
                 continue
-            assert examples.cell_index is not None
-            src, dst = (self.graph[t].nodes[rows.numpy()] for rows in examples.cell_index)
-            keys = pair_keys(src, dst, self.graph.directed)
             scored.append(examples)
-            scores["last snapshot"].append(seen.in_last_snapshot(keys).astype(np.float64))
-            scores["seen before"].append(seen.ever_seen(keys).astype(np.float64))
-            scores["popularity"].append(seen.num_in_edges(dst).astype(np.float64))
+            found = self.history.scores(t, *edge_ends(examples))
             if examples.offset is not None:
-                scores.setdefault("history", []).append(examples.offset.numpy())
-        return {name: _scores(np.concatenate(each), scored) for name, each in scores.items()} if scored else {}
-
-    def counts(self, part: str) -> dict[str, int]:
-        times = self.split.with_examples(part)
-        futures = [self._target_edges(t) for t in times]
-        known = sum(len(future.edges) for future in futures)
-        labels = [examples.labels for t in times if (examples := self.examples(t)) is not None]
-        positives = sum(int(y.sum()) for y in labels)
-        return {
-            "snapshots": len(labels),
-            "examples": sum(len(y) for y in labels),
-            "positives": positives,
-            "positives_not_sampled": known - positives,
-            "edges_with_a_new_end": sum(future.num_absent_ends for future in futures),
-        }
+                found["history"] = examples.offset.numpy()
+            for name, values in found.items():
+                scores.setdefault(name, []).append(values)
+        return {name: _scores(np.concatenate(each), scored) for name, each in scores.items()}
 
     def table(self, predictions: Tensor, examples: Examples, t: int) -> dict[str, Any]:
         del t
@@ -205,60 +231,85 @@ class LinkProblem(Problem):
 
     def state(self) -> dict[str, Any]:
         weights = None if self.offset_weights is None else self.offset_weights.tolist()
-        return {"inputs": inputs_state(self.graph), "seed": self.seed, "offset_weights": weights}
+        return {
+            "inputs": inputs_state(self.graph),
+            "seed": self.seed,
+            "is_bipartite": self.is_bipartite,
+            "offset_weights": weights,
+        }
 
-    def _with_offset(self, t: int, pairs: Examples) -> Examples:
-        """Add the log-odds by the history of the pairs."""
-        if self._edge_history is None:
+    def describe_pairs(self, t: int, pairs: Examples) -> Examples:
+        """Add features, and the log-odds by them."""
+        if not (self.task.pair_features or self.task.from_history):
             return pairs
-        assert self.offset_weights is not None
-        return replace(
-            pairs, offset=torch.from_numpy(predict_log_odds(self._pair_features(t, pairs), self.offset_weights))
-        )
+        features = self.history.features(t, *edge_ends(pairs))
+        if self.offset_weights is not None:
+            log_odds = predict_log_odds(self._offset_features(features), self.offset_weights)
+            pairs = replace(pairs, offset=torch.from_numpy(log_odds))
+        return replace(pairs, features=torch.from_numpy(features)) if self.task.pair_features else pairs
 
-    def _pair_features(self, t: int, pairs: Examples) -> FloatArray:
-        assert self._edge_history is not None
-        assert pairs.cell_index is not None
-        src, dst = (rows.numpy() for rows in pairs.cell_index)
-        return self._edge_history.pair_features(self.graph[t], src, dst)
+    @property
+    def _num_offset_features(self) -> int:
+        return 2 * self.history.num_node_features + self.history.num_pair_features + 1
+
+    def _offset_features(self, features: Features) -> FloatArray:
+        """Features of the regression: those of both ends and of the pair, and whether the pair has any."""
+        pairs = features[:, 2 * self.history.num_node_features :]
+        return np.concatenate([features, pairs.any(axis=1, keepdims=True)], axis=1, dtype=np.float64)
 
     def _fit(self) -> FloatArray:
         """Fit the offset to pairs of the first epoch, equally many of each snapshot."""
         times = self.split.with_examples("train")
         features, labels = [], []
         for t in times:
-            pairs = self._sample_pairs(t, 0)
+            pairs = self.sample_pairs(t, 0)
             if pairs is None:
                 continue
             most = max(MAX_FIT_PAIRS // len(times), 1)
             chosen = np.random.default_rng([self.seed, t]).permutation(len(pairs))[:most]
-            features.append(self._pair_features(t, pairs)[chosen])
+            src, dst = (ends[chosen] for ends in edge_ends(pairs))
+            features.append(self._offset_features(self.history.features(t, src, dst)))
             labels.append(pairs.labels.numpy()[chosen].astype(np.float64))
         return fit_logistic_regression(features, labels)
+
+    def candidates(self, t: int) -> Candidates:
+        """The nodes that may be destinations of the edges that follow snapshot t."""
+        num_nodes = self.graph.num_nodes
+        chosen = np.ones(num_nodes, bool)
+        if self._first_seen is not None:
+            chosen &= self._first_seen.is_in(t + self.task.ahead, num_nodes)
+        if self._first_source is not None:
+            chosen &= ~self._first_source.is_in(t, num_nodes)
+        if chosen.all():
+            return Candidates(num_nodes)
+        nodes = np.flatnonzero(chosen)
+        return Candidates(len(nodes), nodes)
+
+    def _is_bipartite(self) -> bool:
+        """Whether training snapshots have edges, and no source of them is a destination."""
+        sources, destinations = (np.zeros(self.graph.num_nodes, bool) for _ in range(2))
+        for t in self.split.train if self.graph.directed else ():
+            src, dst = unique_arcs(self.graph[t])
+            sources[src], destinations[dst] = True, True
+            if (sources & destinations).any():
+                return False
+        return bool(sources.any())
 
     def _target_edges(self, t: int) -> TargetEdges:
         """The target edges of snapshot t, cached as far as they fit."""
         if t in self._target_edges_cache:
             return self._target_edges_cache[t]
-        future = TargetEdges.from_snapshots(self.graph[t], self.graph[t + self.task.ahead])
+        future = TargetEdges.from_snapshot(self.graph[t + self.task.ahead])
         cached = list(self._target_edges_cache.values())  # other threads may insert meanwhile
         if sum(each.nbytes for each in cached) + future.nbytes <= CACHE_BYTES:
             self._target_edges_cache[t] = future
         return future
 
-    def _make_edge_history(self, previous: LinkProblem | None) -> EdgeHistory:
-        if previous is None or previous._edge_history is None:
-            return EdgeHistory(self.graph)
-        previous._edge_history.update(self.graph)
-        return previous._edge_history
-
-    def _seen_edges_until(self, t: int) -> SeenEdges:
-        """The edges up to snapshot t; read again from the first snapshot if later ones have been read."""
-        if self._seen_edges.num_read > t + 1:
-            self._seen_edges = SeenEdges()
-        while self._seen_edges.num_read <= t:
-            self._seen_edges.update(self.graph[self._seen_edges.num_read])
-        return self._seen_edges
+    def _first_times(self, nodes_of: Callable[[Snapshot], IntArray], known: FirstTimes | None) -> FirstTimes:
+        if known is None:
+            return FirstTimes(nodes_of, self.graph)
+        known.update(self.graph)
+        return known
 
 
 def _interleave_negatives(src: Keys, dst: Keys, has: np.ndarray[Any, np.dtype[np.bool_]], negatives: Keys) -> Examples:
@@ -270,12 +321,23 @@ def _interleave_negatives(src: Keys, dst: Keys, has: np.ndarray[Any, np.dtype[np
     ends = np.empty(len(y), np.int64)
     ends[starts] = dst
     ends[y == 0] = negatives.ravel()
-    return Examples((torch.from_numpy(np.repeat(src, size)), torch.from_numpy(ends)), torch.from_numpy(y))
+    return _pairs(np.repeat(src, size), ends, y)
+
+
+def _pairs(src: IntArray, dst: IntArray, labels: npt.NDArray[np.float32]) -> Examples:
+    index = torch.from_numpy(np.stack([src, dst]).astype(np.int64, copy=False))
+    return Examples(None, torch.from_numpy(labels), edge_label_index=index)
 
 
 def _add_offset(predictions: Tensor, examples: Examples) -> Tensor:
     """Scores: predictions plus the offset."""
     return predictions if examples.offset is None else predictions + examples.offset.to(predictions)
+
+
+def _final_scores(predictions: Tensor, examples: Examples) -> FloatArray:
+    """Scores without the last digits, in which equal pairs differ by where they were computed: they must tie."""
+    digits = 9 if predictions.dtype == torch.float64 else 5
+    return np.round(_add_offset(predictions.detach().cpu().double(), examples).numpy(), digits)
 
 
 def _scores(scores: FloatArray, examples: Sequence[Examples]) -> Metrics:

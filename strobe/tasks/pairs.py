@@ -1,7 +1,4 @@
-"""Pairs of nodes as sorted int64 keys: edges, past edges, and negatives.
-
-The key of a pair (s, d) of n cells is ``s * n + d``; of nodes, whose number may grow, ``s * MAX_NODES + d``.
-"""
+"""Pairs of nodes as sorted int64 keys: edges, past edges, and negatives."""
 
 from __future__ import annotations
 
@@ -11,90 +8,115 @@ import numpy as np
 import numpy.typing as npt
 
 from strobe.graph import Snapshot
-from strobe.ops.sparse.csr import IntArray, expand_rows, row_pointers
+from strobe.ops.sparse.csr import IntArray, expand_rows
 from strobe.tasks.positions import find_positions
 
 Keys = npt.NDArray[np.int64]
 
 MAX_NODES = 3_000_000_000
-"""The largest number of nodes for which keys of pairs are distinct."""
+"""The largest number of nodes for which keys of pairs are distinct: the key of a pair (s, d) is s * MAX_NODES + d."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TargetEdges:
-    """Edges of a later snapshot as pairs of cells of an earlier one, without self-loops and parallel edges.
+    """The edges of a target snapshot, without self-loops and parallel edges.
 
-    ``arcs`` are ascending keys over the cells of the earlier snapshot, with both directions of an undirected edge.
-    ``edges`` are the positives: an undirected edge once, smaller end first. ``num_absent_ends`` counts edges with
-    an end that the earlier snapshot lacks.
+    ``arcs`` are ascending keys, with both directions of an undirected edge. ``edges`` are the positives: an undirected
+    edge once, smaller end first.
     """
 
-    num_cells: int
     arcs: Keys
     edges: Keys
-    num_absent_ends: int
 
     @classmethod
-    def from_snapshots(cls, read: Snapshot, target: Snapshot) -> TargetEdges:
-        row_ptr, col, _ = target.transposed
-        src, dst = _unique_arcs(expand_rows(row_ptr), col)
-        position = find_positions(target.nodes, read.nodes)
-        s, d = position[src], position[dst]
-        both = (s >= 0) & (d >= 0)
-        num_absent = int((~both).sum())
-        s, d = s[both], d[both]
-        n = read.num_nodes
-        arcs = s * n + d
-        if target.directed:
-            return cls(n, arcs, arcs, num_absent)
-        return cls(n, arcs, arcs[s < d], num_absent // 2)
+    def from_snapshot(cls, target: Snapshot) -> TargetEdges:
+        src, dst = unique_arcs(target)
+        arcs = src * MAX_NODES + dst
+        return cls(arcs, arcs if target.directed else arcs[src < dst])
 
     @property
     def nbytes(self) -> int:
         """Bytes of the arrays."""
         return int(self.arcs.nbytes) if self.edges is self.arcs else int(self.arcs.nbytes + self.edges.nbytes)
 
-    def ends(self, keys: Keys) -> tuple[Keys, Keys]:
-        """Sources and destinations of keys, as positions."""
-        if not self.num_cells:
-            return keys, keys
-        src, dst = np.divmod(keys, self.num_cells)
-        return src, dst
-
-    def sample_negatives(self, src: Keys, count: int, rng: np.random.Generator) -> tuple[npt.NDArray[np.bool_], Keys]:
-        """Sample ``count`` uniform non-successors of each source, without rejection: the r-th is r plus the successors
-        before it, found by binary search. Samples are independent, so a node may come twice.
+    def sample_negatives(
+        self, src: Keys, candidates: Candidates, count: int, rng: np.random.Generator
+    ) -> tuple[npt.NDArray[np.bool_], Keys]:
+        """Sample ``count`` uniform candidates of each source that are neither its successors nor the source itself,
+        without rejection: the r-th such candidate is r plus the successors before it, found by binary search. Samples
+        are independent, so a node may come twice.
 
         Returns:
-            Whether each source has a non-successor, and the samples of those that have, [sources, count].
+            Whether each source has such a candidate, and the samples of those that have, [sources, count].
         """
-        n, arcs = self.num_cells, self.arcs
-        row = arcs // max(n, 1)
-        row_ptr = row_pointers(np.bincount(row, minlength=n)).astype(np.int64)
-        free = n - 1 - np.diff(row_ptr)[src]
+        arcs = candidates.index_arcs(self.arcs)
+        n = candidates.num_nodes
+        first, end = np.searchsorted(arcs, src * MAX_NODES), np.searchsorted(arcs, (src + 1) * MAX_NODES)
+        own = candidates.positions(src)
+        free = n - (end - first) - (own >= 0)
         has = free > 0
-        src, free = src[has], free[has]
-        first = row_ptr[src][:, None]
+        src, first, own, free = src[has], first[has], own[has], free[has]
         r = rng.integers(0, free[:, None], (len(src), count))
         # Skip the source itself, which is no successor.
-        r += r >= src[:, None] - (np.searchsorted(arcs, src * (n + 1))[:, None] - first)
-        # A successor's key less the successors before it: its row, and the non-successors before it.
-        non_successors_before = arcs - (np.arange(len(arcs)) - row_ptr[row])
-        successors_before = np.searchsorted(non_successors_before, src[:, None] * n + r, side="right") - first
-        return has, r + successors_before
+        before_own = np.searchsorted(arcs, src * MAX_NODES + np.maximum(own, 0)) - first
+        r += (own >= 0)[:, None] & (r >= (own - before_own)[:, None])
+        # A successor's index less the successors before it: the other candidates before it.
+        row = arcs // MAX_NODES
+        row_first = np.searchsorted(row, row)
+        others_before = arcs - (np.arange(len(arcs)) - row_first)
+        successors_before = np.searchsorted(others_before, src[:, None] * MAX_NODES + r, side="right") - first[:, None]
+        return has, candidates.nodes_at(r + successors_before)
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """The nodes that may be destinations: ``nodes``, ascending, or the first ``num_nodes`` node ids."""
+
+    num_nodes: int
+    nodes: Keys | None = None
+
+    def positions(self, nodes: Keys) -> Keys:
+        """The position of nodes among the candidates; -1 for other nodes."""
+        return nodes if self.nodes is None else find_positions(nodes, self.nodes).astype(np.int64, copy=False)
+
+    def nodes_at(self, positions: Keys) -> Keys:
+        """The nodes at positions."""
+        return positions if self.nodes is None else self.nodes[positions]
+
+    def index_arcs(self, arcs: Keys) -> Keys:
+        """Keys whose destinations are positions among the candidates; arcs to other nodes are left out."""
+        if self.nodes is None:
+            return arcs
+        src, dst = np.divmod(arcs, MAX_NODES)
+        at = self.positions(dst)
+        return (src * MAX_NODES + at)[at >= 0]
+
+
+def split_keys(keys: Keys) -> tuple[Keys, Keys]:
+    """Sources and destinations of keys."""
+    src, dst = np.divmod(keys, MAX_NODES)
+    return src, dst
 
 
 def edge_keys(snapshot: Snapshot) -> Keys:
-    """Ascending unique keys of a snapshot's edges over global ids; undirected edges smaller end first."""
-    row_ptr, col, _ = snapshot.transposed
-    src, dst = _unique_arcs(expand_rows(row_ptr), col)
+    """Ascending unique keys of a snapshot's edges, without self-loops; undirected edges smaller end first."""
+    src, dst = unique_arcs(snapshot)
     if not snapshot.directed:
         src, dst = src[src < dst], dst[src < dst]
-    return snapshot.nodes[src].astype(np.int64) * MAX_NODES + snapshot.nodes[dst]
+    return src * MAX_NODES + dst
+
+
+def unique_arcs(snapshot: Snapshot) -> tuple[Keys, Keys]:
+    """Sources and destinations of a snapshot's arcs as node ids, sorted, without self-loops and duplicates."""
+    row_ptr, dst, _ = snapshot.transposed
+    src = expand_rows(row_ptr)
+    keep = src != dst
+    keep[1:] &= (src[1:] != src[:-1]) | (dst[1:] != dst[:-1])
+    return snapshot.nodes[src[keep]].astype(np.int64), snapshot.nodes[dst[keep]].astype(np.int64)
 
 
 def pair_keys(src: IntArray, dst: IntArray, directed: bool) -> Keys:
-    """Keys of pairs of global ids, to look up among ``edge_keys``."""
+    """Keys of pairs of node ids, to look up among ``edge_keys``."""
     if not directed:
         src, dst = np.minimum(src, dst), np.maximum(src, dst)
     return src.astype(np.int64) * MAX_NODES + dst
@@ -110,10 +132,3 @@ def merge_keys(keys: Keys, more: Keys) -> Keys:
     new = more[~contains(keys, more)]
     # A stable sort merges two ascending runs in one pass.
     return np.sort(np.concatenate([keys, new]), kind="stable") if len(new) else keys
-
-
-def _unique_arcs(src: IntArray, dst: IntArray) -> tuple[IntArray, IntArray]:
-    """Sorted arcs without self-loops and duplicates."""
-    keep = src != dst
-    keep[1:] &= (src[1:] != src[:-1]) | (dst[1:] != dst[:-1])
-    return src[keep], dst[keep]

@@ -54,3 +54,15 @@ def read_integer(state: Mapping[str, Any], name: str) -> int:
     if type(value) is not int or not 0 <= value < 2**63:
         raise FormatError(f"the fitted state of the run is damaged: {name} is not a whole number")
     return value
+
+
+def read_flag(state: Mapping[str, Any], name: str) -> bool:
+    """True or False of a saved state.
+
+    Raises:
+        FormatError: the state has another value.
+    """
+    value = state.get(name)
+    if type(value) is not bool:
+        raise FormatError(f"the fitted state of the run is damaged: {name} is not true or false")
+    return value

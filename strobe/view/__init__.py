@@ -2,7 +2,23 @@
 
 from strobe.view.data.subgraph import KHopCache, ModelReads, SubgraphData
 from strobe.view.data.window import WindowData
+from strobe.view.pair_ends import LatestCells, PairEnds, PairRows, find_pair_rows, gather_latest, save_latest
 from strobe.view.partition.local import LocalPartition, Owners
 from strobe.view.view import Carry, View
 
-__all__ = ["Carry", "KHopCache", "LocalPartition", "ModelReads", "Owners", "SubgraphData", "View", "WindowData"]
+__all__ = [
+    "Carry",
+    "KHopCache",
+    "LatestCells",
+    "LocalPartition",
+    "ModelReads",
+    "Owners",
+    "PairEnds",
+    "PairRows",
+    "SubgraphData",
+    "View",
+    "WindowData",
+    "find_pair_rows",
+    "gather_latest",
+    "save_latest",
+]

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from strobe.comm.rows import attach_tokens, exchange
+from strobe.comm.rows import Route, attach_tokens, exchange
 from strobe.exchange import TimeEncoder
-from strobe.exchange.halo import HaloCells, halo_product
+from strobe.exchange.halo import halo_product
 from strobe.exchange.overlap.timing import SnapshotSize
 from strobe.exchange.overlap.transfer import AsyncTransfer, Yield, run_to_completion
 from strobe.exchange.transfer import PermutedTransfer, RowExchange, RowTransfer, receive_rows
@@ -146,13 +146,11 @@ class View:
         self._tokens.append(token)
         return torch.cat([x, rows])
 
-    def pull_from(self, halo: HaloCells, x: Tensor, *, kind: str) -> Tensor:
-        """Append the rows of ``halo`` to local rows. Never stale."""
-        if halo.route.is_empty:
-            return x
-        rows, token = exchange(self.data.comm, halo.route, x, kind=kind)
+    def exchange_rows(self, route: Route, x: Tensor, *, kind: str) -> Tensor:
+        """Send rows of x to other ranks and return those received. Never stale."""
+        rows, token = exchange(self.data.comm, route, x, kind=kind)
         self._tokens.append(token)
-        return torch.cat([x, rows])
+        return rows
 
     def attach_exchanges(self, loss: Tensor) -> Tensor:
         """Tie every exchange of the pass to the loss, so that backward runs on all ranks in step."""

@@ -23,7 +23,7 @@ from strobe.engine.partitioned_graph import PartitionedGraph
 from strobe.engine.windows import Segment
 from strobe.placement import Partition
 from strobe.tasks import Examples, Problem, make_task
-from strobe.view import View, WindowData
+from strobe.view import WindowData
 from tests.engine.test_windows import Asking, everybody, second
 from tests.support.model_cases import CHANGING
 from tests.support.partitions import among_threads, one_of
@@ -38,20 +38,19 @@ sparing = among_threads(40)
 
 @st.composite
 def questions(draw: st.DrawFn, /) -> list[Examples | None]:
-    """What is asked of each snapshot: nothing, all cells, some of them, or pairs. All examples have numbers as y."""
-    pairs, based = draw(st.booleans()), draw(st.booleans())
+    """What is asked of each snapshot: nothing, all cells or some of them. All examples have numbers as y. Pairs are
+    tested in tests/view/test_pair_ends.py."""
+    based = draw(st.booleans())
     found: list[Examples | None] = []
     for t, cells in enumerate(CELLS):
-        how = draw(st.sampled_from(["nothing", "some", "some"] if pairs else ["nothing", "all", "some"]))
+        how = draw(st.sampled_from(["nothing", "all", "some"]))
         if how == "nothing" or not cells:
             found.append(None)
             continue
-        cell = st.integers(0, cells - 1)
-        ends = draw(st.lists(st.tuples(cell, cell), min_size=1, max_size=6))
-        number = cells if how == "all" else len(ends)
+        chosen = draw(st.lists(st.integers(0, cells - 1), min_size=1, max_size=6))
+        number = cells if how == "all" else len(chosen)
         y = 100.0 * t + torch.arange(float(number))
-        rows = tuple(torch.tensor([end[k] for end in ends]) for k in range(2 if pairs else 1))
-        found.append(Examples(None if how == "all" else rows, y, y / 2 if based else None))
+        found.append(Examples(None if how == "all" else (torch.tensor(chosen),), y, y / 2 if based else None))
     return found
 
 
@@ -83,11 +82,9 @@ def numbers_of(share: Any) -> Tensor:
     return torch.from_numpy(np.concatenate([np.empty(0, np.int64), *own]))
 
 
-def read_examples(local: LocalExamples, view: View, numbers: Tensor) -> ReadExamples:
-    """Cells tell their numbers, wherever they are: this is what examples read."""
+def read_examples(local: LocalExamples, numbers: Tensor) -> ReadExamples:
+    """Cells tell their numbers: this is what examples read."""
     z = numbers.double()[:, None]
-    if local.halo is not None:
-        z = view.pull_from(local.halo, z, kind="pairs")
     examples = local.examples
     rows = (torch.arange(len(examples)),) if examples.cell_index is None else examples.cell_index
     cells = list(zip(*([int(number) for number in z[row, 0]] for row in rows), strict=True))
@@ -137,7 +134,7 @@ def test_every_example_belongs_to_the_rank_of_its_first_cell(
         local = training_examples(problem, segment, part, 0)
         if local is None:
             return None
-        return read_examples(local, View(segment.data), numbers_of(segment.data.local_partition))
+        return read_examples(local, numbers_of(segment.data.local_partition))
 
     owners = owner_of(placed, problem.graph)
     everyone = as_threads(work, placed.num_ranks)
@@ -161,13 +158,13 @@ def test_evaluation_examples_have_their_index_in_the_snapshot(found: list[Exampl
         ranked: list[ReadExamples | None] = []
         assert share is not None
         for k, t in enumerate(segment.times):
-            local = evaluation_examples(problem, segment, t)
+            (local,) = evaluation_examples(problem, segment, [t])
             assert (local is None) == (found[t] is None or not len(share.own[k]))
             if local is None:
                 ranked.append(None)
                 continue
             numbers = torch.from_numpy(FIRST[t] + share.own[k])
-            ranked.append(read_examples(local, View(segment.data), numbers))
+            ranked.append(read_examples(local, numbers))
         return ranked
 
     everyone = as_threads(work, placed.num_ranks)
@@ -195,21 +192,21 @@ def shared_segment(problem: Problem, rank: int, **options: Any) -> Segment:
 def test_one_rank_has_all_examples() -> None:
     problem = Asking(everybody)
     segment = Segment(range(6), WindowData(problem.graph))
-    local = evaluation_examples(problem, segment, 3)
+    empty, local = evaluation_examples(problem, segment, [2, 3])
+    assert empty is None
     assert local is not None
     assert local.examples.labels.tolist() == [30, 31, 32, 33, 34, 35]
-    assert (local.examples.cell_index, local.halo, local.example_index) == (None, None, None)
-    assert evaluation_examples(problem, segment, 2) is None
+    assert (local.examples.cell_index, local.slots, local.example_index) == (None, None, None)
     everything = training_examples(problem, segment, range(6))
     assert everything is not None
-    assert (len(everything), everything.halo, everything.example_index) == (23, None, None)
+    assert (len(everything), everything.slots, everything.example_index) == (23, None, None)
 
 
 @pytest.mark.parametrize(("task", "reads_base"), [("regression", False), ("link-prediction", True)])
 def test_training_and_evaluation_examples_hold_no_more_than_is_read(task: str, reads_base: bool) -> None:
     problem = make_task(task).bind(small_graph())
     segment = Segment(range(4), WindowData(problem.graph[:4]))
-    learnt, judged = training_examples(problem, segment, range(4), 0), evaluation_examples(problem, segment, 1)
+    learnt, (judged,) = training_examples(problem, segment, range(4), 0), evaluation_examples(problem, segment, [1])
     assert learnt is not None
     assert judged is not None
     assert learnt.examples.labels.dtype == torch.float32
@@ -222,9 +219,11 @@ def test_windows_share_the_room_for_their_examples() -> None:
     problem, size = Asking(everybody), 6 * 4
     room = ByteBudget(2 * size - 1)
     first, second = (Segment(range(6), WindowData(problem.graph), ExampleCache(room)) for _ in range(2))
-    assert evaluation_examples(problem, first, 3) is evaluation_examples(problem, first, 3)
+    (one,), (other,) = (evaluation_examples(problem, first, [3]) for _ in range(2))
+    assert one is other
     assert room.left == size - 1
-    assert evaluation_examples(problem, second, 3) is not evaluation_examples(problem, second, 3)
+    (one,), (other,) = (evaluation_examples(problem, second, [3]) for _ in range(2))
+    assert one is not other
 
 
 @pytest.mark.parametrize("shared", [True, False])
@@ -263,18 +262,48 @@ def test_a_rank_without_target_cells_has_no_examples() -> None:
         cells = PartitionedGraph(problem.graph, None, one_of(rank, 2), placed).window_data(range(6))
         segment = Segment(range(6), cells)
         assert (training_examples(problem, segment, range(3), 0) is not None) == answered
-        assert (evaluation_examples(problem, segment, 1) is not None) == answered
+        assert [local is not None for local in evaluation_examples(problem, segment, [1])] == [answered]
+
+
+class Pairing(Asking):
+    """Asks for pairs of nodes."""
+
+    is_edge_level = True
 
 
 def test_a_rank_without_examples_still_sends_the_rows_of_pairs() -> None:
-    """It answers nothing itself, but others' pairs end in its cells."""
-    pair = Examples((torch.tensor([0, 2]), torch.tensor([1, 3])), torch.tensor([1.0, 0.0]))  # rank 0 has cells 0, 2
-    problem = Asking(lambda t, epoch: pair if t == 0 else None)
+    """It scores nothing itself, but others' pairs end in its cells: 0 and 2 are rank 0's, 1 and 4 are rank 1's."""
+    pair = Examples(None, torch.tensor([1.0, 0.0]), edge_label_index=torch.tensor([[0, 2], [1, 4]]))
+    problem = Pairing(lambda t, epoch: pair if t == 0 else None)
     local = training_examples(problem, shared_segment(problem, 1), range(6), 0)
     assert local is not None
     assert len(local) == 0
-    assert local.halo is not None
-    assert {to: rows.tolist() for to, rows in local.halo.route.send.items()} == {0: [0, 1]}
+    assert local.route is not None
+    assert {to: rows.tolist() for to, rows in local.route.send.items()} == {0: [0, 1]}
+
+
+def test_pairs_of_all_snapshots_are_joined_and_described_by_the_rank_that_scores_them() -> None:
+    pairs = {
+        t: Examples(None, torch.tensor([10.0 * t, 10.0 * t + 1]), edge_label_index=torch.tensor([[0, 1], [3, 0]]))
+        for t in (0, 3)
+    }
+    described: list[tuple[int, int]] = []
+
+    class Describing(Pairing):
+        def describe_pairs(self, t: int, pairs: Examples) -> Examples:
+            described.append((t, len(pairs)))
+            return replace(pairs, offset=pairs.labels / 2)
+
+    problem = Describing(lambda t, epoch: pairs.get(t))
+    labels: list[float] = []
+    for rank in range(2):
+        local = training_examples(problem, shared_segment(problem, rank), range(6), 0)
+        assert local is not None
+        assert local.examples.offset is not None
+        assert (local.examples.offset * 2).tolist() == local.examples.labels.tolist()
+        labels += local.examples.labels.tolist()
+    assert sorted(labels) == [0, 1, 30, 31]
+    assert sum(count for _, count in described) == 4
 
 
 @pytest.mark.parametrize("shared", [True, False])
@@ -295,7 +324,7 @@ def test_examples_are_made_once_unless_every_epoch_has_its_own(shared: bool, res
     calls.clear()
     for _ in range(2):
         training_examples(problem, segment, range(4), None)
-        evaluation_examples(problem, segment, 0)
+        list(evaluation_examples(problem, segment, [0]))
     assert calls == [*([(t, None) for t in with_cells] if resampled else []), (0, None)]
 
 

@@ -94,7 +94,7 @@ def test_threshold_0_is_exact_to_the_bit(
 
 @pytest.mark.parametrize("share", [0.5, None])
 def test_suppressed_rows_change_training_and_are_counted(share: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    trainer = trainer_of("dysat", monkeypatch)
+    trainer = trainer_of("dysat", monkeypatch, "regression")
     plans = [Plan(placement=MetisPerSnapshot(), exchange=each) for each in (FRESH, stale(share))]
     fresh, spared = (trainer.train(plan, 2, epochs=3, evaluate_every=99)[0] for plan in plans)
     assert fresh.history[0]["loss"] == spared.history[0]["loss"], "the first epoch is fresh"

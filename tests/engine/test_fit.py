@@ -180,7 +180,9 @@ def make_run(pacer: Pacer | None = None, scores: Iterable[float] | None = None, 
     model, head = Linear(source.windows[0][0].data.x.shape[1]), Identity()
     state = TrainState(model, head, SGD(model.parameters(), lr=0.01))
     split = SimpleNamespace(train=range(STEPS))
-    problem = SimpleNamespace(split=split, loss=squared_error, metric="mse", resamples_each_epoch=False)
+    problem = SimpleNamespace(
+        split=split, loss=squared_error, metric="mse", resamples_each_epoch=False, is_edge_level=False
+    )
     comm, record = SingleRankComm(), Record()
     job: Any = SimpleNamespace(
         comm=comm, problem=problem, device=torch.device("cpu"), settings=Settings(**{"epochs": 2} | settings)

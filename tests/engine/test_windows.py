@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from strobe.engine.examples import join_examples, training_examples
+from strobe.engine.examples import training_examples
 from strobe.engine.partitioned_graph import PartitionedGraph
 from strobe.engine.windows import Segment, cut_windows
 from strobe.tasks import Examples, Problem, Split
@@ -129,12 +129,3 @@ def test_examples_of_all_and_of_some_cells_join() -> None:
     assert found.cell_index is not None
     assert found.cell_index[0].tolist() == [0, 1, 2, 3, 5]
     assert found.labels.tolist() == [0, 1, 2, 3, 1]
-
-
-def test_pairs_are_joined_end_by_end() -> None:
-    pair = Examples((torch.tensor([0, 2]), torch.tensor([1, 0])), torch.tensor([1.0, 0.0]), torch.tensor([0.5, 0.25]))
-    found = join_examples([(0, pair), (7, pair)], 20, CPU)
-    assert found.cell_index is not None
-    assert [rows.tolist() for rows in found.cell_index] == [[0, 2, 7, 9], [1, 0, 8, 7]]
-    assert found.offset is not None
-    assert found.offset.tolist() == [0.5, 0.25] * 2

@@ -22,6 +22,7 @@ from strobe.graph import DynamicGraph
 from strobe.models import make_model
 from strobe.plan import Plan
 from strobe.tasks import Task
+from strobe.tasks.link_prediction import LinkProblem
 from tests.support.ranks import as_threads
 
 OPTIONS: dict[str, dict[str, Any]] = {"gat-lstm": {"heads": 2}, "dysat": {"heads": 2, "span": 3}}
@@ -56,12 +57,15 @@ class Trainer:
             with self._lock:
                 if self.head is None:
                     self.head = deepcopy(head)
-                    for parameter in self.head.parameters():
-                        nn.init.normal_(parameter, std=0.3)  # a head that begins at 0 would teach the model nothing
+                    for parameter in self.head.parameters():  # a head that begins at 0 would teach the model nothing
+                        nn.init.normal_(parameter, std=min(0.3, parameter.shape[-1] ** -0.5 / 2))
             head.load_state_dict(self.head.state_dict())
             return model, head
 
         monkeypatch.setattr(Job, "make_model", made)
+        monkeypatch.setattr(
+            LinkProblem, "starts_at_offset", False
+        )  # this head does not, so runs end with trained weights
 
 
 def assert_same(runs: list[Run], one: Run, *, scored: bool = True) -> None:

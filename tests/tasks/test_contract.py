@@ -75,7 +75,8 @@ def shown(examples: Examples | None) -> Any:
     if examples is None:
         return None
     rows = None if examples.cell_index is None else [row.tolist() for row in examples.cell_index]
-    return rows, examples.labels.tolist(), None if examples.offset is None else examples.offset.tolist()
+    pairs = None if examples.edge_label_index is None else examples.edge_label_index.tolist()
+    return rows, pairs, examples.labels.tolist(), None if examples.offset is None else examples.offset.tolist()
 
 
 def all_shown(problem: Problem, part: str, epoch: int | None = None) -> list[Any]:
@@ -90,8 +91,10 @@ def answers_for(problem: Problem, examples: Examples) -> torch.Tensor:
     """What a head of random weights says to random embeddings."""
     torch.manual_seed(0)
     head = problem.head(6).double()
-    most = len(examples) if examples.cell_index is None else 1 + max(int(row.max()) for row in examples.cell_index)
-    said: torch.Tensor = head(torch.randn(most, 6, dtype=torch.float64), *(examples.cell_index or ()))
+    rows = examples.cell_index or tuple(() if examples.edge_label_index is None else examples.edge_label_index)
+    most = 1 + max((int(row.max()) for row in rows), default=len(examples) - 1)
+    features = () if examples.features is None else (examples.features,)
+    said: torch.Tensor = head(torch.randn(most, 6, dtype=torch.float64), *rows, *features)
     return said
 
 
@@ -152,6 +155,11 @@ def test_cell_index_is_within_the_snapshot(name: str) -> None:
         for t in problem.split.part(part):
             examples = problem.examples(t)
             if examples is None:
+                continue
+            if examples.edge_label_index is not None:
+                assert examples.edge_label_index.dtype == torch.int64
+                assert int(examples.edge_label_index.min()) >= 0
+                assert int(examples.edge_label_index.max()) < problem.graph.num_nodes
                 continue
             if examples.cell_index is None:
                 assert len(examples) == problem.graph[t].num_nodes
@@ -238,12 +246,12 @@ def test_newest_snapshot_has_unlabeled_examples(name: str) -> None:
     asked = problem.unlabeled_examples(t)
     assert asked is not None
     assert bool(((asked.labels == -1) | torch.isnan(asked.labels)).all())
-    if asked.cell_index is None:
+    if asked.edge_label_index is None:
+        assert asked.cell_index is None
         assert len(asked) == problem.graph[t].num_nodes
     else:
         src, dst, _ = problem.graph[t].edges()
-        nodes = problem.graph[t].nodes
-        pairs = list(zip(*(nodes[rows.numpy()].tolist() for rows in asked.cell_index), strict=True))
+        pairs = list(zip(*asked.edge_label_index.tolist(), strict=True))
         assert sorted(pairs) == sorted({(int(u), int(v)) for u, v in zip(src, dst, strict=True) if u != v})
     table = problem.table(answers_for(problem, asked), asked, t)
     said = [column for key, column in table.items() if not key.startswith("actual")]

@@ -1,63 +1,50 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from strobe.graph import DynamicGraph, from_edges
-from strobe.tasks.edge_history import EdgeHistory, append_run, fit_logistic_regression, predict_log_odds
+from strobe.tasks.edge_history import (
+    EdgeHistory,
+    FirstTimes,
+    fit_logistic_regression,
+    predict_log_odds,
+    present_nodes,
+    source_nodes,
+)
 from tests.support.graphs import AWKWARD
 
 # 0 -> 1 in snapshots 0 and 1, 1 -> 2 in 1, twice; 2 -> 0 in 3. Node 3 is present at first only.
 EDGES = [[[0], [1]], [[0, 1, 1], [1, 2, 2]], [[], []], [[2], [0]]]
 NODES = [[0, 1, 2, 3], [0, 1, 2], [0, 1, 2], [0, 1, 2]]
-NEVER = [0.0, 0.0, 0.0, 0.0]
 
 
 def graph(directed: bool = True) -> DynamicGraph:
     return from_edges([np.array(edges, np.int64) for edges in EDGES], nodes=NODES, num_nodes=4, directed=directed)
 
 
-def features(read: DynamicGraph, t: int, src: int, dst: int) -> list[float]:
-    row: list[float] = EdgeHistory(read).pair_features(read[t], np.array([src]), np.array([dst]))[0].tolist()
-    return row
-
-
 @pytest.mark.parametrize(
-    ("t", "pair", "expected"),
-    [
-        (0, (0, 1), [1, 1, np.log(2), 1]),
-        (1, (0, 1), [1, 1, np.log(3), 1]),
-        (3, (0, 1), [0, 1, np.log(3), 1 / 3]),
-        (0, (1, 2), NEVER),  # it comes later
-        (1, (1, 2), [1, 1, np.log(2), 1]),  # parallel edges count once
-        (2, (2, 0), NEVER),
-        (3, (2, 0), [1, 1, np.log(2), 1]),
-        (3, (0, 2), NEVER),  # the other way round
-    ],
+    ("t", "last", "edgebank", "popularity"),
+    [(0, [1, 0, 0], [1, 0, 0], [1, 0, 0]), (1, [1, 1, 0], [1, 1, 0], [2, 1, 0]), (3, [0, 0, 1], [1, 1, 1], [2, 1, 1])],
 )
-def test_features_of_a_pair_have_presence_count_and_recency(
-    t: int, pair: tuple[int, int], expected: list[float]
+def test_trivial_scores_read_edges_up_to_the_snapshot(
+    t: int, last: list[int], edgebank: list[int], popularity: list[int]
 ) -> None:
-    assert features(graph(), t, *pair)[:4] == pytest.approx(expected)
-    assert features(graph(), t, *reversed(pair))[4:8] == pytest.approx(expected)
+    found = EdgeHistory(graph()).scores(t, np.array([0, 1, 2]), np.array([1, 2, 0]))
+    assert found["last snapshot"].tolist() == last
+    assert found["edgebank"].tolist() == edgebank
+    assert found["popularity"].tolist() == popularity  # parallel edges count once
 
 
-def test_features_end_with_degrees_of_both_ends() -> None:
-    # In snapshot 1 node 1 has one edge in, from 0, and two out, to 2.
-    assert features(graph(), 1, 1, 2)[8:] == pytest.approx(np.log1p([1, 2, 2, 0]).tolist())
-
-
-def test_undirected_features_do_not_depend_on_the_order() -> None:
-    both = graph(directed=False)
-    assert (
-        features(both, 1, 0, 1) == features(both, 1, 1, 0) == pytest.approx([1, 1, np.log(3), 1, np.log(2), np.log(4)])
-    )
-    assert features(both, 3, 0, 2)[:4] == features(both, 3, 2, 0)[:4] == pytest.approx([1, 1, np.log(2), 1])
+def test_most_recent_pairs_come_first_then_destinations_with_recent_edges() -> None:
+    # After snapshot 3: 2 -> 0 was now, 1 -> 2 and 0 -> 1 two snapshots ago; 3 has met no one.
+    src, dst = np.array([2, 1, 0, 3, 3, 3, 0]), np.array([0, 2, 1, 0, 1, 2, 3])
+    scores = EdgeHistory(graph()).scores(3, src, dst)["most recent"]
+    assert np.argsort(-scores, kind="stable").tolist() == [0, 1, 2, 3, 4, 5, 6]
+    assert scores[1] == scores[2]
+    assert scores[4] > scores[5]  # node 1 and node 2 were reached at the same time, node 1 more often
 
 
 @pytest.mark.parametrize("awkward", AWKWARD)
@@ -65,10 +52,10 @@ def test_undirected_features_do_not_depend_on_the_order() -> None:
 def test_awkward_graphs_have_a_history(awkward: str, directed: bool) -> None:
     built = replace(AWKWARD[awkward], directed=directed).build()
     known = EdgeHistory(built)
-    for snapshot in built:
-        every = np.arange(snapshot.num_nodes)
-        rows = known.pair_features(snapshot, every, every[::-1])
-        assert rows.shape == (len(every), 12 if directed else 6)
+    every = np.arange(built.num_nodes)
+    for t in range(len(built)):
+        rows = known.features(t, every, every[::-1])
+        assert rows.shape == (len(every), 2 * known.num_node_features + known.num_pair_features)
         assert bool(np.isfinite(rows).all())
 
 
@@ -77,16 +64,22 @@ def test_updated_history_equals_one_built_at_once(directed: bool) -> None:
     random = np.random.default_rng(3)
     edges = [random.integers(0, 5 + t, (2, 0 if t % 7 == 4 else 3 * (30 - t))) for t in range(20)]
     until = [from_edges(edges[: t + 1], num_nodes=5 + t, directed=directed) for t in range(20)]
-    growing, num_runs = EdgeHistory(until[3]), set()
-    for stop in range(4, 20):
+    growing = EdgeHistory(until[3])
+    for stop in (4, 5, 11, 19):
         growing.update(until[stop])
         growing.update(until[stop])  # nothing new
-        num_runs.add(len(growing._runs))
         whole = EdgeHistory(until[stop])
-        for snapshot in until[stop]:
-            src, dst = (random.integers(0, snapshot.num_nodes, 200) for _ in range(2))
-            assert (growing.pair_features(snapshot, src, dst) == whole.pair_features(snapshot, src, dst)).all()
-    assert max(num_runs) > 2
+        for t in range(stop + 1):
+            src, dst = (random.integers(0, 5 + stop, 200) for _ in range(2))
+            assert (growing.features(t, src, dst) == whole.features(t, src, dst)).all()
+
+
+def test_first_times_know_sources_and_present_nodes() -> None:
+    sources, present = (FirstTimes(nodes_of, graph()[:2]) for nodes_of in (source_nodes, present_nodes))
+    for times in (sources, present):
+        times.update(graph())
+    assert [np.flatnonzero(sources.is_in(t, 4)).tolist() for t in range(4)] == [[0], [0, 1], [0, 1], [0, 1, 2]]
+    assert present.is_in(0, 4).all()
 
 
 def test_fit_recovers_coefficients() -> None:
@@ -102,12 +95,3 @@ def test_separable_or_constant_features_have_finite_coefficients() -> None:
     assert bool(np.isfinite(fitted).all())
     assert fitted[1] > 1
     assert bool(np.isfinite(fit_logistic_regression([np.zeros((3, 2))], [np.ones(3)])).all())
-
-
-@given(st.lists(st.lists(st.integers(), max_size=9), max_size=40))
-def test_runs_keep_order_and_halve_in_length(arriving: list[list[int]]) -> None:
-    runs: tuple[list[int], ...] = ()
-    for new in arriving:
-        runs = append_run(runs, new, list.__add__)
-    assert [item for run in runs for item in run] == [item for new in arriving for item in new]
-    assert all(2 * len(after) < len(before) for before, after in pairwise(runs))

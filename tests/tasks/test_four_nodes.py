@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from strobe.graph import DynamicGraph, from_edges
 from strobe.tasks import Examples, LinkPrediction, NodeClassification, NodeRegression, Split
@@ -182,53 +183,48 @@ def test_classes_ahead_have_examples_of_nodes_that_stay() -> None:
     assert problem.baselines("test")["last label"]["accuracy"] == 1.0
 
 
-# Links of the next snapshot, between nodes of the one read.
+# Links of the next snapshot, whether or not their ends are present in the one read.
 
 LINKS = [
     [(0, 1), (1, 2), (2, 1)],
-    [(1, 0), (2, 0)],  # not from 3, which is not there yet; 2→2 is a loop
+    [(1, 0), (2, 0), (3, 0)],  # 3, which is not there yet, meets 0 twice but is asked once; 2→2 is a loop
     [(0, 3), (1, 3), (2, 3)],
     [(1, 2), (3, 1)],
-    [(1, 2), (2, 3), (3, 1)],  # not 0→1: 0 is not there yet
+    [(0, 1), (1, 2), (2, 3), (3, 1)],  # 0 is not there
 ]
 
 
 @pytest.mark.parametrize("t", range(5))
 def test_positives_of_each_snapshot(t: int) -> None:
-    graph = four_nodes()
-    examples = LinkPrediction(negatives=1).bind(graph).examples(t, epoch=0)
+    examples = LinkPrediction(negatives=1).bind(four_nodes()).examples(t, epoch=0)
     assert examples is not None
-    assert examples.cell_index is not None
-    src, dst = (graph[t].nodes[rows.numpy()] for rows in examples.cell_index)
-    positive = examples.labels.numpy() == 1
-    assert list(zip(src[positive].tolist(), dst[positive].tolist(), strict=True)) == LINKS[t]
+    assert examples.edge_label_index is not None
+    src, dst = examples.edge_label_index[:, examples.labels == 1].tolist()
+    assert list(zip(src, dst, strict=True)) == LINKS[t]
 
 
-def test_links_with_a_new_end_are_counted() -> None:
-    problem = LinkPrediction().bind(four_nodes())
-    assert problem.counts("train")["edges_with_a_new_end"] == 1  # 3→0 at time 2, twice but asked once
-    assert problem.counts("validation")["edges_with_a_new_end"] == 0
-    assert problem.counts("test")["edges_with_a_new_end"] == 1
-
-
-# The test reads snapshot 4, nodes 1, 2 and 3. Each has an edge to one of the two others, so its only negative is the
-# third: positives 1→2, 2→3, 3→1 against 1→3, 2→1, 3→2, each drawn twice.
+# The test reads snapshot 4. Each node has an edge to one of the three others, so its negatives are two draws among the
+# other two: 0→1 against 2 and 3, 1→2 against 0 and 3, 2→3 against 0 and 1, 3→1 against 0 and 2.
 
 
 def test_link_baselines() -> None:
-    found = LinkPrediction(eval_negatives=2).bind(four_nodes()).baselines("test")
-    # Snapshot 4 has 1→2 and 3→1: positives score 1, 0, 1, negatives 0. Ranks 1, 1 + 2/2 = 2, 1.
-    # AUC: two positives beat six each, one ties with six: (12 + 3) / 18. AP: 2/3 · 2/2, then 1/3 · 3/9.
-    last = {"ap": 7 / 9, "auc": 5 / 6, "mrr": 5 / 6, "hits@1": 2 / 3, "hits@3": 1.0, "hits@10": 1.0}
+    problem = LinkPrediction(eval_negatives=2).bind(four_nodes())
+    found = problem.baselines("test")
+    # Snapshot 4 has 1→2 and 3→1: positives score 0, 1, 0, 1, negatives 0. Ranks 1 + 2/2 = 2, 1, 2, 1.
+    # AUC: two positives beat eight each, two tie with eight: (16 + 8) / 32. AP: 2/4 · 2/2, then 2/4 · 4/12.
+    last = {"ap": 2 / 3, "auc": 3 / 4, "mrr": 3 / 4, "hits@1": 1 / 2, "hits@3": 1.0, "hits@10": 1.0}
     assert found["last snapshot"] == pytest.approx(last)
-    # Seen up to time 4: all three positives, 1→3 and 2→1, but never 3→2. Ranks 2, 2, 1.
-    # AUC: each positive ties with four and beats two: (4/2 + 2) / 6. AP: 3/3 · 3/7.
-    seen = {"ap": 3 / 7, "auc": 2 / 3, "mrr": 2 / 3, "hits@1": 1 / 3, "hits@3": 1.0, "hits@10": 1.0}
-    assert found["seen before"] == pytest.approx(seen)
-    # Edges that reached nodes up to time 4: node 1 has 1 + 2 + 0 + 0 + 1 = 4, node 2 has 1 + 1 + 1 + 0 + 1 = 4,
-    # node 3 has 0 + 0 + 3 + 0 = 3.
-    # 1→2 scores 4 against 3 3: rank 1. 2→3 scores 3 against 4 4: rank 3. 3→1 scores 4 against 4 4: rank 2.
-    # AUC: two positives of 4 beat two and tie with four each, the one of 3 ties with two: (4 + 4 + 1) / 18.
-    # AP: 2/3 · 2/6, then 1/3 · 3/9.
-    popular = {"ap": 1 / 3, "auc": 1 / 2, "mrr": 11 / 18, "hits@1": 1 / 3, "hits@3": 1.0, "hits@10": 1.0}
-    assert found["popularity"] == pytest.approx(popular)
+    # Seen up to time 4: all positives and all negatives but 3→2, which is drawn n times. Ranks 2, 2, 2 and 2 - n/2.
+    # AUC: each positive ties with 8 - n and beats n: ((8 - n)/2 + n) / 8. AP: 4/4 · 4/(12 - n).
+    examples = problem.examples(4)
+    assert examples is not None
+    assert examples.edge_label_index is not None
+    n = int((examples.edge_label_index == torch.tensor([[3], [2]])).all(0).sum())
+    rank = 2 - n / 2
+    seen = {"ap": 4 / (12 - n), "auc": (8 + n) / 16, "mrr": (3 / 2 + 1 / rank) / 4, "hits@1": (rank == 1) / 4}
+    assert found["edgebank"] == pytest.approx(seen | {"hits@3": 1.0, "hits@10": 1.0})
+    # Edges that reached nodes up to time 4: node 0 has 1 + 0 + 4 + 0 + 0 = 5, node 1 has 1 + 2 + 0 + 0 + 1 = 4,
+    # node 2 has 1 + 1 + 1 + 0 + 1 = 4, node 3 has 0 + 0 + 3 + 0 = 3.
+    # 2→3 scores 3 against 4 or 5, twice: rank 3. All others score 4 and never meet more than two that beat them.
+    assert found["popularity"]["hits@3"] == 1
+    assert found["popularity"]["hits@1"] <= 3 / 4

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from strobe.api import train
 from strobe.errors import InputError, OptionError
 from strobe.graph import DynamicGraph, Snapshot, from_edges
+from strobe.plan import Plan
 from strobe.tasks import Examples, LinkPrediction, edge_history, link_prediction, pairs
 from strobe.tasks.base import Problem
 from strobe.tasks.link_prediction import LinkProblem
@@ -35,12 +38,12 @@ def lasting_graph(directed: bool) -> DynamicGraph:
 
 
 def grouped(problem: LinkProblem, t: int, epoch: int | None = None) -> list[list[Pair]]:
-    """Per positive the pair itself and its negatives, by position."""
+    """Per positive the pair of nodes itself and its negatives."""
     examples = problem.examples(t, epoch)
     assert examples is not None
-    assert examples.cell_index is not None
+    assert examples.edge_label_index is not None
     groups: list[list[Pair]] = []
-    for s, d, y in zip(*(rows.tolist() for rows in examples.cell_index), examples.labels.tolist(), strict=True):
+    for s, d, y in zip(*examples.edge_label_index.tolist(), examples.labels.tolist(), strict=True):
         groups += [[]] if y else []
         groups[-1].append((s, d))
     return groups
@@ -80,18 +83,62 @@ def test_target_edges_beyond_the_cache_are_recomputed(monkeypatch: pytest.Monkey
     assert (len(roomy._target_edges_cache), len(tight._target_edges_cache)) == (7, 1)
 
 
-def test_more_positives_than_allowed_are_sampled_and_counted() -> None:
+def test_more_positives_than_allowed_are_sampled_in_training_and_scored_in_evaluation() -> None:
     graph = random_graph()
     everything, few = LinkPrediction(max_pairs=None).bind(graph), LinkPrediction(max_pairs=10).bind(graph)
     drawn = [{group[0] for group in grouped(few, 0, epoch)} for epoch in range(30)]
     positives = {group[0] for group in grouped(everything, 0)}
     assert all(len(each) == 10 and each <= positives for each in drawn)
     assert set.union(*drawn) == positives  # over epochs every edge has its turn
-    assert len(grouped(few, 5)) == 10
-    counted, whole = few.counts("test"), everything.counts("test")
-    assert counted["positives"] + counted["positives_not_sampled"] == whole["positives"]
-    assert whole["positives_not_sampled"] == 0
-    assert whole["examples"] == 21 * whole["positives"]
+    assert {group[0] for group in grouped(few, 0)} == positives
+    assert len(grouped(LinkPrediction(eval_max_pairs=10).bind(graph), 0)) == 10
+
+
+def test_coverage_is_the_scored_share_of_the_edges() -> None:
+    graph = random_graph()
+    for limit, scored in ((None, 1.0), (10, 10 / 57)):
+        problem = LinkPrediction(eval_max_pairs=limit).bind(graph)
+        edges = [len({(s, d) for s, d in zip(*graph[t + 1].arcs(), strict=True) if s != d}) for t in problem.split.test]
+        found = problem.coverage(problem.split.test, [problem.examples(t) for t in problem.split.test])  # type: ignore[misc]
+        assert found["edges"] == sum(edges)
+        assert found["coverage"] == pytest.approx(scored if limit is None else len(edges) * limit / sum(edges))
+    assert problem.coverage(range(0), []) == {}
+
+
+def visitors(snapshots: int = 8) -> DynamicGraph:
+    """Nodes 0 to 9 have edges to nodes 10 to 29, every node is present only where it has an edge. Node 29 turns into a
+    source in the last snapshot."""
+    rng = np.random.default_rng(3)
+    edges = [np.stack([rng.integers(0, 10, 12), rng.integers(10, 29, 12)]) for _ in range(snapshots)]
+    edges[0] = np.stack([np.arange(10), np.arange(10, 20)])
+    edges[-1] = np.concatenate([edges[-1], [[29], [12]]], axis=1)
+    return from_edges(edges, num_nodes=30, nodes=[np.unique(each) for each in edges])
+
+
+def test_ends_that_are_absent_from_the_snapshot_have_examples() -> None:
+    graph = visitors()
+    problem = LinkPrediction().bind(graph)
+    for t in range(7):
+        src, dst = (graph[t + 1].nodes[ends] for ends in graph[t + 1].arcs())
+        assert {group[0] for group in grouped(problem, t)} == set(zip(src.tolist(), dst.tolist(), strict=True))
+
+
+def test_negatives_of_a_bipartite_graph_are_no_sources() -> None:
+    problem = LinkPrediction(eval_negatives=50).bind(visitors())
+    assert problem.is_bipartite
+    for t in range(7):
+        negatives = {d for group in grouped(problem, t) for _, d in group[1:]}
+        assert min(negatives) >= 10
+        assert 29 in negatives  # it is no source up to here
+    mixed = LinkPrediction(eval_negatives=50).bind(random_graph())
+    assert not mixed.is_bipartite
+    assert {d for group in grouped(mixed, 1) for _, d in group[1:]} == set(range(30))
+
+
+def test_a_node_that_becomes_a_source_is_no_candidate_any_more() -> None:
+    problem = LinkPrediction(train=0.5).bind(visitors())
+    assert problem.candidates(6).positions(np.array([29])).tolist() == [19]  # after the sources 0 to 9
+    assert problem.candidates(7).positions(np.array([29, 28, 0])).tolist() == [-1, 18, -1]
 
 
 def complete(snapshots: int = 6) -> DynamicGraph:
@@ -121,7 +168,7 @@ def test_only_ap_is_defined_without_negatives() -> None:
 
 def test_loss_is_the_summed_cross_entropy() -> None:
     problem = LinkPrediction().bind(random_graph())
-    examples = Examples((torch.tensor([0, 0]), torch.tensor([1, 2])), torch.tensor([1.0, 0.0]))
+    examples = Examples(None, torch.tensor([1.0, 0.0]), edge_label_index=torch.tensor([[0, 0], [1, 2]]))
     loss = problem.loss(torch.tensor([2.0, 3.0]), examples)
     assert float(loss) == pytest.approx(math.log1p(math.exp(-2)) + math.log1p(math.exp(3)))
     table = problem.table(torch.tensor([2.0, 3.0]), examples, 0)
@@ -143,18 +190,21 @@ def test_baselines_agree_with_sets_of_edges(directed: bool) -> None:
     graph = random_graph(directed)
     problem = LinkPrediction(eval_negatives=3, from_history=False).bind(graph)
     examples = [each for s in problem.split.test if (each := problem.examples(s)) is not None]
-    expected: dict[str, list[torch.Tensor]] = {"last snapshot": [], "seen before": [], "popularity": []}
+    expected: dict[str, list[torch.Tensor]] = {"last snapshot": [], "edgebank": [], "popularity": []}
     for t, asked in zip(problem.split.test, examples, strict=True):
         arcs = [set(zip(*(ends.tolist() for ends in graph[s].arcs()), strict=True)) for s in range(t + 1)]
-        count = np.sum([graph[s].in_degree for s in range(t + 1)], axis=0)
-        assert asked.cell_index is not None
-        pairs = list(zip(*(rows.tolist() for rows in asked.cell_index), strict=True))
+        arcs = [{(u, v) for u, v in each if u != v} for each in arcs]
+        count = Counter(v for each in arcs for _, v in each)
+        assert asked.edge_label_index is not None
+        pairs = list(zip(*asked.edge_label_index.tolist(), strict=True))
         expected["last snapshot"].append(torch.tensor([float(pair in arcs[t]) for pair in pairs]))
-        expected["seen before"].append(torch.tensor([float(any(pair in each for each in arcs)) for pair in pairs]))
+        expected["edgebank"].append(torch.tensor([float(any(pair in each for each in arcs)) for pair in pairs]))
         expected["popularity"].append(torch.tensor([float(count[d]) for _, d in pairs]))
     found = problem.baselines("test")
-    assert found == {name: problem.metrics(said, examples) for name, said in expected.items()}
-    assert len({scored["auc"] for scored in found.values()}) == 3
+    assert {name: found[name] for name in expected} == {
+        name: problem.metrics(said, examples) for name, said in expected.items()
+    }
+    assert len({scored["auc"] for scored in found.values()}) == 4
 
 
 @pytest.mark.parametrize("directed", [True, False])
@@ -164,7 +214,7 @@ def test_offset_is_the_log_odds_of_the_history(directed: bool) -> None:
     silent = [torch.zeros(len(each)) for each in examples]
     found = problem.baselines("test")
     assert problem.metrics(silent, examples) == pytest.approx(found["history"])
-    assert found["history"]["ap"] > max(found[name]["ap"] for name in ("last snapshot", "seen before", "popularity"))
+    assert found["history"]["ap"] > max(found[name]["ap"] for name in ("last snapshot", "edgebank", "popularity"))
     # A model's own answers come on top of that: in the loss, in the metrics and in tables.
     said = [1e3 * each.labels for each in examples]
     assert problem.metrics(said, examples)["ap"] == 1
@@ -188,28 +238,30 @@ def test_rebound_problem_equals_one_bound_to_the_whole_graph(
     expected = [_all_examples(each, end - 2) for end, each in enumerate(rebuilt, 4)]
     read: list[int] = []
 
-    def keys_of(snapshot: Snapshot) -> pairs.Keys:
+    def arcs_of(snapshot: Snapshot) -> tuple[pairs.Keys, pairs.Keys]:
         read.append(snapshot.t)
-        return pairs.edge_keys(snapshot)
+        return pairs.unique_arcs(snapshot)
 
-    monkeypatch.setattr(edge_history, "edge_keys", keys_of)
+    monkeypatch.setattr(edge_history, "unique_arcs", arcs_of)
     found = []
     for end in range(4, 11):
         problem = task.rebind(problem, whole[:end]).with_online_split(end - 2)
         found.append(_all_examples(problem, end - 2))
     assert found == expected
-    assert [read.count(t) for t in range(10)] == [1] * 4 + [1 + from_history] * 5 + [int(from_history)]
+    # Without an offset the history is first read when examples have features, here after 4 snapshots.
+    assert [read.count(t) for t in range(10)] == [0 if from_history else 1] * 4 + [1] * 6
 
 
 def _all_examples(problem: Problem, t: int) -> Any:
     asked = [problem.examples(t), problem.examples(t, 0), problem.unlabeled_examples(t)]
-    listed = [(each.cell_index, each.labels, each.offset) for each in asked if each is not None]
-    plain = [[None if part is None else torch.as_tensor(part).tolist() for part in (y, base)] for _, y, base in listed]
-    return plain, [[part.tolist() for part in rows or ()] for rows, _, _ in listed], problem.baselines("validation")
+    listed = [(each.edge_label_index, each.labels, each.offset, each.features) for each in asked if each is not None]
+    plain = [[None if part is None else part.tolist() for part in parts] for parts in listed]
+    return plain, problem.baselines("validation")
 
 
 @pytest.mark.parametrize(
-    "options", [{"ahead": 0}, {"negatives": 0}, {"eval_negatives": 0}, {"max_pairs": 0}, {"train": 2.0}]
+    "options",
+    [{"ahead": 0}, {"negatives": 0}, {"eval_negatives": 0}, {"max_pairs": 0}, {"eval_max_pairs": 0}, {"train": 2.0}],
 )
 def test_invalid_options_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(OptionError):
@@ -220,3 +272,13 @@ def test_graph_without_positives_is_refused() -> None:
     empty = [np.empty((2, 0), np.int64)] * 7
     with pytest.raises(InputError, match="no positives"):
         LinkPrediction().bind(from_edges([*empty, np.array([[0], [1]])], num_nodes=2))
+
+
+def test_a_run_never_ends_worse_in_validation_than_its_offset() -> None:
+    """The first step is so large that all trained weights are bad."""
+    run = train(lasting_graph(True), "tgcn", LinkPrediction(), epochs=2, lr=1e3, threads=1, plan=Plan())
+    assert run.best_epoch == 0
+    assert run.validation["ap"] == pytest.approx(run.baselines["validation"]["history"]["ap"], abs=1e-4)
+    assert run.test["ap"] == pytest.approx(run.baselines["test"]["history"]["ap"], abs=1e-4)
+    assert "best at epoch 0" in run.summary()
+    assert "coverage 100%" in run.summary()

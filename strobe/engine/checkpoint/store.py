@@ -144,7 +144,7 @@ class Checkpoints:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._saved_at = -float("inf")
-        self._best_saved = 0
+        self._best_saved = -1
         self._thread = ThreadPoolExecutor(1, "checkpoint")
         self._pending: Future[None] | None = None
 

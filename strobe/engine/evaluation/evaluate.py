@@ -42,11 +42,15 @@ def score(
         if job.partitioned_graph.is_partitioned:
             ranks = job.comm.gather_object([_to_plain(*each) for each in local], kind="predictions")
             with job.comm.rank_0_alone("score"):
-                found = problem.metrics(*_merge_ranks(ranks)) if job.comm.rank == 0 else None
+                found = _metrics(problem, part, *_merge_ranks(ranks)) if job.comm.rank == 0 else None
         else:  # this rank has predicted all examples
-            found = problem.metrics([each for _, each, _ in local], [each.examples for _, _, each in local])
+            found = _metrics(problem, part, [each for _, each, _ in local], [each.examples for _, _, each in local])
         metrics: Metrics = job.comm.broadcast_object(found, kind="predictions")
         return metrics
+
+
+def _metrics(problem: Problem, part: range, predictions: list[Tensor], examples: list[Examples]) -> Metrics:
+    return problem.metrics(predictions, examples) | problem.coverage(part, examples)
 
 
 def _to_plain(t: int, predictions: Tensor, local: LocalExamples) -> _RankPredictions:
@@ -87,6 +91,9 @@ class Evaluator(ABC):
         job, state = self._job, self._state
         return score(state.model, state.head, job, self._source.validation_windows, job.problem.split.validation)
 
+    def before_training(self) -> None:  # noqa: B027
+        """Score the initial weights of a new run, where they may be its best."""
+
     @abstractmethod
     def after_epoch(self, result: EpochResult) -> dict[str, Any]:
         """What the epoch's line of the record says of an evaluation: of this epoch, or of an earlier one."""
@@ -104,7 +111,13 @@ def make_evaluator(job: Job, state: TrainState, source: StepSource) -> Evaluator
 
 
 class BlockingEvaluator(Evaluator):
-    """Scores at the end of epochs; training waits."""
+    """Scores at the end of epochs; training waits. Untrained weights that predict the problem's offset are scored, too:
+    a run never ends worse in validation than what it started from."""
+
+    def before_training(self) -> None:
+        problem = self._job.problem
+        if self._state.epoch == 0 and problem.starts_at_offset:
+            self._state.record_metric(self.score().get(problem.metric), problem.higher_is_better)
 
     def after_epoch(self, result: EpochResult) -> dict[str, Any]:
         if result.metrics is None and not self._is_due:

@@ -22,7 +22,7 @@ from strobe.graph.progress import OnProgress
 from strobe.io.atomic import write_atomic
 from strobe.ops.dense.bf16 import BF16
 from strobe.tasks import Examples
-from strobe.tasks.base import Problem
+from strobe.tasks.base import Problem, edge_ends
 from strobe.tasks.split import PARTS
 
 NEXT = "next"
@@ -87,17 +87,17 @@ def iter_tables(
     windows = run.job.evaluation_windows(times)
     run.model.eval()
     run.head.eval()
-    for t, z, _ in embeddings(run.model, windows):
+
+    def count(t: int) -> None:
         if on_progress is not None:
             on_progress(t + 1, times.stop)
-        if t not in times:
-            continue
-        examples = problem.unlabeled_examples(t) if part == NEXT else problem.examples(t)
-        if examples is not None:
-            columns = problem.table(predict_examples(run.head, z, examples), examples, t)
-            if part == NEXT:
-                columns = {name: values for name, values in columns.items() if not name.startswith("actual")}
-            yield _table(problem.graph, t, examples, columns, z if with_embeddings else None)
+
+    make_examples = problem.unlabeled_examples if part == NEXT else problem.examples
+    for t, z, local in embeddings(run.model, run.head, problem, windows, times, make_examples, count):
+        columns = problem.table(predict_examples(run.head, z, local.examples), local.examples, t)
+        if part == NEXT:
+            columns = {name: values for name, values in columns.items() if not name.startswith("actual")}
+        yield _table(problem.graph, t, local.examples, columns, z if with_embeddings else None)
 
 
 def _nothing(part: str) -> OptionError:
@@ -105,15 +105,21 @@ def _nothing(part: str) -> OptionError:
 
 
 def _table(graph: DynamicGraph, t: int, examples: Examples, columns: dict[str, Any], z: Tensor | None) -> pa.Table:
-    snapshot = graph[t]
-    cell_index = examples.cell_index
-    rows = [np.arange(snapshot.num_nodes)] if cell_index is None else [row.cpu().numpy() for row in cell_index]
+    rows = (
+        [np.arange(len(examples))]
+        if examples.cell_index is None
+        else [row.cpu().numpy() for row in examples.cell_index]
+    )
+    nodes = (
+        [graph[t].nodes[at].astype(np.int64) for at in rows]
+        if examples.edge_label_index is None
+        else edge_ends(examples)
+    )
     found: dict[str, Any] = {}
-    for end, at in zip(_ENDS[len(rows)], rows, strict=True):
-        nodes = snapshot.nodes[at].astype(np.int64)
-        found[end] = nodes
+    for end, ids in zip(_ENDS[len(rows)], nodes, strict=True):
+        found[end] = ids
         if graph.names is not None:
-            found["name" if end == "node" else f"{end}_name"] = _names(graph)(nodes)
+            found["name" if end == "node" else f"{end}_name"] = _names(graph)(ids)
     found["t"] = np.full(len(examples), t, np.int32)
     found["time"] = pa.repeat(pa.scalar(_time(graph, t)), len(examples))
     found |= columns

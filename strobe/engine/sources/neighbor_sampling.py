@@ -23,11 +23,12 @@ from strobe.engine.trace import traced_call_order
 from strobe.engine.windows import Segment, Window
 from strobe.errors import OptionError
 from strobe.exchange.fetch import exchange_requests, send_features
-from strobe.exchange.halo import HaloCells, find_halo
+from strobe.exchange.halo import find_halo
 from strobe.ops.sparse.csr import IntArray, distinct
 from strobe.ops.sparse.sampling import ALL_NEIGHBORS, Sample
 from strobe.schedule.base import Pacer
-from strobe.tasks.base import Examples
+from strobe.tasks.base import Examples, Problem, edge_ends
+from strobe.tasks.positions import find_positions
 from strobe.view.data.sampled import SampledData, SeedNodes, Topology
 
 
@@ -236,6 +237,8 @@ class NeighborSamplingSource(StepSource):
 
     def _examples_of(self, t: int, draw: int) -> Examples | None:
         problem = self._job.problem
+        if problem.is_edge_level:
+            return _present_pairs(problem, t, draw)
         if problem.resamples_each_epoch:
             return problem.examples(t, draw)
         found = self._examples.get(problem, t, lambda: all_examples(problem.examples(t, draw)))
@@ -284,22 +287,35 @@ def _batch_examples(drawn: _SampledBatch, cells: SampledData) -> LocalExamples:
     own = np.flatnonzero(home == rank)
     rows = np.full(len(home), -1, np.int64)
     rows[own] = cells.cell_ptr[-2] + np.arange(len(own))  # targets come first in a snapshot, in order
-    around = None
-    if len(target_index) == 2 and cells.comm.num_ranks > 1:
+    slots, route = None, None
+    if len(target_index) == 2:
         found = find_halo(rank, [home], [(target_index[0], target_index[1])], [own], cells.device)
         send = {to: each + cells.cell_ptr[-2] for to, each in found.route.send.items()}
-        around = HaloCells(Route(send, found.route.receive), found.positions, found.places)
+        slots, route = torch.empty(0, dtype=torch.int64, device=cells.device), Route(send, found.route.receive)
         rows[found.positions[0]] = cells.num_cells + found.places[0]
     mine = np.flatnonzero(home[target_index[0]] == rank)
-    at = torch.from_numpy(batch.at[mine])
-    whole = batch.examples
+    whole = batch.examples.select(torch.from_numpy(batch.at[mine]))
     examples = replace(
         whole,
         cell_index=tuple(torch.from_numpy(rows[each[mine]]).to(cells.device) for each in target_index),
-        labels=whole.labels.index_select(0, at).to(cells.device),
-        offset=None if whole.offset is None else whole.offset.index_select(0, at),
+        labels=whole.labels.to(cells.device),
+        features=None if whole.features is None else whole.features.to(cells.device),
     )
-    return LocalExamples(examples, around)
+    return LocalExamples(examples, slots, route)
+
+
+def _present_pairs(problem: Problem, t: int, draw: int) -> Examples | None:
+    """Pairs of nodes that are both present in snapshot t, as positions in it: cells are sampled for present nodes."""
+    pairs = problem.examples(t, draw)
+    if pairs is None:
+        return None
+    nodes = problem.graph[t].nodes
+    ends = [find_positions(each, nodes) for each in edge_ends(pairs)]
+    present = np.flatnonzero((ends[0] >= 0) & (ends[1] >= 0))
+    if not len(present):
+        return None
+    rows = tuple(torch.from_numpy(each[present]) for each in ends)
+    return replace(pairs.select(torch.from_numpy(present)), cell_index=rows)
 
 
 def _key(*numbers: int) -> int:

@@ -128,6 +128,5 @@ def _load(job: Job, training: list[Window], validation: list[Window]) -> Iterato
             if trains and not problem.resamples_each_epoch:
                 segment.data.prefetch(training_examples(problem, segment, problem.split.train, 0))
             elif not trains:
-                for t in segment.times if segment.target_times is None else segment.target_times:
-                    evaluation_examples(problem, segment, t)
+                list(evaluation_examples(problem, segment, segment.targets_in(problem.split.validation)))
             yield len(segment.times)

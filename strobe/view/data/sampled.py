@@ -181,6 +181,10 @@ class SampledData(WindowData):
             "the model steps through snapshots, but sampled cells are computed together: use batching windows"
         )
 
+    def save_latest(self, saved: Tensor | None, rows: Tensor) -> None:
+        """Batches do not follow each other."""
+        del saved, rows
+
     def hop_data(self, number: int) -> HopData:
         hops = len(self.samples[0].hops)
         if number >= hops:

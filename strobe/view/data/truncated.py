@@ -98,6 +98,9 @@ class TruncatedData(WindowData):
     def next_state(self, initial_state: Any | None, values: Sequence[Any], *, per_node: bool) -> Any | None:
         return self.local_partition.next_state(initial_state, values, per_node=per_node)
 
+    def save_latest(self, saved: Tensor | None, rows: Tensor) -> Tensor:
+        return self.local_partition.save_latest(saved, rows)
+
     def _own_blocks(self, norm: Norm) -> Iterator[LeadingBlock]:
         for block in self.local_partition.slices:
             matrix = block.permuted.matrix(norm)

@@ -151,6 +151,37 @@ class WindowData:
         del per_node
         return values[-1] if values else initial_state
 
+    def node_slots(self, nodes: IntArray) -> IntArray:
+        """The slots of nodes whose state may be stored here."""
+        return nodes if self.local_partition is None else self.local_partition.node_slots(nodes)
+
+    def save_latest(self, saved: Tensor | None, rows: Tensor) -> Tensor | None:
+        """Save the row of each slot's latest cell for the next window.
+
+        Args:
+            saved: rows that the previous window saved, [S, F]; None: zeros.
+            rows: rows of all cells, [C, F].
+
+        Returns:
+            A row per slot, [S, F]; None if no window follows.
+        """
+        cells, slots = self._latest_cells
+        saved = rows.new_zeros(self.sequences.num_slots, rows.shape[1]) if saved is None else saved
+        return saved.index_copy(0, slots, rows.index_select(0, cells))
+
+    @cached_property
+    def _latest_cells(self) -> tuple[Tensor, Tensor]:
+        """The latest local cell of each node, and its slot."""
+        partition = self.local_partition
+        nodes = [snapshot.nodes for snapshot in self.graph]
+        if partition is not None:
+            nodes = [each[own] for each, own in zip(nodes, partition.own, strict=True)]
+        slots = self.node_slots(np.concatenate([np.empty(0, np.int64), *nodes]))
+        cell = np.full(self.sequences.num_slots, -1)
+        cell[slots] = np.arange(len(slots))  # of a slot that occurs repeatedly the last one stays
+        slots = np.flatnonzero(cell >= 0)
+        return torch.from_numpy(cell[slots]).to(self.device), torch.from_numpy(slots).to(self.device)
+
     @cached_property
     def single(self) -> tuple[WindowData, ...]:
         """The data of each snapshot, for models that step through time."""

@@ -114,10 +114,6 @@ class LocalPartition:
         none = [np.empty(0, np.int64)] * len(self.own)
         return HaloCells(Route({}, {}), none, none)
 
-    def halo_of_pairs(self, pairs: Sequence[Arcs]) -> HaloCells:
-        """The halo of pairs of cells, as (reading cell, read cell)."""
-        return find_halo(self.comm.rank, self.owners, pairs, self.own, self.device)
-
     @cached_property
     def row_exchanges(self) -> dict[StageName, RowExchange]:
         """The row exchange of each stage. Single snapshots share those of their window."""
@@ -146,6 +142,21 @@ class LocalPartition:
         """The rank's sequences, with a slot for every node whose state it may store."""
         return self._local_stage.sequences if self._is_local else self._all_slots
 
+    @property
+    def state_rank(self) -> IntArray:
+        """The rank that has each node's saved state before the window, [N]; NO_RANK if no rank has one."""
+        if self.comm.num_ranks == 1:
+            return np.zeros(self.graph.num_nodes, np.int16)
+        return self.sequence_owner if self.partition.whole_sequences else self.home
+
+    def computing_rank(self, k: int) -> IntArray:
+        """The rank that computes each cell of the k-th snapshot; NO_RANK for cells that are left out."""
+        return self.owners[k]
+
+    def node_slots(self, nodes: IntArray) -> IntArray:
+        """The slots of this rank's nodes among ``state_sequences``."""
+        return self._slots[nodes] if self._is_local else nodes
+
     def handovers(self) -> list[Handover | None]:
         """For each snapshot, the states to move before it; None if there are none."""
         if self._is_local:
@@ -167,10 +178,16 @@ class LocalPartition:
 
     @cached_property
     def _local_stage(self) -> LocalTimeStage:
+        num_slots = int(self._slots[-1]) + 1 if len(self._slots) else 0
+        slots = [self._slots[nodes] for nodes in self._own_nodes]
+        return LocalTimeStage(Sequences.of(slots, num_slots, self.device))
+
+    @cached_property
+    def _slots(self) -> IntArray:
+        """The slot of every node, [N], if sequences are whole; of use for nodes of this rank only."""
         sequence_owner = self.partition.sequence_owner
         local = np.ones(self.graph.num_nodes, bool) if sequence_owner is None else sequence_owner == self.comm.rank
-        slots = np.cumsum(local) - 1
-        return LocalTimeStage(Sequences.of([slots[nodes] for nodes in self._own_nodes], int(local.sum()), self.device))
+        return np.cumsum(local) - 1
 
     @cached_property
     def _time_stages(self) -> dict[TimeExchange, TimeStage]:

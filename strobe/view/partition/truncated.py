@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from strobe.comm import NO_RANK
 from strobe.comm.rows import Route
 from strobe.exchange import TimeEncoder, TimeStage
 from strobe.exchange.base import TimeInputs, encode
@@ -120,6 +121,32 @@ class TruncatedPartition(LocalPartition):
     def _local_stage(self) -> LocalTimeStage:
         present = [block.permuted.slots[: block.num_cells] for block in self.slices]
         return LocalTimeStage(Sequences.of(present, self.num_slots, self.device))
+
+    def computing_rank(self, k: int) -> IntArray:
+        block = self.slices[k]
+        nodes = self.graph[self.owners.times[k]].nodes
+        kept = block.permuted.order.place[nodes] < block.num_chunks
+        return np.where(kept, self.owners[k], NO_RANK)
+
+    def node_slots(self, nodes: IntArray) -> IntArray:
+        return self.slices[0].permuted.order.slot[nodes]
+
+    def save_latest(self, saved: Tensor | None, rows: Tensor) -> Tensor:
+        """The saved embedding of every slot where the next step begins. ``rows`` are those of all cells."""
+        saved = rows.new_zeros(self.num_slots, rows.shape[1]) if saved is None else saved
+        first = _offsets(block.num_cells for block in self.slices)
+        slots, cells = [], []
+        newest = saved
+        for start, block in zip(first, self.slices, strict=True):
+            slots.append(block.permuted.slots[block.leaving])
+            cells.append(np.arange(start + block.leaving.start, start + block.leaving.stop))
+            if self.final_states is not None:
+                own = torch.from_numpy(block.permuted.slots[: block.num_cells]).to(self.device)
+                newest = newest.index_copy(0, own, rows[start : start + block.num_cells])
+        if self.final_states is not None:
+            self.final_states.append((True, newest))
+        into, of = (torch.from_numpy(np.concatenate(each)).to(self.device) for each in (slots, cells))
+        return saved.index_copy(0, into, rows.index_select(0, of))
 
     @cached_property
     def present_slots(self) -> IntArray | None:

@@ -126,14 +126,11 @@ def test_halo_covers_the_remote_cells_read_along_incoming_or_outgoing_arcs(owned
             assert [wanted[place][1:] for place in places.tolist()] == [(t, k) for k in positions.tolist()]
 
 
-def test_whole_snapshots_have_no_halo_except_for_pairs() -> None:
+def test_whole_snapshots_have_no_halo() -> None:
     placed = Partition.by_snapshot(2, np.array([0, 1, 0, 1, 0, 1]), GRAPH.num_nodes).with_sequence_owner(GRAPH)
     around = share_of(placed).halo_cells("in")
     assert around.route.is_empty
     assert [len(each) for each in (*around.positions, *around.places)] == [0] * 12
-    nothing = np.empty(0, np.int64)
-    pairs = [(np.array([0, 0, 3]), np.array([1, 2, 0])), *[(nothing, nothing)] * 5]  # cells 0 and 3 are local
-    assert share_of(in_turn()).halo_of_pairs(pairs).route.receive == {1: 1, 2: 1}
 
 
 # How sequences go on.
