@@ -28,6 +28,8 @@ from strobe.presets import preset
 from strobe.tasks import LinkPrediction, NodeClassification, NodeRegression, Task
 from strobe.tasks.split import PARTS
 
+import torch  # isort: skip
+
 SNAPSHOTS, NODES, EDGES, COLUMNS = 20, 24, 60, 2
 TOLERANCE = 1e-12
 SETTINGS: dict[str, Any] = {"epochs": 2, "patience": 0, "precision": "float64", "threads": 1}
@@ -209,7 +211,8 @@ def by_cell(run: Run, part: str, up_to: int) -> dict[str, Any]:
     windows = run.job.evaluation_windows(times)
     for t, z, local in embeddings(run.model, run.head, problem, windows, times, problem.unlabeled_examples):
         if t <= up_to:
-            found[f"embedding {t}"] = z.numpy()
+            index = local.examples.cell_index  # embeddings of pairs are among those of later snapshots, too
+            found[f"embedding {t}"] = z.numpy() if index is None else torch.cat([z[rows] for rows in index]).numpy()
             columns = problem.table(predict_examples(run.head, z, local.examples), local.examples, t)
             found |= {f"{name} {t}": values for name, values in _numbers(columns)}
     return found
