@@ -135,6 +135,8 @@ class LinkProblem(Problem):
         self._previous_history = None if previous is None else previous._history
         self._history: EdgeHistory | None = None
         self.offset_weights: FloatArray | None = None
+        if task.pair_features or task.from_history:
+            _ = self.history  # before threads ask for it
         if task.from_history:
             size = 1 + self._num_offset_features
             self.offset_weights = self._fit() if state is None else read_numbers(state, "offset_weights", size)
