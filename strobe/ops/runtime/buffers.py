@@ -42,7 +42,7 @@ class BufferPool:
         self._free: list[tuple[int, Block]] = []
         self._requests = 0
         self._used = self._most = 0  # bytes
-        self.paused = False
+        self._pauses = 0
         os.register_at_fork(after_in_child=self._reset_lock)
 
     @property
@@ -68,11 +68,18 @@ class BufferPool:
     @contextmanager
     def pause(self) -> Iterator[None]:
         """Bypass the pool, so that allocation tracking sees every result."""
-        before, self.paused = self.paused, True
+        with self._lock:
+            self._pauses += 1
         try:
             yield
         finally:
-            self.paused = before
+            with self._lock:
+                self._pauses -= 1
+
+    @property
+    def paused(self) -> bool:
+        """Whether any thread has paused the pool."""
+        return self._pauses > 0
 
     def release(self, block: Block) -> None:
         with self._lock:

@@ -99,3 +99,15 @@ def test_clearing_lets_go_of_everything() -> None:
 def test_blocks_begin_with_a_cache_line() -> None:
     held = [empty(torch.empty(0), LARGE + k, 1) for k in range(3)]
     assert [tensor.data_ptr() % 64 for tensor in held] == [0, 0, 0]
+
+
+def test_the_pool_is_in_use_again_when_the_last_of_several_pauses_ends() -> None:
+    """As pauses of several threads overlap: the first to begin is the first to end."""
+    pool = BufferPool()
+    first, second = pool.pause(), pool.pause()
+    for pause in (first, second):
+        pause.__enter__()
+    first.__exit__(None, None, None)
+    assert pool.paused
+    second.__exit__(None, None, None)
+    assert not pool.paused
