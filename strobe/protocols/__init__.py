@@ -1,5 +1,6 @@
 """Published evaluation protocols by name; on the command line ``strobe benchmark``."""
 
+from strobe.protocols import tgb as tgb  # registers its protocols
 from strobe.protocols.base import (
     Protocol,
     ProtocolRequest,
