@@ -31,6 +31,7 @@ COMMANDS = {
     "models": "List models and tasks with their options and defaults.",
     "plans": "List plans and the choices they are made of, or show one plan.",
     "compare": "Train with several plans, one after the other, and compare their costs.",
+    "benchmark": "Run published evaluation protocols, and show results beside the published ones.",
     "partition": "Show the cells, load and messages of every rank under a placement, without training.",
     "simulate": "Predict the time of an epoch on more ranks than this machine has.",
 }

@@ -1,0 +1,22 @@
+"""Published evaluation protocols by name; on the command line ``strobe benchmark``."""
+
+from strobe.protocols import tgb as tgb  # registers its protocols
+from strobe.protocols.base import (
+    Protocol,
+    ProtocolRequest,
+    ProtocolResult,
+    PublishedRow,
+    find_protocol,
+    list_protocols,
+    register,
+)
+
+__all__ = [
+    "Protocol",
+    "ProtocolRequest",
+    "ProtocolResult",
+    "PublishedRow",
+    "find_protocol",
+    "list_protocols",
+    "register",
+]

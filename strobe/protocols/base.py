@@ -1,0 +1,279 @@
+"""Published evaluation protocols: what they fix, what they return, and the rows they are compared with."""
+
+from __future__ import annotations
+
+import statistics
+import tomllib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from functools import cache
+from os import PathLike
+from pathlib import Path
+from typing import Any, ClassVar, Literal, TypeVar, get_args
+
+from strobe.errors import OptionError, UnknownNameError
+from strobe.graph.progress import OnStage
+
+Confidence = Literal["checked", "second hand"]
+"""checked: recomputed, or read in the authors' table, code or logs. second hand: quoted by a third party."""
+
+SEEDS = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedRow:
+    """A published result on one data set.
+
+    Attributes:
+        method: the published model or baseline.
+        test: its value of the protocol's metric on the test part.
+        validation: the same on the validation part, if published.
+        deviation: of the test value over seeds, if published.
+        seeds: number of runs, if published.
+        source: where the value was published.
+        confidence: whether the value was checked or is second hand.
+        note: what a reader must know to compare it.
+    """
+
+    method: str
+    test: float
+    source: str
+    confidence: Confidence
+    validation: float | None = None
+    deviation: float | None = None
+    seeds: int | None = None
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        if self.confidence not in get_args(Confidence):
+            raise OptionError(f"confidence is {' or '.join(get_args(Confidence))}, not {self.confidence!r}")
+
+    def to_json(self) -> dict[str, Any]:
+        return _values(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProtocolResult:
+    """Scores of one method under a protocol, a value per seed.
+
+    Attributes:
+        protocol: name of the protocol.
+        data: name of the data set.
+        method: name of the model or baseline.
+        metric: name of the metric.
+        seeds: seed of each run; one run for methods without randomness.
+        validation: metric on the validation part, per seed.
+        test: metric on the test part, per seed.
+        coverage: share of the protocol's test examples that were scored.
+        settings: every choice that the result depends on.
+        seconds: time of all runs together.
+    """
+
+    protocol: str
+    data: str
+    method: str
+    metric: str
+    seeds: tuple[int, ...]
+    validation: tuple[float, ...]
+    test: tuple[float, ...]
+    coverage: float
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not len(self.seeds) == len(self.validation) == len(self.test) > 0:
+            raise OptionError(
+                f"a result has one value per seed: {len(self.seeds)} seeds, {len(self.validation)} validation and "
+                f"{len(self.test)} test values"
+            )
+
+    @property
+    def mean(self) -> float:
+        """Mean of the test values."""
+        return statistics.fmean(self.test)
+
+    @property
+    def deviation(self) -> float | None:
+        """Sample standard deviation of the test values; None for one seed."""
+        return statistics.stdev(self.test) if len(self.test) > 1 else None
+
+    @property
+    def validation_mean(self) -> float:
+        return statistics.fmean(self.validation)
+
+    @property
+    def validation_deviation(self) -> float | None:
+        return statistics.stdev(self.validation) if len(self.validation) > 1 else None
+
+    def to_json(self) -> dict[str, Any]:
+        derived = ("mean", "deviation", "validation_mean", "validation_deviation")
+        return _values(self) | {name: getattr(self, name) for name in derived}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> ProtocolResult:
+        """Read what ``to_json`` returned, also after a trip through text."""
+        known = {each.name: values[each.name] for each in fields(cls)}
+        return cls(**known | {name: tuple(known[name]) for name in ("seeds", "validation", "test")})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProtocolRequest:
+    """What a user chooses about a run; the protocol fixes everything else.
+
+    Attributes:
+        data: name of the data set; None for the protocol's first.
+        model: name of the model; None for the protocol's first.
+        seeds: number of runs, with the seeds 0, 1, ….
+        epochs: most passes over the training part; None for the protocol's default.
+        data_dir: directory of data sets, as in ``strobe.load``.
+        device: device of the model; None for the CPU.
+        on_stage: called with (stage, done, total) while the protocol runs.
+    """
+
+    data: str | None = None
+    model: str | None = None
+    seeds: int = SEEDS
+    epochs: int | None = None
+    data_dir: str | PathLike[str] | None = None
+    device: str | None = None
+    on_stage: OnStage | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("seeds", "epochs"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+                raise OptionError(f"{name} must be a whole number from 1 on, not {value!r}")
+
+    def report(self, stage: str, done: int, total: int | None) -> None:
+        if self.on_stage is not None:
+            self.on_stage(stage, done, total)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Protocol(ABC):
+    """A published evaluation: data sets, snapshots, split, negatives, metric and loop, all fixed.
+
+    A protocol of your own is a subclass with ``run``, and ``run_baselines`` if it has baselines; ``register`` makes
+    its name known.
+
+    Attributes:
+        name: name on the command line.
+        description: one line.
+        citation: paper that defines the protocol.
+        data_sets: data sets it is defined on, the default first.
+        models: models it can run, the default first; empty if it takes every model of Strobe.
+        metric: name of the metric.
+        higher_is_better: direction of the metric.
+        snapshots: how time is cut, in words.
+        split: training, validation and test parts, in words.
+        negatives: what positives are ranked against, in words.
+        update: what a model may read when it is scored, in words.
+    """
+
+    name: str
+    description: str
+    citation: str
+    data_sets: tuple[str, ...]
+    models: tuple[str, ...] = ()
+    metric: str
+    higher_is_better: bool = True
+    snapshots: str
+    split: str
+    negatives: str
+    update: str
+
+    words: ClassVar[tuple[str, ...]] = ("snapshots", "split", "negatives", "update", "metric")
+
+    @abstractmethod
+    def run(self, request: ProtocolRequest) -> ProtocolResult:
+        """Train and score the model of a request, once per seed."""
+
+    def run_baselines(self, request: ProtocolRequest) -> list[ProtocolResult]:
+        """Score the trivial methods that a model is compared with, in the order in which they are shown."""
+        return []
+
+    def published(self, data: str | None = None) -> tuple[PublishedRow, ...]:
+        """Published results on a data set."""
+        return load_published().get((self.name, self.choose_data(data)), ())
+
+    def choose_data(self, data: str | None) -> str:
+        """Return the data set of a request.
+
+        Raises:
+            UnknownNameError: the protocol is not defined on it.
+        """
+        if data is None:
+            return self.data_sets[0]
+        if data not in self.data_sets:
+            raise UnknownNameError(f"data set of the protocol {self.name}", data, self.data_sets)
+        return data
+
+    def choose_model(self, model: str | None) -> str:
+        """Return the model of a request, for protocols that list their models.
+
+        Raises:
+            UnknownNameError: the protocol has no such model.
+        """
+        if model is None:
+            return self.models[0]
+        if model not in self.models:
+            raise UnknownNameError(f"model of the protocol {self.name}", model, self.models)
+        return model
+
+
+ProtocolT = TypeVar("ProtocolT", bound=Protocol)
+
+_PROTOCOLS: dict[str, Protocol] = {}
+
+
+def register(protocol: ProtocolT, *, replace: bool = False) -> ProtocolT:
+    """Make a protocol known by its name, to ``find_protocol`` and to ``strobe benchmark``.
+
+    Args:
+        protocol: the protocol.
+        replace: whether it may take the place of another of the same name.
+
+    Returns:
+        The protocol.
+
+    Raises:
+        OptionError: the name is taken.
+    """
+    if not replace and _PROTOCOLS.get(protocol.name, protocol) != protocol:
+        raise OptionError(f"there is a protocol named {protocol.name!r}: choose another name, or give replace=True")
+    _PROTOCOLS[protocol.name] = protocol
+    return protocol
+
+
+def find_protocol(name: str) -> Protocol:
+    """Return a protocol by its name.
+
+    Raises:
+        UnknownNameError: there is none; the message suggests the nearest name.
+    """
+    if name not in _PROTOCOLS:
+        raise UnknownNameError("protocol", name, _PROTOCOLS)
+    return _PROTOCOLS[name]
+
+
+def list_protocols() -> list[Protocol]:
+    """Return all registered protocols, by name."""
+    return [_PROTOCOLS[name] for name in sorted(_PROTOCOLS)]
+
+
+@cache
+def load_published() -> Mapping[tuple[str, str], tuple[PublishedRow, ...]]:
+    """Read published.toml: rows per protocol and data set, in the order of the file."""
+    content = tomllib.loads(Path(__file__).with_name("published.toml").read_text(encoding="utf-8"))
+    return {
+        (protocol, data): tuple(PublishedRow(**row) for row in rows)
+        for protocol, by_data in content.items()
+        for data, rows in by_data.items()
+    }
+
+
+def _values(record: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass as JSON has them."""
+    values = {each.name: getattr(record, each.name) for each in fields(record)}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}

@@ -1,0 +1,159 @@
+"""Protocols of the Temporal Graph Benchmark (TGB).
+
+``tgbl-wiki``: Huang et al., "Temporal Graph Benchmark for Machine Learning on Temporal Graphs", NeurIPS 2023, section 4
+and the scripts of the package py-tgb. Followed to the letter: split by time quantiles, all other destinations as
+negatives, the tie rule, and memory that is updated after every batch of 200 events. TGB's edge features are not used:
+the file that is read has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, replace
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from strobe.protocols.base import Protocol, ProtocolRequest, ProtocolResult, register
+from strobe.protocols.event_baselines import BASELINES, score_baseline
+from strobe.protocols.events import EventStream, read_events, split_by_quantile
+from strobe.protocols.ranking import rank_events
+from strobe.protocols.tgb_evaluator import TgbEvaluator, tgb_version
+
+MODEL = "pair-network"
+
+Scores = Iterable[tuple[int, "np.ndarray[Any, Any]"]]
+"""First event and scores of all destinations, [n, num_dst], of each batch of a part."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TgbLinkPrediction(Protocol):
+    """Ranking of every event's destination among all destinations.
+
+    Attributes:
+        tgb_name: TGB's name of the data set.
+        validation_share, test_share: of the events, by quantiles of time.
+        batch_size: events between two updates of the memory.
+    """
+
+    tgb_name: str
+    validation_share: float = 0.15
+    test_share: float = 0.15
+    batch_size: int = 200
+
+    def read(self, request: ProtocolRequest) -> EventStream:
+        """Read the events of a request's data set and split them."""
+        data = self.choose_data(request.data)
+        events = read_events(data, data_dir=request.data_dir, on_stage=request.on_stage)
+        shares = {"validation": self.validation_share, "test": self.test_share}
+        return split_by_quantile(*events, **shares, batch_size=self.batch_size)
+
+    def run(self, request: ProtocolRequest) -> ProtocolResult:
+        name, stream = self.choose_model(request.model), self.read(request)
+        if name in BASELINES:
+            return self._run_baseline(name, stream, request)
+        return self._run_pair_network(stream, request)
+
+    def run_baselines(self, request: ProtocolRequest) -> list[ProtocolResult]:
+        stream = self.read(request)
+        results = []
+        for number, name in enumerate(BASELINES):
+            request.report("baselines", number, len(BASELINES))
+            results.append(self._run_baseline(name, stream, request))
+        return results
+
+    def _run_pair_network(self, stream: EventStream, request: ProtocolRequest) -> ProtocolResult:
+        from strobe.protocols.pair_model import PairModel, PairSettings
+
+        settings = PairSettings() if request.epochs is None else replace(PairSettings(), epochs=request.epochs)
+        began, seeds, validation, test, epochs = perf_counter(), tuple(range(request.seeds)), [], [], []
+        for seed in seeds:
+            stage = f"training, seed {seed + 1} of {request.seeds}: steps"
+            model = PairModel(
+                stream,
+                settings,
+                seed=seed,
+                device=request.device,
+                on_progress=lambda done, total, stage=stage: request.report(stage, done, total),  # type: ignore[misc]
+            ).fit()
+            validation.append(self.mean_reciprocal_rank(stream, model.score("validation")))
+            stage = f"testing, seed {seed + 1} of {request.seeds}: batches"
+            test.append(self.mean_reciprocal_rank(stream, _counted(model.score("test"), stream, request, stage)))
+            epochs.append(model.best_epoch)
+        chosen = asdict(settings) | {"device": request.device or "cpu", "best_epochs": epochs}
+        return self._result(MODEL, stream, request, seeds, validation, test, chosen, perf_counter() - began)
+
+    def _run_baseline(self, name: str, stream: EventStream, request: ProtocolRequest) -> ProtocolResult:
+        began = perf_counter()
+        scored = [
+            self.mean_reciprocal_rank(stream, score_baseline(stream, name, part)) for part in ("validation", "test")
+        ]
+        return self._result(name, stream, request, (0,), scored[:1], scored[1:], {}, perf_counter() - began)
+
+    def mean_reciprocal_rank(self, stream: EventStream, scores: Scores) -> float:
+        """Evaluate scores, by py-tgb's evaluator where it is installed, otherwise by Strobe's, which gives the same."""
+        evaluate = _reciprocal_ranks(self.tgb_name)
+        return float(np.mean(np.concatenate([evaluate(stream, first, batch) for first, batch in scores])))
+
+    def _result(
+        self,
+        method: str,
+        stream: EventStream,
+        request: ProtocolRequest,
+        seeds: tuple[int, ...],
+        validation: list[float],
+        test: list[float],
+        settings: dict[str, Any],
+        seconds: float,
+    ) -> ProtocolResult:
+        installed = tgb_version()
+        fixed = {
+            "batch_size": self.batch_size,
+            "events": {part: end - first for part, (first, end) in stream.parts.items()},
+            "destinations": stream.num_dst,
+            "evaluator": "strobe" if installed is None else f"py-tgb {installed}",
+        }
+        return ProtocolResult(
+            protocol=self.name,
+            data=self.choose_data(request.data),
+            method=method,
+            metric=self.metric,
+            seeds=seeds,
+            validation=tuple(validation),
+            test=tuple(test),
+            coverage=1.0,  # every event is ranked, also those of sources and destinations never seen before
+            settings=fixed | settings,
+            seconds=seconds,
+        )
+
+
+def _reciprocal_ranks(name: str) -> Callable[[EventStream, int, np.ndarray[Any, Any]], np.ndarray[Any, Any]]:
+    if tgb_version() is not None:
+        return TgbEvaluator(name).reciprocal_ranks
+    return lambda stream, first, scores: 1 / rank_events(stream, first, scores)
+
+
+def _counted(scores: Scores, stream: EventStream, request: ProtocolRequest, stage: str) -> Scores:
+    total = sum(1 for _ in stream.batches("test"))
+    for number, batch in enumerate(scores):
+        request.report(stage, number, total)
+        yield batch
+
+
+WIKI = register(
+    TgbLinkPrediction(
+        name="tgbl-wiki",
+        tgb_name="tgbl-wiki",
+        description="TGB's link prediction on edits of Wikipedia pages: rank the page of every edit among all pages.",
+        citation="Huang et al., Temporal Graph Benchmark for Machine Learning on Temporal Graphs, NeurIPS 2023",
+        data_sets=("wikipedia_jodie",),
+        models=(MODEL, *BASELINES),
+        metric="MRR",
+        snapshots="none: a stream of events, in batches of 200",
+        split="70 / 15 / 15 % of the events, by quantiles of time",
+        negatives="all other pages, except those that the same user edits at the same second; "
+        "rank = 1 + (optimistic + pessimistic) / 2",
+        update="a batch is scored from the batches before it; weights are trained on the training part only",
+    )
+)
