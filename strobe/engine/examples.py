@@ -17,7 +17,8 @@ from strobe.engine.machine import free_bytes
 from strobe.ops.runtime.parallel import map_in_order
 from strobe.ops.sparse.csr import IntArray
 from strobe.tasks.base import Examples, Problem, edge_ends
-from strobe.view import LatestCells, LocalPartition, PairEnds, WindowData, find_pair_rows
+from strobe.tasks.grid import CandidateGrid
+from strobe.view import LatestCells, LocalPartition, PairEnds, WindowData, find_grid_rows, find_pair_rows
 
 if TYPE_CHECKING:
     from strobe.engine.partitioned_graph import Mask
@@ -159,7 +160,8 @@ def _examples_of_rank(examples: Examples | None, segment: Segment, t: int) -> Lo
 
 @dataclass(frozen=True, eq=False)
 class _LocatedPairs:
-    """All pairs of snapshot t, and where the embeddings of their ends are once it has been read."""
+    """All pairs of snapshot t, and where the embeddings of their ends are once it has been read. Where positives are
+    ranked, ``destinations`` are the candidates."""
 
     t: int
     pairs: Examples
@@ -182,14 +184,16 @@ def _locate_pairs(
         read = t + 1
         if pairs is not None:
             src, dst = edge_ends(pairs)
-            yield _LocatedPairs(t, pairs, latest.locate(src), latest.locate(dst))
+            destinations = dst if pairs.candidates is None else pairs.candidates.numpy()
+            yield _LocatedPairs(t, pairs, latest.locate(src), latest.locate(destinations))
 
 
 def _pairs_of_rank(
     problem: Problem, data: WindowData, located: Sequence[_LocatedPairs], dtype: torch.dtype | None
 ) -> LocalExamples:
     """The pairs that this rank scores, of several snapshots, joined; numbers as ``dtype``."""
-    found = find_pair_rows(
+    is_ranking = located[0].pairs.candidates is not None
+    found = (find_grid_rows if is_ranking else find_pair_rows)(
         data,
         PairEnds.concatenate([each.sources for each in located]),
         PairEnds.concatenate([each.destinations for each in located]),
@@ -200,10 +204,29 @@ def _pairs_of_rank(
         chosen = each.pairs.select(torch.from_numpy(found.index[here[0] : here[1]] - first))
         kept.append((0, problem.describe_pairs(each.t, chosen).astype(dtype)))
         first += len(each.pairs)
-    joined = replace(join_examples(kept, -1, data.device), cell_index=found.rows)
+    if is_ranking:
+        joined = _join_grids([each for _, each in kept], *found.rows)
+    else:
+        joined = replace(join_examples(kept, -1, data.device), cell_index=found.rows)
     if len(kept) == 1:
         joined = replace(joined, edge_label_index=kept[0][1].edge_label_index)
     return LocalExamples(joined, found.slots, found.route, found.index if len(located) == 1 else None)
+
+
+def _join_grids(found: Sequence[Examples], source_rows: Tensor, candidate_rows: Tensor) -> Examples:
+    """Ranking examples of several snapshots as one, given the rows of all positives' sources and of all candidates; a
+    rank without positives has no rows of candidates."""
+    grids: list[CandidateGrid] = []
+    first, first_candidate, device = 0, 0, source_rows.device
+    for each in found:
+        for grid in each.grids:
+            row = grid.positive[0].to(device)
+            rows = torch.zeros(len(grid.sources), dtype=torch.int64, device=device)
+            rows[row] = source_rows[first : first + len(row)]
+            last = first_candidate + len(grid.candidates)
+            grids.append(replace(grid.to(device), rows=(rows, candidate_rows[first_candidate:last])))
+            first, first_candidate = first + len(row), last
+    return Examples(None, torch.cat([each.labels for each in found]).to(device), grids=tuple(grids))
 
 
 def partition_examples(share: LocalPartition, found: dict[int, Examples], targets: Mask | None) -> LocalExamples:

@@ -16,19 +16,31 @@ from strobe.engine.windows import Window
 from strobe.models.base import Model
 from strobe.ops.dense.bf16 import BF16
 from strobe.tasks.base import Examples, Problem
-from strobe.tasks.heads import EdgeHead, NodeReadout
+from strobe.tasks.grid import CandidateGrid, rank_in_grid
+from strobe.tasks.heads import EdgeHead, GridScorer, NodeReadout, PairDecoder
 from strobe.view import Carry, View, WindowData, gather_latest, save_latest
 
 Prediction = tuple[int, Tensor, LocalExamples]
 
 
 def apply_head(head: nn.Module, z: Tensor, examples: Examples) -> Tensor:
-    """Apply the head to the examples, from the embeddings of all cells."""
+    """Apply the head to the examples, from the embeddings of all cells; positives of grids have their log-odds."""
+    if examples.grids:
+        assert isinstance(head, PairDecoder)
+        return torch.cat([head.softmax_log_odds(*_on_device(z, grid)) for grid in examples.grids])
     narrow = z.dtype == BF16
     features = () if examples.features is None else (examples.features.to(z.device),)
     with torch.autocast(z.device.type, BF16, enabled=narrow):
         predictions: Tensor = head(z, *(examples.cell_index or ()), *features)
     return predictions.float() if narrow else predictions
+
+
+def _on_device(z: Tensor, grid: CandidateGrid) -> tuple[Tensor, CandidateGrid]:
+    """Embeddings and a grid of equal type on one device; bfloat16 would not tell scores apart."""
+    z = z.float() if z.dtype == BF16 else z
+    assert grid.rows is not None
+    rows = grid.rows[0].to(z.device), grid.rows[1].to(z.device)
+    return z, replace(grid.to(z.device, z.dtype), rows=rows)
 
 
 def window_examples(problem: Problem, window: Window, epoch: int) -> list[LocalExamples | None]:
@@ -158,7 +170,14 @@ def predict_windows(
 
 @torch.no_grad()
 def predict_examples(head: nn.Module, z: Tensor, examples: Examples) -> Tensor:
-    """Predictions for examples of one snapshot from its embeddings, on the CPU."""
+    """Predictions for examples of one snapshot from its embeddings, on the CPU; of ranked positives, see
+    ``rank_in_grid``."""
+    if examples.grids:
+        assert isinstance(head, PairDecoder)
+        scorers = [
+            (grid, GridScorer(head, z_grid, grid)) for z_grid, grid in (_on_device(z, g) for g in examples.grids)
+        ]
+        return torch.cat([rank_in_grid(grid, scorer.blocks()) for grid, scorer in scorers]).cpu()
     cell_index = examples.cell_index and tuple(row.to(z.device) for row in examples.cell_index)
     return apply_head(head, z, replace(examples, cell_index=cell_index)).cpu()
 

@@ -11,6 +11,7 @@ from strobe.options import check_options, option_types
 from strobe.tasks.base import Examples, Metrics, Problem, Task
 from strobe.tasks.classification import NodeClassification
 from strobe.tasks.link_prediction import LinkPrediction
+from strobe.tasks.link_ranking import LinkRanking
 from strobe.tasks.regression import NodeRegression
 from strobe.tasks.split import Split
 
@@ -18,6 +19,7 @@ __all__ = [
     "TASKS",
     "Examples",
     "LinkPrediction",
+    "LinkRanking",
     "Metrics",
     "NodeClassification",
     "NodeRegression",
@@ -28,7 +30,9 @@ __all__ = [
     "task_for",
 ]
 
-TASKS: dict[str, type[Task]] = {task.name: task for task in (NodeRegression, NodeClassification, LinkPrediction)}
+TASKS: dict[str, type[Task]] = {
+    task.name: task for task in (NodeRegression, NodeClassification, LinkPrediction, LinkRanking)
+}
 """Names for the command line and for run directories."""
 
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from strobe.graph import DynamicGraph
 from strobe.ops.sparse.csr import IntArray
 from strobe.options import check_options, option_types
+from strobe.tasks.grid import CandidateGrid
 from strobe.tasks.split import Split, check_shares
 
 Metrics = dict[str, float]
@@ -27,11 +28,14 @@ class Examples:
         cell_index: the cells that examples read, in one tensor; None for all cells in order. The engine adds it to
             pairs: rows of sources and of destinations.
         labels: targets of the head: rows of numbers for regression, class ids of the graph for classification, 1 or 0
-            for pairs, each positive right before its negatives.
+            for pairs, each positive right before its negatives; weights where positives are ranked.
         offset: added to predictions; None without one.
         edge_label_index: sources and destinations of pairs as node ids, [2, n], whether or not the nodes are present
             in the snapshot; None for examples of cells.
         features: further inputs of the head, [n, K]; None without any.
+        candidates: where positives are ranked, the node ids that they are ranked among, [M]; None otherwise.
+        log_weight: logarithm of one over the probability that each candidate was sampled, [M]; None for 0.
+        grids: where positives are ranked, one grid per snapshot, with its positives in order.
     """
 
     cell_index: tuple[Tensor, ...] | None
@@ -39,6 +43,9 @@ class Examples:
     offset: Tensor | None = None
     edge_label_index: Tensor | None = None
     features: Tensor | None = None
+    candidates: Tensor | None = None
+    log_weight: Tensor | None = None
+    grids: tuple[CandidateGrid, ...] = ()
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -46,7 +53,9 @@ class Examples:
     def tensors(self) -> Iterator[Tensor]:
         """All tensors."""
         values = (self.labels, self.offset, self.edge_label_index, self.features, *(self.cell_index or ()))
-        return (value for value in values if value is not None)
+        yield from (value for value in values if value is not None)
+        for grid in self.grids:
+            yield from grid.tensors()
 
     def select(self, index: Tensor) -> Examples:
         """Some of the examples."""
@@ -60,6 +69,8 @@ class Examples:
             rows(self.offset),
             None if self.edge_label_index is None else self.edge_label_index.index_select(1, index),
             rows(self.features),
+            self.candidates,
+            self.log_weight,
         )
 
     def astype(self, dtype: torch.dtype | None) -> Examples:
@@ -72,7 +83,8 @@ class Examples:
             return self
         labels = convert(self.labels)
         assert labels is not None
-        return replace(self, labels=labels, offset=convert(self.offset), features=convert(self.features))
+        grids = tuple(grid.to(grid.sources.device, dtype) for grid in self.grids)
+        return replace(self, labels=labels, offset=convert(self.offset), features=convert(self.features), grids=grids)
 
 
 def edge_ends(pairs: Examples) -> tuple[IntArray, IntArray]:
@@ -97,6 +109,8 @@ class Problem(ABC):
     is_edge_level: ClassVar[bool] = False
     """Whether an example is a pair of nodes (``edge_label_index``). An end has the embedding of its latest cell; the
     head is an ``EdgeHead``."""
+    ranks_candidates: ClassVar[bool] = False
+    """Whether positives are ranked among candidates (``Examples.grids``); the head is a ``PairDecoder``."""
     needs_offset: ClassVar[bool] = True
     """Whether loss and metrics read ``Examples.offset``."""
     thread_safe: ClassVar[bool] = False
@@ -205,8 +219,8 @@ class Task(ABC):
     """What a model predicts. The fields are the configuration and survive JSON.
 
     Args:
-        train: share of snapshots for training.
-        validation: share of snapshots for validation; the rest is the test part.
+        train: share of snapshots for training, or, from 1 on, their number.
+        validation: the same for validation; the rest is the test part.
     """
 
     name: ClassVar[str]

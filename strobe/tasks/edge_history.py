@@ -10,7 +10,9 @@ from scipy.special import expit
 
 from strobe.graph import DynamicGraph, Snapshot
 from strobe.ops.graph.edge_times import NUM_ACTIVITY, NUM_MEETINGS, EdgeTimes, Features
+from strobe.ops.graph.related_pairs import find_related_pairs
 from strobe.ops.sparse.csr import FloatArray, IntArray
+from strobe.tasks.grid import CandidateGrid
 from strobe.tasks.pairs import unique_arcs
 
 ITERATIONS = 50
@@ -51,26 +53,45 @@ class EdgeHistory:
 
     def features(self, t: int, src: IntArray, dst: IntArray) -> Features:
         """Features of the sources, of the destinations and of the pairs at snapshot t, side by side."""
-        ends = [self._times.node_features(t, nodes) for nodes in (src, dst)]
+        ends = [self.node_features(t, nodes) for nodes in (src, dst)]
         return np.concatenate([*ends, self._times.pair_features(t, src, dst)], axis=1)
+
+    def node_features(self, t: int, nodes: IntArray) -> Features:
+        """Features of nodes at snapshot t (``EdgeTimes.node_features``)."""
+        return self._times.node_features(t, nodes)
+
+    def related_pairs(self, t: int, sources: IntArray, candidates: IntArray) -> tuple[IntArray, Features]:
+        """Positions and features of the pairs of sources and candidates with a history (``find_related_pairs``)."""
+        return find_related_pairs(self._times, t, sources, candidates)
 
     def scores(self, t: int, src: IntArray, dst: IntArray) -> dict[str, FloatArray]:
         """Scores of pairs by trivial predictors, which read edges up to snapshot t."""
-        pairs, nodes = (
-            each.astype(np.float64)
-            for each in (self._times.pair_features(t, src, dst), self._times.node_features(t, dst))
-        )
-        reached = nodes[:, -NUM_ACTIVITY:]  # of the destination, in directed graphs by edges to it
-        met, recency = pairs[:, NUM_MEETINGS - 1] > 0, pairs[:, 1]
-        popularity = np.expm1(reached[:, NUM_ACTIVITY - 2]).round()
-        # Pairs that have met come first, the last meeting first; others by the destination's last edge, then its edges.
-        others = reached[:, NUM_ACTIVITY - 1] - 1e-9 * (1 - popularity / (1 + popularity))
-        return {
-            "last snapshot": pairs[:, 0],
-            "edgebank": met.astype(np.float64),
-            "popularity": popularity,
-            "most recent": np.where(met, 2 + recency, others),
-        }
+        return _trivial_scores(self._times.pair_features(t, src, dst), self._times.node_features(t, dst))
+
+    def grid_scores(self, t: int, grid: CandidateGrid) -> dict[str, tuple[FloatArray, FloatArray]]:
+        """Scores of ``scores`` for a grid: those of candidates without a history with the source, and what is added to
+        them for related pairs."""
+        nodes = self.node_features(t, grid.candidates.numpy())
+        column, pairs = grid.related[1].numpy(), grid.related_features.numpy()
+        without = _trivial_scores(np.zeros((len(nodes), pairs.shape[1]), np.float32), nodes)
+        known = _trivial_scores(pairs, nodes[column])
+        return {name: (without[name], values - without[name][column]) for name, values in known.items()}
+
+
+def _trivial_scores(pairs: Features, nodes: Features) -> dict[str, FloatArray]:
+    """Scores by the features of pairs and of their destinations."""
+    pairs, nodes = pairs.astype(np.float64), nodes.astype(np.float64)
+    reached = nodes[:, -NUM_ACTIVITY:]  # of the destination, in directed graphs by edges to it
+    met, recency = pairs[:, NUM_MEETINGS - 1] > 0, pairs[:, 1]
+    popularity = np.expm1(reached[:, NUM_ACTIVITY - 2]).round()
+    # Pairs that have met come first, the last meeting first; others by the destination's last edge, then its edges.
+    others = reached[:, NUM_ACTIVITY - 1] - 1e-9 * (1 - popularity / (1 + popularity))
+    return {
+        "last snapshot": pairs[:, 0],
+        "edgebank": met.astype(np.float64),
+        "popularity": popularity,
+        "most recent": np.where(met, 2 + recency, others),
+    }
 
 
 def fit_logistic_regression(features: Sequence[FloatArray], labels: Sequence[FloatArray]) -> FloatArray:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import cached_property
+
 import torch
 from torch import Tensor, nn
 
 from strobe.ops.dense.readout import readout
+from strobe.tasks.grid import BLOCK_SCORES, CandidateGrid
 
 
 class NodeReadout(nn.Linear):
@@ -82,6 +86,83 @@ class PairDecoder(EdgeHead):
         known = torch.nonzero((pairs != 0).any(1)).squeeze(1)
         of_pairs = self.pair(torch.cat([pairs[known], s[known], d[known]], 1)).squeeze(1)
         return scores.index_add(0, known, of_pairs.to(scores.dtype))
+
+    def softmax_log_odds(self, z: Tensor, grid: CandidateGrid) -> Tensor:
+        """Log-odds of each positive of a grid against the negatives of its source, [n].
+
+        A candidate that was sampled with probability p counts 1 / p times, so that the sum over a sample estimates the
+        sum over all candidates (sampled softmax).
+        """
+        scores = GridScorer(self, z, grid).scores(0, len(grid.sources))
+        row, column = grid.positive
+        negatives = scores if grid.log_weight is None else scores + grid.log_weight
+        excluded = torch.cat([grid.positive, grid.same_node], 1)
+        negatives = negatives.index_put((excluded[0], excluded[1]), scores.new_tensor(-torch.inf))
+        total = torch.logsumexp(negatives, 1).clamp(min=torch.finfo(scores.dtype).min)
+        return scores[row, column] - total[row]
+
+
+class GridScorer:
+    """Scores of all pairs of a grid: nodes are encoded once, pairs cost a product, related pairs a small network."""
+
+    def __init__(self, head: PairDecoder, z: Tensor, grid: CandidateGrid) -> None:
+        assert grid.rows is not None
+        self._head, self.grid = head, grid
+        self._s, self._d = (
+            encode(rows if features is None else torch.cat([rows, features], 1))
+            for encode, rows, features in (
+                (head.source, z[grid.rows[0]], grid.source_features),
+                (head.destination, z[grid.rows[1]], grid.candidate_features),
+            )
+        )
+        self._query = head.query(self._s) / head.key.in_features**0.5
+        self._key = head.key(self._d)
+        self._source_score, self._destination_score = head.source_score(self._s), head.destination_score(self._d).T
+        if grid.source_offset is not None and grid.candidate_offset is not None:
+            self._source_score = self._source_score + grid.source_offset[:, None]
+            self._destination_score = self._destination_score + grid.candidate_offset
+
+    def blocks(self) -> Iterator[tuple[int, Tensor]]:
+        """Yield the first row and the scores, [b, M], of consecutive rows."""
+        size = max(BLOCK_SCORES // max(len(self.grid.candidates), 1), 16)
+        for first in range(0, len(self.grid.sources), size):
+            yield first, self.scores(first, min(first + size, len(self.grid.sources)))
+
+    def scores(self, first: int, last: int) -> Tensor:
+        """Scores of the sources ``first`` up to ``last``, [last - first, M]."""
+        scores: Tensor = torch.addmm(self._destination_score, self._query[first:last], self._key.T)
+        scores += self._source_score[first:last]
+        grid, here = self.grid, self.grid.rows_of(first, last)
+        if here.start == here.stop:
+            return scores
+        row, column = grid.related[:, here]
+        added: Tensor | None = None if grid.related_offset is None else grid.related_offset[here]
+        if self._head.pair is not None:
+            of_pairs = self._pair_scores(row, column, grid.related_features[here])
+            added = of_pairs if added is None else added + of_pairs
+        return scores if added is None else scores.index_put_((row - first, column), added, accumulate=True)
+
+    @cached_property
+    def _first_layer(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Parts of the pair network's first layer: the weight of features, and the sums of sources and of candidates,
+        computed once per node instead of once per pair."""
+        layer = self._pair_layers[0]
+        assert isinstance(layer, nn.Linear)
+        hidden = self._s.shape[1]
+        of_features, of_source, of_destination = layer.weight.split([layer.in_features - 2 * hidden, hidden, hidden], 1)
+        return of_features, nn.functional.linear(self._s, of_source, layer.bias), self._d @ of_destination.T
+
+    @cached_property
+    def _pair_layers(self) -> list[nn.Module]:
+        assert self._head.pair is not None
+        return [layer for layer in self._head.pair.modules() if isinstance(layer, nn.Linear | nn.ReLU)]
+
+    def _pair_scores(self, row: Tensor, column: Tensor, features: Tensor) -> Tensor:
+        weight, of_sources, of_candidates = self._first_layer
+        x: Tensor = torch.addmm(of_sources[row] + of_candidates[column], features, weight.T)
+        for layer in self._pair_layers[1:]:
+            x = layer(x)
+        return x.squeeze(1)
 
 
 def _network(inputs: int, hidden: int, outputs: int) -> nn.Sequential:

@@ -24,6 +24,7 @@ from strobe.tasks.edge_history import (
     present_nodes,
     source_nodes,
 )
+from strobe.tasks.grid import CandidateGrid
 from strobe.tasks.heads import PairDecoder
 from strobe.tasks.inputs import inputs_state, with_inputs
 from strobe.tasks.metrics import ap, auc, hits_at_k, mrr, rank_positives
@@ -37,6 +38,8 @@ CACHE_BYTES = 1 << 28
 MAX_FIT_PAIRS = 1_000_000
 """Pairs that offsets are fitted to, at most."""
 
+MAX_FIT_NEGATIVES = 20
+"""Negatives per positive that offsets are fitted to, at most."""
 
 CANDIDATES = ("all", "seen")
 
@@ -166,6 +169,9 @@ class LinkProblem(Problem):
 
     def sample_pairs(self, t: int, epoch: int | None = None) -> Examples | None:
         """Sample positives with their negatives."""
+        return self._sample_listed_pairs(t, epoch, self.task.eval_negatives if epoch is None else self.task.negatives)
+
+    def _sample_listed_pairs(self, t: int, epoch: int | None, negatives: int) -> Examples | None:
         future = self._target_edges(t) if self.split.part_of(t) else None
         if future is None or not len(future.edges):
             return None
@@ -178,8 +184,7 @@ class LinkProblem(Problem):
         if not self.graph.directed:
             turned = rng.random(len(src)) < 0.5
             src, dst = np.where(turned, dst, src), np.where(turned, src, dst)
-        count = self.task.eval_negatives if epoch is None else self.task.negatives
-        return _interleave_negatives(src, dst, *future.sample_negatives(src, self.candidates(t), count, rng))
+        return _interleave_negatives(src, dst, *future.sample_negatives(src, self.candidates(t), negatives, rng))
 
     def unlabeled_examples(self, t: int) -> Examples | None:
         """Every edge of the snapshot, to predict whether it recurs."""
@@ -264,7 +269,7 @@ class LinkProblem(Problem):
         times = self.split.with_examples("train")
         features, labels = [], []
         for t in times:
-            pairs = self.sample_pairs(t, 0)
+            pairs = self._sample_listed_pairs(t, 0, min(self.task.negatives, MAX_FIT_NEGATIVES))
             if pairs is None:
                 continue
             most = max(MAX_FIT_PAIRS // len(times), 1)
@@ -301,11 +306,54 @@ class LinkProblem(Problem):
         """The target edges of snapshot t, cached as far as they fit."""
         if t in self._target_edges_cache:
             return self._target_edges_cache[t]
-        future = TargetEdges.from_snapshot(self.graph[t + self.task.ahead])
+        future = self._read_target_edges(t)
         cached = list(self._target_edges_cache.values())  # other threads may insert meanwhile
         if sum(each.nbytes for each in cached) + future.nbytes <= CACHE_BYTES:
             self._target_edges_cache[t] = future
         return future
+
+    def _read_target_edges(self, t: int) -> TargetEdges:
+        return TargetEdges.from_snapshot(self.graph[t + self.task.ahead])
+
+    def make_grid(
+        self, t: int, src: IntArray, dst: IntArray, candidates: IntArray, log_weight: Tensor | None = None
+    ) -> CandidateGrid:
+        """Make the grid of the sources of some positives and of candidates, as they are after snapshot t.
+
+        Args:
+            t: the snapshot read.
+            src: sources of positives, ascending.
+            dst: their destinations, which are candidates.
+            candidates: node ids, ascending.
+            log_weight: see ``CandidateGrid``.
+        """
+        sources, row = np.unique(src, return_inverse=True)
+        grid = CandidateGrid(
+            sources=torch.from_numpy(sources),
+            candidates=torch.from_numpy(candidates),
+            positive=torch.from_numpy(np.stack([row, np.searchsorted(candidates, dst)])),
+            related=torch.empty(2, 0, dtype=torch.int64),
+            related_features=torch.empty(0, 0),
+            log_weight=log_weight,
+        )
+        if not (self.task.pair_features or self.task.from_history):
+            return grid
+        ends = [self.history.node_features(t, nodes) for nodes in (sources, candidates)]
+        related, features = self.history.related_pairs(t, sources, candidates)
+        grid = replace(grid, related=torch.from_numpy(related), related_features=torch.from_numpy(features))
+        if self.task.pair_features:
+            of_sources, of_candidates = map(torch.from_numpy, ends)
+            grid = replace(grid, source_features=of_sources, candidate_features=of_candidates)
+        if self.offset_weights is not None:
+            size = self.history.num_node_features
+            intercept, of_source, of_destination, of_pair = np.split(self.offset_weights, [1, 1 + size, 1 + 2 * size])
+            grid = replace(
+                grid,
+                source_offset=torch.from_numpy(ends[0] @ of_source + intercept),
+                candidate_offset=torch.from_numpy(ends[1] @ of_destination),
+                related_offset=torch.from_numpy(features @ of_pair[:-1] + of_pair[-1]),
+            )
+        return grid
 
     def _first_times(self, nodes_of: Callable[[Snapshot], IntArray], known: FirstTimes | None) -> FirstTimes:
         if known is None:

@@ -131,6 +131,44 @@ def hits_at_k(rank: FloatArray, k: int) -> float:
     return float((rank <= k).mean()) if len(rank) and not np.isnan(rank).any() else math.nan
 
 
+def rank_metrics(ranked: Sequence[FloatArray], sources: Sequence[IntArray]) -> dict[str, float]:
+    """Metrics of positives that were ranked among candidates.
+
+    ``mrr`` and ``hits@k``: of the rank of each positive among the negatives of its source, 1 + higher + equal / 2.
+    ``best_mrr``: of the best rank of each source. ``source_mrr``: of the position of each positive among negatives and
+    the other positives of its source; the mean over the positives of a source, then over sources, then over snapshots.
+    ``map``: average precision of each source. ``auc``: share of negatives below a positive, mean over the positives of
+    a source, then over sources.
+
+    Args:
+        ranked: per snapshot, of each positive its score, the numbers of negatives with a higher and an equal score, and
+            of all negatives, [n, 4].
+        sources: per snapshot, the source of each positive.
+    """
+    ranks, by_snapshot, best, precision, areas = [], [], [], [], []
+    for values, nodes in zip(ranked, sources, strict=True):
+        score, higher, equal, negatives = np.asarray(values, np.float64).T
+        rank = 1 + higher + equal / 2
+        order = np.lexsort((-score, nodes))
+        rank, area = rank[order], 1 - ((higher + equal / 2) / np.maximum(negatives, 1))[order]
+        first = np.flatnonzero(np.diff(nodes[order], prepend=-1))
+        size = np.diff(np.append(first, len(order)))
+        before = np.arange(len(order)) - np.repeat(first, size)  # positives of the same source with a higher score
+        ranks.append(rank)
+        by_snapshot.append((np.add.reduceat(1 / (rank + before), first) / size).mean())
+        best.append(1 / rank[first])
+        precision.append(np.add.reduceat((1 + before) / (rank + before), first) / size)
+        areas.append(np.add.reduceat(area, first) / size)
+    every = np.concatenate(ranks)
+    means = {"map": precision, "auc": areas, "best_mrr": best}
+    return {
+        "mrr": mrr(every),
+        "source_mrr": float(np.mean(by_snapshot)),
+        **{name: float(np.concatenate(values).mean()) for name, values in means.items()},
+        **{f"hits@{k}": hits_at_k(every, k) for k in (1, 3, 10)},
+    }
+
+
 def _at_thresholds(score: FloatArray, positive: BoolArray) -> tuple[IntArray, IntArray]:
     """Numbers of positives and negatives with at least each distinct score, from the highest down."""
     if np.isnan(score).any():

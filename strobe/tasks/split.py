@@ -26,7 +26,7 @@ class Split:
 
     @classmethod
     def by_time(cls, samples: int, train: float = 0.7, validation: float = 0.1, gap: int = 0) -> Split:
-        """Split the first ``samples`` snapshots by shares.
+        """Split the first ``samples`` snapshots by shares, or by numbers of snapshots from 1 on.
 
         Boundaries are rounded down: 29 snapshots at 0.7 and 0.1 become 20, 3 and 6. Each part has at least one
         snapshot with examples; ``gap`` snapshots follow those of training and those of validation.
@@ -59,15 +59,27 @@ class Split:
 
 def check_shares(train: float, validation: float) -> None:
     """Raise OptionError for shares that leave a part empty."""
+    if _are_counts(train, validation):
+        return
     if not (0 < train < 1 and 0 < validation < 1 and train + validation < 1):
         raise OptionError(
-            f"shares of training and validation must be positive and leave something for testing, "
-            f"not {train:g} and {validation:g}"
+            f"training and validation must be positive shares that leave something for testing, or both whole numbers "
+            f"of snapshots, not {train:g} and {validation:g}"
         )
+
+
+def _are_counts(train: float, validation: float) -> bool:
+    return all(value >= 1 and float(value).is_integer() for value in (train, validation))
 
 
 def split_points(number: int, train: float, validation: float) -> tuple[int, int]:
     """Where validation and test begin among ``number`` items, at least 3; each part gets at least one."""
+    if _are_counts(train, validation):
+        if train + validation >= number:
+            raise InputError(
+                f"{train:g} snapshots to train and {validation:g} to validate leave none of {number} to test"
+            )
+        return int(train), int(train + validation)
     # 0.7 + 0.1 is a little below 0.8: the 1e-9 keeps it from being rounded down.
     first = min(max(int(number * train + 1e-9), 1), number - 2)
     second = min(max(int(number * (train + validation) + 1e-9), first + 1), number - 1)

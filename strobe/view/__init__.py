@@ -2,7 +2,15 @@
 
 from strobe.view.data.subgraph import KHopCache, ModelReads, SubgraphData
 from strobe.view.data.window import WindowData
-from strobe.view.pair_ends import LatestCells, PairEnds, PairRows, find_pair_rows, gather_latest, save_latest
+from strobe.view.pair_ends import (
+    LatestCells,
+    PairEnds,
+    PairRows,
+    find_grid_rows,
+    find_pair_rows,
+    gather_latest,
+    save_latest,
+)
 from strobe.view.partition.local import LocalPartition, Owners
 from strobe.view.view import Carry, View
 
@@ -18,6 +26,7 @@ __all__ = [
     "SubgraphData",
     "View",
     "WindowData",
+    "find_grid_rows",
     "find_pair_rows",
     "gather_latest",
     "save_latest",

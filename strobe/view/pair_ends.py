@@ -74,12 +74,12 @@ class LatestCells:
 
 @dataclass(frozen=True, eq=False)
 class PairRows:
-    """The pairs of one rank, and the rows of their ends.
+    """The pairs of one rank, or its sources and all candidates, and the rows of their ends.
 
     Args:
-        index: which pairs they are.
-        rows: rows of sources and destinations among the window's cells, saved embeddings, received ones, and last the
-            one of nodes without any.
+        index: which pairs or sources they are.
+        rows: rows of sources and of destinations or candidates, among the window's cells, saved embeddings, received
+            ones, and last the one of nodes without any.
         slots: the slots of saved embeddings.
         route: rows to send, among cells and saved embeddings, and to receive.
     """
@@ -96,20 +96,49 @@ def find_pair_rows(data: WindowData, sources: PairEnds, destinations: PairEnds) 
     A pure function: sender and receiver derive matching routes. Pairs of a source without an embedding are distributed
     over the ranks by its node id.
     """
-    rank, num_ranks = data.comm.rank, data.comm.num_ranks
-    scoring = np.where(sources.rank == NO_RANK, sources.nodes % num_ranks, sources.rank)
+    rank = data.comm.rank
+    scoring = _scoring_ranks(data, sources)
     index = np.flatnonzero(scoring == rank)
-    ends = sources.select(index), destinations.select(index)
-    remote = (ends[1].rank != rank) & (ends[1].rank != NO_RANK)
-    arriving = _unique_pairs(ends[1].rank[remote], ends[1].key[remote])
     leaves = (destinations.rank == rank) & (scoring != rank)
     leaving = _unique_pairs(scoring[leaves], destinations.key[leaves])
+    return _find_rows(data, index, sources.select(index), destinations.select(index), leaving)
+
+
+def find_grid_rows(data: WindowData, sources: PairEnds, candidates: PairEnds) -> PairRows:
+    """Find the sources whose embedding this rank has, and the rows of them and of all candidates.
+
+    Every rank that scores a source receives the rows of all candidates that it does not have: at most one row per
+    candidate and rank.
+    """
+    rank = data.comm.rank
+    scoring = _scoring_ranks(data, sources)
+    index = np.flatnonzero(scoring == rank)
+    own = np.unique(candidates.key[candidates.rank == rank])
+    others = np.setdiff1d(scoring, [rank])
+    leaving = np.stack([np.repeat(others, len(own)), np.tile(own, len(others))])
+    wanted = candidates if len(index) else candidates.select(index)
+    return _find_rows(data, index, sources.select(index), wanted, leaving)
+
+
+def _scoring_ranks(data: WindowData, sources: PairEnds) -> IntArray:
+    """The rank that scores the pairs of each source."""
+    return np.where(sources.rank == NO_RANK, sources.nodes % data.comm.num_ranks, sources.rank)
+
+
+def _find_rows(
+    data: WindowData, index: IntArray, sources: PairEnds, destinations: PairEnds, leaving: IntArray
+) -> PairRows:
+    """Rows of sources, all of which this rank has, and of destinations; ``leaving``: (rank, key) of rows to send."""
+    rank = data.comm.rank
+    remote = (destinations.rank != rank) & (destinations.rank != NO_RANK)
+    arriving = _unique_pairs(destinations.rank[remote], destinations.key[remote])
+    ends = sources, destinations
     local = _LocalRows(data, [leaving[1], *(end.key[end.rank == rank] for end in ends)])
     rows = []
     for end in ends:
-        row = np.full(len(index), local.num_rows + arriving.shape[1])
+        row = np.full(len(end.nodes), local.num_rows + arriving.shape[1])
         row[end.rank == rank] = local.find(end.key[end.rank == rank])
-        if end is ends[1]:
+        if end is destinations:
             row[remote] = local.num_rows + _find_pairs(arriving, end.rank[remote], end.key[remote])
         rows.append(torch.from_numpy(row).to(data.device))
     sent = torch.from_numpy(local.find(leaving[1])).to(data.device)

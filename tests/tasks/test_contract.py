@@ -17,6 +17,7 @@ from strobe.tasks import (
     TASKS,
     Examples,
     LinkPrediction,
+    LinkRanking,
     NodeClassification,
     NodeRegression,
     Problem,
@@ -24,6 +25,8 @@ from strobe.tasks import (
     make_task,
     task_for,
 )
+from strobe.tasks.grid import rank_in_grid
+from strobe.tasks.heads import GridScorer, PairDecoder
 from strobe.tasks.split import PARTS
 from tests.support.graphs import AWKWARD
 
@@ -41,6 +44,8 @@ VARIANTS: dict[str, tuple[Task, str]] = {
     "links": (LinkPrediction(), "none"),
     "links, two ahead, sampled": (LinkPrediction(ahead=2, max_pairs=9, negatives=2), "none"),
     "links of an undirected graph": (LinkPrediction(eval_negatives=3), "undirected"),
+    "ranked links": (LinkRanking(negatives=7, both_directions=True), "none"),
+    "ranked links, sampled": (LinkRanking(ahead=2, max_pairs=9, eval_negatives=9, metric="best_mrr"), "undirected"),
 }
 """Every task with options that matter, and the kind of graph it is asked of."""
 
@@ -87,10 +92,15 @@ def evaluated(problem: Problem, part: str) -> list[Examples]:
     return [each for t in problem.split.part(part) if (each := problem.examples(t)) is not None]
 
 
-def answers_for(problem: Problem, examples: Examples) -> torch.Tensor:
-    """What a head of random weights says to random embeddings."""
+def answers_for(problem: Problem, examples: Examples, *, ranked: bool = False) -> torch.Tensor:
+    """What a head of random weights says to random embeddings; ``ranked``: as metrics read it."""
     torch.manual_seed(0)
     head = problem.head(6).double()
+    if examples.grids:
+        assert isinstance(head, PairDecoder)
+        z, grid = torch.randn(NODES, 6, dtype=torch.float64), examples.grids[0].to(torch.device("cpu"), torch.float64)
+        scorer = GridScorer(head, z, replace(grid, rows=(grid.sources, grid.candidates)))
+        return rank_in_grid(grid, scorer.blocks()) if ranked else head.softmax_log_odds(z, scorer.grid)
     rows = examples.cell_index or tuple(() if examples.edge_label_index is None else examples.edge_label_index)
     most = 1 + max((int(row.max()) for row in rows), default=len(examples) - 1)
     features = () if examples.features is None else (examples.features,)
@@ -100,7 +110,7 @@ def answers_for(problem: Problem, examples: Examples) -> torch.Tensor:
 
 def test_every_task_is_among_the_variants() -> None:
     assert {type(task) for task, _ in VARIANTS.values()} == set(TASKS.values())
-    assert set(TASKS) == {"regression", "classification", "link-prediction"}
+    assert set(TASKS) == {"regression", "classification", "link-prediction", "link-ranking"}
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -194,7 +204,7 @@ def test_loss_is_a_sum_with_gradients(name: str) -> None:
 def test_metrics_include_the_metric_of_the_task(name: str, part: str) -> None:
     problem = bound(name)
     examples = evaluated(problem, part)
-    scored = problem.metrics([answers_for(problem, each) for each in examples], examples)
+    scored = problem.metrics([answers_for(problem, each, ranked=True) for each in examples], examples)
     assert problem.metric in scored
     assert all(np.isfinite(value) and type(value) is float for value in scored.values())
     for found in problem.baselines(part).values():
@@ -211,6 +221,8 @@ def test_perfect_predictions_score_best(name: str) -> None:
     for each in examples:
         if isinstance(problem.task, NodeClassification):  # type: ignore[attr-defined]
             right.append((each.labels[:, None] == torch.from_numpy(problem.classes)).double())  # type: ignore[attr-defined]
+        elif isinstance(problem.task, LinkRanking):  # type: ignore[attr-defined]
+            right.append(torch.tensor([1.0, 0.0, 0.0, 9.0]).repeat(len(each), 1))  # no negative has a higher score
         elif isinstance(problem.task, LinkPrediction):  # type: ignore[attr-defined]
             right.append(1e3 * each.labels.double())  # whatever scores start from
         else:
@@ -232,7 +244,7 @@ def test_awkward_graphs_bind_or_are_refused(task: Task, awkward: str, repaired: 
     for part in PARTS:
         examples = evaluated(problem, part)
         answers = [answers_for(problem, each) for each in examples]
-        scored = problem.metrics(answers, examples)
+        scored = problem.metrics([answers_for(problem, each, ranked=True) for each in examples], examples)
         assert (problem.metric in scored) == bool(examples)
         assert bool(problem.baselines(part)) == bool(examples)
         assert problem.counts(part)["snapshots"] == len(examples)

@@ -25,8 +25,9 @@ from strobe.engine.windows import Window
 from strobe.ops.sparse.csr import IntArray
 from strobe.tasks.base import Examples, Metrics, Problem
 
-_RankPredictions = tuple[int, IntArray, npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any] | None]
-"""Snapshot, indices of its examples, predictions, labels, offsets."""
+_Array = npt.NDArray[Any]
+_RankPredictions = tuple[int, IntArray, _Array, _Array, _Array | None, _Array | None]
+"""Snapshot, indices of its examples, predictions, labels, offsets, and ends of pairs, [n, 2]."""
 
 
 def score(
@@ -57,7 +58,8 @@ def _to_plain(t: int, predictions: Tensor, local: LocalExamples) -> _RankPredict
     examples = local.examples
     at = np.arange(len(local)) if local.example_index is None else local.example_index
     offset = None if examples.offset is None else examples.offset.cpu().numpy()
-    return t, at, predictions.numpy(), examples.labels.cpu().numpy(), offset
+    ends = None if examples.edge_label_index is None else examples.edge_label_index.cpu().numpy().T
+    return t, at, predictions.numpy(), examples.labels.cpu().numpy(), offset, ends
 
 
 def _merge_ranks(ranks: list[list[_RankPredictions]]) -> tuple[list[Tensor], list[Examples]]:
@@ -68,12 +70,17 @@ def _merge_ranks(ranks: list[list[_RankPredictions]]) -> tuple[list[Tensor], lis
     predictions, examples = [], []
     for _, parts in sorted(by_time.items()):
         order = np.argsort(np.concatenate([part[1] for part in parts]), kind="stable")
-        predicted, labels = (torch.from_numpy(np.concatenate([part[k] for part in parts])[order]) for k in (2, 3))
-        offsets = [part[4] for part in parts if part[4] is not None]
-        offset = torch.from_numpy(np.concatenate(offsets)[order]) if offsets else None
+        predicted, labels, offset, ends = (_join([part[k] for part in parts], order) for k in range(2, 6))
+        assert predicted is not None
+        assert labels is not None
         predictions.append(predicted)
-        examples.append(Examples(None, labels, offset))
+        examples.append(Examples(None, labels, offset, None if ends is None else ends.T))
     return predictions, examples
+
+
+def _join(parts: list[Any], order: IntArray) -> Tensor | None:
+    known = [part for part in parts if part is not None]
+    return torch.from_numpy(np.concatenate(known)[order]) if known else None
 
 
 class Evaluator(ABC):

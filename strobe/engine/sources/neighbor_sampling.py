@@ -176,6 +176,11 @@ class NeighborSamplingSource(StepSource):
         _ = job.partitioned_graph  # all ranks must ask
         self._job, self._sampling = job, sampling
         graph = job.problem.graph
+        if job.problem.ranks_candidates:
+            raise OptionError(
+                f"batching {sampling} samples neighbors of listed pairs, and {job.task.name} scores all candidates: take "
+                "the task link-prediction, or batching full or windows"
+            )
         order = traced_call_order(job.choice, graph)
         if "gather_state" in order or ("over_time" in order and "pull" in order[order.index("over_time") :]):
             raise OptionError(

@@ -31,6 +31,10 @@ NUM_COMMON = 3
 NUM_ACTIVITY = 3 + len(SCALES)
 """Features of the activity of a node in one direction."""
 
+MAX_HUB_DEGREE = 256
+"""Common neighbors with more neighbors than this are not counted: they say little about a pair, and would relate every
+node to every other."""
+
 _PART_PAIRS = 4096
 
 
@@ -102,16 +106,18 @@ class EdgeTimes:
 
     def __init__(self, src: IntArray, dst: IntArray, times: IntArray, num_nodes: int, *, directed: bool) -> None:
         self.directed = directed
+        self.neighbors: PairTimes
+        """Times of arcs in any direction."""
         self._arcs = PairTimes.build(src, dst, times, num_nodes)
-        self._neighbors = self._arcs
+        self.neighbors = self._arcs
         self._out = NodeTimes.build(src, times, num_nodes)
         self._in = self._out
         if directed:
             order = np.argsort(np.concatenate([times, times]), kind="stable")
             one, other = np.concatenate([src, dst])[order], np.concatenate([dst, src])[order]
-            self._neighbors = PairTimes.build(one, other, np.concatenate([times, times])[order], num_nodes)
+            self.neighbors = PairTimes.build(one, other, np.concatenate([times, times])[order], num_nodes)
             self._in = NodeTimes.build(dst, times, num_nodes)
-        self._first_times = self._neighbors.first_times()
+        self.first_times = self.neighbors.first_times()
 
     @property
     def num_node_features(self) -> int:
@@ -146,7 +152,8 @@ class EdgeTimes:
 
         Of meetings, in directed graphs in both directions: 1 if there is one in snapshot t; 1 / (1 + snapshots since
         the last), 0 for never; log(1 + number) in the last ``SCALES`` snapshots and in all. Of common neighbors, along
-        edges of any direction in any snapshot so far: log(1 + number); the index of Adamic and Adar, the sum of
+        edges of any direction in any snapshot so far, without those of more than ``MAX_HUB_DEGREE`` neighbors:
+        log(1 + number); the index of Adamic and Adar, the sum of
         1 / log(1 + neighbors of the neighbor); the sum of 1 / sqrt((1 + a) (1 + b)) with the snapshots a and b since
         either end last met it. A pair without any has zeros.
 
@@ -155,22 +162,30 @@ class EdgeTimes:
         """
         out = np.zeros((len(src), self.num_pair_features), np.float32)
         src, dst = (np.ascontiguousarray(ends, np.int64) for ends in (src, dst))
-        arcs, neighbors = self._arcs.arrays(), self._neighbors.arrays()
+        neighbors, column = self.neighbors.arrays(), self.num_pair_features - NUM_COMMON
+        self.fill_meetings(t, src, dst, out)
 
         def run(first: int, last: int) -> None:
-            _meetings(first, last, src, dst, t, *arcs, SCALES, out, 0)
-            column = NUM_MEETINGS
-            if self.directed:
-                _meetings(first, last, dst, src, t, *arcs, SCALES, out, column)
-                column += NUM_MEETINGS
-            _common_neighbors(first, last, src, dst, t, *neighbors, self._first_times, out, column)
+            _common_neighbors(first, last, src, dst, t, *neighbors, self.first_times, out, column)
 
         run_ranges(run, len(src), _PART_PAIRS)
         return out
 
+    def fill_meetings(self, t: int, src: IntArray, dst: IntArray, out: Features) -> None:
+        """Fill the columns of ``pair_features`` that are about meetings."""
+        src, dst = (np.ascontiguousarray(ends, np.int64) for ends in (src, dst))
+        arcs = self._arcs.arrays()
+
+        def run(first: int, last: int) -> None:
+            _meetings(first, last, src, dst, t, *arcs, SCALES, out, 0)
+            if self.directed:
+                _meetings(first, last, dst, src, t, *arcs, SCALES, out, NUM_MEETINGS)
+
+        run_ranges(run, len(src), _PART_PAIRS)
+
 
 @cached_njit
-def _count_until(times: Any, first: int, last: int, t: int) -> int:
+def count_until(times: Any, first: int, last: int, t: int) -> int:
     """The number of times up to t among ``times[first:last]``, which ascend."""
     low, high = first, last
     while low < high:
@@ -204,13 +219,13 @@ def _activity(
         if node + 1 >= len(ptr):
             continue
         begin = ptr[node]
-        count = _count_until(times, begin, ptr[node + 1], t)
+        count = count_until(times, begin, ptr[node + 1], t)
         if count == 0:
             continue
         end = begin + count
-        out[i, column] = np.log1p(count - _count_until(times, begin, end, t - 1))
+        out[i, column] = np.log1p(count - count_until(times, begin, end, t - 1))
         for k in range(len(scales)):
-            out[i, column + 1 + k] = np.log1p(count - _count_until(times, begin, end, t - scales[k]))
+            out[i, column + 1 + k] = np.log1p(count - count_until(times, begin, end, t - scales[k]))
         out[i, column + 1 + len(scales)] = np.log1p(count)
         out[i, column + 2 + len(scales)] = 1 / (1.0 + t - times[end - 1])
 
@@ -238,7 +253,7 @@ def _meetings(
         if pair < 0:
             continue
         begin = time_ptr[pair]
-        count = _count_until(times, begin, time_ptr[pair + 1], t)
+        count = count_until(times, begin, time_ptr[pair + 1], t)
         if count == 0:
             continue
         end = begin + count
@@ -246,7 +261,7 @@ def _meetings(
         out[i, column] = 1.0 if since == 0 else 0.0
         out[i, column + 1] = 1 / (1.0 + since)
         for k in range(len(scales)):
-            out[i, column + 2 + k] = np.log1p(count - _count_until(times, begin, end, t - scales[k]))
+            out[i, column + 2 + k] = np.log1p(count - count_until(times, begin, end, t - scales[k]))
         out[i, column + 2 + len(scales)] = np.log1p(count)
 
 
@@ -278,13 +293,15 @@ def _common_neighbors(
             if q < 0:
                 continue
             low = q + 1
-            count_p = _count_until(times, time_ptr[p], time_ptr[p + 1], t)
-            count_q = _count_until(times, time_ptr[q], time_ptr[q + 1], t)
+            count_p = count_until(times, time_ptr[p], time_ptr[p + 1], t)
+            count_q = count_until(times, time_ptr[q], time_ptr[q + 1], t)
             if count_p == 0 or count_q == 0:
                 continue
-            number += 1
             other = col[p]
-            degree = _count_until(first_times, ptr[other], ptr[other + 1], t)
+            degree = count_until(first_times, ptr[other], ptr[other + 1], t)
+            if degree > MAX_HUB_DEGREE:
+                continue
+            number += 1
             adamic_adar += 1 / np.log(1.0 + degree)
             since_p, since_q = t - times[time_ptr[p] + count_p - 1], t - times[time_ptr[q] + count_q - 1]
             recent += 1 / np.sqrt((1.0 + since_p) * (1.0 + since_q))
