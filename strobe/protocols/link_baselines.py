@@ -9,8 +9,12 @@ import scipy.sparse as sp
 from strobe.protocols.next_links import FloatArray, Pairs
 
 BASELINES = ("edgebank", "most-recent-first", "popularity", "common-neighbors")
+NODE_ACTIVITY = "node-activity"
+"""The classifier on Hadamard products of the models' inputs without node ids: what a model must add to."""
 PAIR_FEATURES = "pair-features"
-"""The classifier on pair features without embeddings; the only baseline that is fitted."""
+"""The classifier on pair features without embeddings."""
+FITTED = (NODE_ACTIVITY, PAIR_FEATURES)
+"""Baselines whose classifier is fitted, as the models' is."""
 
 
 class LinkHistory:

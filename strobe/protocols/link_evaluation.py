@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from strobe.graph import DynamicGraph
-from strobe.protocols.link_baselines import BASELINES, PAIR_FEATURES, LinkHistory
+from strobe.protocols.link_baselines import BASELINES, FITTED, NODE_ACTIVITY, PAIR_FEATURES, LinkHistory
 from strobe.protocols.link_classifier import (
     SCORED,
     PairFeatures,
@@ -64,14 +64,18 @@ class LinkSteps:
         return lambda pairs: (raw(pairs) - mean) / deviation
 
     def score_baselines(self) -> dict[str, list[StepScores]]:
-        """Scores of every step by trivial predictors, and by the classifier on pair features without embeddings."""
-        history = LinkHistory(self.graph.num_nodes)
-        scores: dict[str, list[StepScores]] = {name: [] for name in (*BASELINES, PAIR_FEATURES)}
+        """Scores of every step by trivial predictors, and by the classifier on features without embeddings."""
+        history, inputs = LinkHistory(self.graph.num_nodes), with_node_inputs(self.graph, identity=0)
+        assert inputs.features is not None
+        scores: dict[str, list[StepScores]] = {name: [] for name in (*BASELINES, *FITTED)}
         for t, step in enumerate(self.steps):
             history.read(snapshot_links(self.graph[t]))
             by_part = {part: history.scores(step[part].pairs) for part in SCORED}
             for name in BASELINES:
                 scores[name].append({part: by_part[part][name] for part in SCORED})
+            activity = np.zeros((self.graph.num_nodes, *inputs.features.shape), np.float32)
+            activity[inputs[t].nodes] = inputs.features.rows(inputs[t])
+            scores[NODE_ACTIVITY].append(classify_step(step, hadamard(activity)))
             scores[PAIR_FEATURES].append(classify_step(step, self.pair_features(t)))
         return scores
 

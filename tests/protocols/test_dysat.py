@@ -11,7 +11,7 @@ from strobe.errors import UnknownNameError
 from strobe.models import MODELS
 from strobe.protocols import ProtocolRequest, ProtocolResult, find_protocol, list_protocols
 from strobe.protocols.dysat import DYSAT, WITH_PAIR_FEATURES
-from strobe.protocols.link_baselines import BASELINES, PAIR_FEATURES
+from strobe.protocols.link_baselines import BASELINES, FITTED
 from strobe.protocols.link_evaluation import LinkSteps, ModelRun
 from strobe.protocols.model_names import MODEL_NAMES
 from strobe.protocols.step_embeddings import EmbeddingSettings, with_node_inputs
@@ -31,7 +31,7 @@ def test_the_protocol_is_registered_with_its_published_rows() -> None:
 def test_every_model_of_strobe_is_listed() -> None:
     assert set(MODEL_NAMES) == set(MODELS)
     assert DYSAT.models[0] == "dysat"
-    assert {*MODELS, *(name + WITH_PAIR_FEATURES for name in MODELS), *BASELINES} < set(DYSAT.models)
+    assert {*MODELS, *(name + WITH_PAIR_FEATURES for name in MODELS), *BASELINES, *FITTED} == set(DYSAT.models)
     with pytest.raises(UnknownNameError):
         DYSAT.run(ProtocolRequest(model="dysat+pairs"))
 
@@ -59,7 +59,7 @@ def test_a_run_has_auc_of_every_seed_and_step(tmp_path: Path, model: str) -> Non
 def test_baselines_and_models_are_scored_on_the_same_links(tmp_path: Path) -> None:
     request = ProtocolRequest(data_dir=write_links(tmp_path, random_links(1)), epochs=1, seeds=1)
     baselines, result = DYSAT.run_baselines(request), DYSAT.run(request)
-    assert [each.method for each in baselines] == [*BASELINES, PAIR_FEATURES]
+    assert [each.method for each in baselines] == [*BASELINES, *FITTED]
     assert all(each.settings["links"] == result.settings["links"] for each in baselines)
     one = DYSAT.run(replace(request, model="edgebank"))
     assert one.test == baselines[0].test
