@@ -1,6 +1,8 @@
 """Published evaluation protocols by name; on the command line ``strobe benchmark``."""
 
-from strobe.protocols import tgb as tgb  # registers its protocols
+from strobe.protocols import dysat as dysat  # each registers its protocols
+from strobe.protocols import los_loop as los_loop
+from strobe.protocols import tgb as tgb
 from strobe.protocols.base import (
     Protocol,
     ProtocolRequest,
