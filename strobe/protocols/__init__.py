@@ -2,6 +2,7 @@
 
 from strobe.protocols import dysat as dysat  # each registers its protocols
 from strobe.protocols import los_loop as los_loop
+from strobe.protocols import snapshot_ranking as snapshot_ranking
 from strobe.protocols import tgb as tgb
 from strobe.protocols.base import (
     Protocol,

@@ -40,16 +40,19 @@ class PairDecoder(EdgeHead):
     and destination, f are features of the pair, and h counts only for pairs with a history, whose f are not all 0.
 
     Sources and destinations have encoders of their own also in undirected graphs: the question is which destinations
-    the source will have. Without h, scores of all destinations are one matrix product. Q and the last layers of a, b
-    and h start at 0: an untrained decoder predicts the offset.
+    the source will have. Without h, scores of all destinations are one matrix product.
 
     Args:
         width: columns of the embeddings.
         node_features: features of each end.
         pair_features: features of a pair; 0: without h.
+        starts_at_zero: whether Q and the last layers of a, b and h start at 0: an untrained decoder then predicts the
+            offset.
     """
 
-    def __init__(self, width: int, node_features: int = 0, pair_features: int = 0) -> None:
+    def __init__(
+        self, width: int, node_features: int = 0, pair_features: int = 0, *, starts_at_zero: bool = True
+    ) -> None:
         super().__init__(width)
         self.node_features, hidden = node_features, max(width, HIDDEN)
         self.source, self.destination = (_network(width + node_features, hidden, hidden) for _ in range(2))
@@ -61,7 +64,7 @@ class PairDecoder(EdgeHead):
             last = nn.Linear(hidden, 1)
             self.pair = nn.Sequential(_network(pair_features + 2 * hidden, hidden, hidden), last)
             starts_at_0.append(last)
-        for layer in starts_at_0:
+        for layer in starts_at_0 if starts_at_zero else ():
             for parameter in layer.parameters():
                 nn.init.zeros_(parameter)
 

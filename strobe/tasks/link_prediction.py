@@ -150,7 +150,7 @@ class LinkProblem(Problem):
 
     def head(self, width: int) -> nn.Module:
         sizes = (self.history.num_node_features, self.history.num_pair_features) if self.task.pair_features else (0, 0)
-        return PairDecoder(width, *sizes)
+        return PairDecoder(width, *sizes, starts_at_zero=self.task.from_history)
 
     @property
     def history(self) -> EdgeHistory:

@@ -178,7 +178,7 @@ class NeighborSamplingSource(StepSource):
         graph = job.problem.graph
         if job.problem.ranks_candidates:
             raise OptionError(
-                f"batching {sampling} samples neighbors of listed pairs, and {job.task.name} scores all candidates: take "
+                f"batching {sampling} samples neighbors of listed pairs, {job.task.name} scores all candidates: take "
                 "the task link-prediction, or batching full or windows"
             )
         order = traced_call_order(job.choice, graph)
