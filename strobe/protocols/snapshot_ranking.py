@@ -79,8 +79,8 @@ class SnapshotRanking(Protocol):
     """Every node with edges in the next snapshot ranks all nodes."""
 
     def read(self, request: ProtocolRequest) -> DynamicGraph:
-        """Read the snapshots of a request's data set, with the directions of edges where it has any; ratings and numbers
-        of messages are left out, as by the authors' configurations."""
+        """Read the snapshots of a request's data set, with the directions of edges where it has any; without ratings and
+        numbers of messages."""
         name = self.choose_data(request.data)
         cut = CUTS[name]
         clock: Clock | None = None if cut.seconds is None else EveryFromFirst(cut.seconds)
