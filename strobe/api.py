@@ -19,6 +19,7 @@ from strobe.engine.run import Run
 from strobe.engine.run import open_run as open_saved_run
 from strobe.engine.settings import Settings
 from strobe.engine.train import run_training
+from strobe.graph import DynamicGraph
 from strobe.plan import Plan
 from strobe.planner.services import PlannerServices
 from strobe.report.charts.learning_curve import learning_curve_svg
@@ -91,11 +92,11 @@ def train(
 
 
 def train_online(
-    config: OnlineConfig,
+    config: OnlineConfig | DynamicGraph,
     model: ModelLike | None,
     task: str | Task | None = None,
     *,
-    out: str | PathLike[str],
+    out: str | PathLike[str] | None = None,
     resume: bool = False,
     overwrite: bool = False,
     progress: Progress | None = None,
@@ -106,19 +107,40 @@ def train_online(
     settings: Settings | None = None,
     **changes: Any,
 ) -> OnlineResult:
-    """Trains a model while snapshots arrive, until the source ends or enough are learnt from.
+    """Trains a model while snapshots arrive, until the source ends or enough have been trained on.
 
-    The first ``fit`` snapshots say how features and targets are scaled, and are learnt from unjudged. From then on each
-    is predicted from what came before it, judged, learnt from and saved. Stopped or killed at any moment, a run goes on
-    with ``resume``: no snapshot is lost, none is learnt from twice.
+    Scales of features and targets are fitted to the first ``fit_snapshots`` snapshots, which are trained on but not
+    evaluated. Every later snapshot is predicted from the snapshots before it, evaluated, trained on and saved. A run
+    that was stopped or killed continues with ``resume``: no snapshot is lost, none is trained on twice.
+
+    Whole snapshots with states carried from one to the next (the live update of ROLAND) take a plan with windows of 1
+    snapshot, such as ``plan="relay", window=1``, and the settings ``steps_per_snapshot``, ``validation_share``,
+    ``patience`` and ``reset_optimizer``.
 
     Args:
-        watching: the source, and how it is looked at.
-        model, task, model_options, settings, changes: as for ``train``; epochs and what goes with them do not count.
-        out: the run directory; the graph that has arrived is in ``graph`` there, for ``train`` and ``inspect``, too.
-        plan: a plan whose batches are sampled; by default the preset for snapshots that arrive.
+        config: the source of snapshots, or a graph, whose snapshots arrive one after the other.
+        model: as for ``train``.
+        task: as for ``train``.
+        out: the run directory; the graph that a source has brought is in ``graph`` there, for ``train`` and
+            ``inspect``, too. A graph may be trained on without one: then nothing is kept.
+        resume: continue the run in ``out``; a graph must be given again.
+        overwrite: replace the run in ``out``.
+        progress: is told what happens.
+        model_options: as for ``train``.
+        plan: a plan whose batches are sampled or windows of 1 snapshot; by default the preset for snapshots that
+            arrive, which samples.
         ranks: processes on this machine that train together.
+        deadline_s: a rank that does not hear from another for so long ends the run.
+        settings: as for ``train``; epochs and evaluations between them do not count.
+        changes: fields of ``Settings``.
+
+    Returns:
+        The metrics of every snapshot (``evaluated``), their means (``metrics``) and the latest weights.
+
+    Raises:
+        StrobeError: the request is invalid, or the source has bad rows.
     """
+    config = OnlineConfig(graph=config) if isinstance(config, DynamicGraph) else config
     request = TrainRequest(None, model, task, model_options, settings, changes, None, plan, services=SERVICES)
     output, launch = OutputConfig(out, resume, overwrite), LaunchConfig(ranks, deadline_s)
     return run_online(config, request, output, launch, Progress() if progress is None else progress)

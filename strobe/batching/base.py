@@ -108,11 +108,6 @@ class StepSource(ABC):
         """Yield the windows of each step of an epoch, by the number of their batch. A step ends when the next one is
         requested. ``pacer`` ends the epoch of a rank that is not in lockstep."""
 
-    def windows_of(self, job: Any, times: range, epoch: int) -> Iterator[dict[int, Any]]:
-        """Yield the windows of each step over snapshots ``times`` of ``job``, the engine's job on a grown graph. For
-        batchings that give "streaming batches"."""
-        raise NotImplementedError(f"{type(self).__name__} makes no batches of snapshots that arrive")
-
     def local_partitions(self) -> list[Any]:
         """This rank's partitions of its training windows, whose exchanges keep state between epochs."""
         return []
@@ -155,6 +150,33 @@ class StepSource(ABC):
 
     def close(self) -> None:  # noqa: B027
         """Stop background work."""
+
+
+class StreamingSource(StepSource):
+    """A source that also makes batches of snapshots that arrive one by one, in order of time. For batchings that give
+    "streaming batches". ``job`` is always the engine's job on the graph that has arrived."""
+
+    @property
+    def carried_states(self) -> Any | None:
+        """States after the last snapshot that ``advance`` was called with; None: passes start from initial states."""
+        return None
+
+    @abstractmethod
+    def windows_of(self, job: Any, times: range, epoch: int) -> Iterator[dict[int, Any]]:
+        """Yield the windows of each step over snapshots ``times``. Examples may be resampled for every ``epoch``."""
+
+    def evaluation_windows(self, job: Any, times: range) -> Iterable[Any]:
+        """The windows that score snapshots ``times`` before they are trained on, from ``carried_states``."""
+        windows: Iterable[Any] = job.evaluation_windows(times)
+        return windows
+
+    def snapshot_validation_windows(self, job: Any, times: range) -> Iterable[Any]:
+        """Windows with the examples of snapshots ``times`` that ``windows_of`` leaves out; none by default."""
+        del job, times
+        return ()
+
+    def advance(self, job: Any, times: range, model: Any, head: Any) -> None:
+        """Snapshots ``times`` have been trained on: carry states to the next snapshot, with the weights as they are."""
 
 
 class ChunkableWindow(Protocol):

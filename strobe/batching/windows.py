@@ -8,11 +8,15 @@ from typing import ClassVar
 from strobe.batching.base import Batching, BatchSpec, split_times
 from strobe.errors import OptionError
 from strobe.graph import DynamicGraph
+from strobe.strategy import Fact
 
 
 @dataclass(frozen=True, kw_only=True)
 class Windows(Batching):
-    """A step per ``size`` consecutive snapshots: states are carried from window to window, gradients are not."""
+    """A step per ``size`` consecutive snapshots: states are carried from window to window, gradients are not.
+
+    Windows of 1 snapshot can also be made of snapshots as they arrive.
+    """
 
     name: ClassVar[str] = "windows"
     size: int = 8
@@ -21,6 +25,10 @@ class Windows(Batching):
         super().__post_init__()
         if self.size < 1:
             raise OptionError(f"a window has at least 1 snapshot, not {self.size}")
+
+    @property
+    def gives(self) -> tuple[Fact, ...]:
+        return ("streaming batches",) if self.size == 1 else ()
 
     @property
     def window(self) -> int:

@@ -15,6 +15,9 @@ MAY_CHANGE = ("epochs", "patience", "recompute", "offload", "device", "threads",
 """Settings that a resumed run may change. With another device, number of threads or segment length of a model with
 dropout, its weights are as good but not bit-identical."""
 
+ONLINE_ONLY = ("steps_per_snapshot", "validation_share", "reset_optimizer")
+"""Settings of runs whose snapshots arrive one by one."""
+
 MAX_FACTOR = 1e30
 """The largest number that gradients and weights are multiplied by: float32 holds its products with them."""
 
@@ -35,6 +38,10 @@ class Settings:
     ``optimizer`` is Adam or plain gradient descent. ``patience`` stops a run whose validation metric has not improved
     for that many evaluations; 0 never does. ``fit_snapshots`` is the number of first snapshots that scales of features
     and of targets are fitted to; None fits them to all training snapshots, which online training cannot.
+    Online training takes at most ``steps_per_snapshot`` optimizer steps on each snapshot that arrives. With a
+    ``validation_share`` of the snapshot's examples, which are not trained on, ``patience`` ends these steps after as
+    many without a lower validation loss, and the weights with the lowest one stay; without it all steps are taken.
+    ``reset_optimizer`` starts each snapshot with a new optimizer.
     ``eval_history`` is how far back scoring and prediction read: ``auto`` as far as the plan's batching trains (all
     history where states are carried, the same groups or windows where they are not), ``all`` carries states from the
     first snapshot on, a number reads that many snapshots up to the one predicted, from an initial state.
@@ -57,6 +64,9 @@ class Settings:
     eval_history: int | EvalHistory = "auto"
     patience: int = 20
     seed: int = 0
+    steps_per_snapshot: int = 1
+    validation_share: float = 0.0
+    reset_optimizer: bool = False
     fit_snapshots: int | None = None
     precision: Precision = "float32"
     offload: Offload = "auto"
@@ -66,7 +76,8 @@ class Settings:
 
     def __post_init__(self) -> None:
         check_options("training", asdict(self), option_types(Settings))
-        for name in ("epochs", "evaluate_every", "window", "recompute", "fit_snapshots", "threads"):
+        counts = ("epochs", "evaluate_every", "window", "recompute", "steps_per_snapshot", "fit_snapshots", "threads")
+        for name in counts:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise OptionError(f"{name} must be at least 1, not {value}")
@@ -75,6 +86,8 @@ class Settings:
         for name in ("weight_decay", "clip", "patience", "seed"):
             if getattr(self, name) < 0:
                 raise OptionError(f"{name} must be 0 or more, not {getattr(self, name)}")
+        if not 0 <= self.validation_share < 1:
+            raise OptionError(f"validation_share must be at least 0 and less than 1, not {self.validation_share:g}")
         if not self.lr > 0:
             raise OptionError(f"the learning rate must be positive, not {self.lr}")
         for name in ("lr", "weight_decay", "clip"):

@@ -73,22 +73,40 @@ class SourceOptions(EventOptions):
 
 _online = partial(option, panel="Online training")
 _FIT = "Snapshots to wait for before training begins: scales are fitted to them, and they are not evaluated."
+_STEPS = "Most optimizer steps on each snapshot; with windows of 1 snapshot (--plan relay --window 1)."
+_SHARE = (
+    "Share of each snapshot's examples that is not trained on: the weights with the lowest loss on them stay. 0: the "
+    "weights after the last step stay."
+)
+_PATIENCE = "With --validation-share: end the steps on a snapshot after N without a lower validation loss; 0: never."
+_RESET = "Start each snapshot with a new optimizer."
 _ONCE = "No more events will arrive: the last snapshot is complete, and the run ends with it."
 
 
 @dataclass(frozen=True, kw_only=True)
 class OnlineTrainingOptions:
-    """How long to wait for snapshots, and how often to train on them."""
+    """How long to wait for snapshots, and how to train on each."""
 
     fit_snapshots: Annotated[int | None, _online(_FIT, metavar="N", default="8")] = None
-    passes: Annotated[int | None, _online("Passes over each window.", metavar="N", default="1")] = None
+    passes: Annotated[int | None, _online("Passes over each sampled window.", metavar="N", default="1")] = None
+    steps_per_snapshot: Annotated[int | None, _online(_STEPS, metavar="N", default="1")] = None
+    validation_share: Annotated[float | None, _online(_SHARE, metavar="SHARE", default="0")] = None
+    patience: Annotated[int | None, _online(_PATIENCE, metavar="N", default="20")] = None
+    reset_optimizer: Annotated[bool | None, _online(_RESET, "--reset-optimizer", default=False)] = None
     poll: Annotated[float, _online("Seconds between polls.", metavar="SECONDS")] = 2.0
     once: Annotated[bool, _online(_ONCE, "--once")] = False
     snapshots: Annotated[int | None, _online("Stop after N snapshots.", metavar="N", default="never")] = None
 
+    def settings(self) -> dict[str, Any]:
+        """The settings of training that were given."""
+        names = ("fit_snapshots", "steps_per_snapshot", "validation_share", "patience", "reset_optimizer")
+        return explicit_options(**{name: getattr(self, name) for name in names})
+
 
 _ranks_option = partial(option, panel=RANKS_PANEL)
-_PLAN = "A plan whose batches are sampled: a name of `strobe plans`, or a JSON file with a plan."
+_PLAN = (
+    "A plan whose batches are sampled, or windows of 1 snapshot: a name of `strobe plans`, or a JSON file with a plan."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,8 +131,9 @@ class OnlineRankOptions:
         plan = choose_plan(self, base)
         if passes is not None:
             plan = base() if plan is None else plan
-            if isinstance(plan.batching, Sampled):
-                plan = replace(plan, batching=replace(plan.batching, passes=passes))
+            if not isinstance(plan.batching, Sampled):
+                raise OptionError(f"--passes is for sampled batches, not {plan.batching}: give --steps-per-snapshot")
+            plan = replace(plan, batching=replace(plan.batching, passes=passes))
         ranks = self.ranks if self.ranks is not None or earlier is None else int(earlier["ranks"])
         return explicit_options(plan=plan, ranks=ranks, deadline_s=self.deadline)
 
@@ -150,6 +169,12 @@ def online(
 
     `strobe online collegemsg --model sage --task link-prediction`
 
+    Models whose states step through time (roland, gconv-gru, …) train on whole snapshots, several steps on each from
+    the states before it:
+
+    `strobe online collegemsg --model roland --task link-prediction --plan relay --window 1 --steps-per-snapshot 20
+    --validation-share 0.1 --patience 5 --reset-optimizer`
+
     After Ctrl-C or a crash, resume the run; no snapshot is lost and none is trained on twice:
 
     `strobe online --resume --out runs/live`
@@ -160,7 +185,8 @@ def online(
     arguments = {
         **model_and_task.to_arguments(None if earlier is None else directory),
         **ranks.to_arguments(earlier, online_training.passes),
-        **explicit_options(training, machine, fit_snapshots=online_training.fit_snapshots),
+        **explicit_options(training, machine),
+        **online_training.settings(),
     }
     config = _make_config(source, events, online_training, earlier, data_dir)
     result = _run_online(config, directory, quiet, run_directory, arguments)
@@ -195,6 +221,8 @@ def _make_config(
     folder = None if data_dir is None else str(data_dir)
     if earlier is not None:
         saved = earlier["online"]
+        if "source" not in saved:
+            raise OptionError("the run was started from Python, which knows its snapshots: resume it there")
         source, folder = source or saved["source"], folder or saved["data_dir"]
         events = SourceOptions(**(saved["events"] | events.explicit()))
     assert source is not None

@@ -16,9 +16,9 @@ from strobe.tasks.base import Metrics
 
 @dataclass(frozen=True, kw_only=True)
 class OnlineResult:
-    """``history`` has a line per trained snapshot; ``weights`` are the latest."""
+    """``history`` has a line per trained snapshot; ``weights`` are the latest. ``path``: the run directory, if any."""
 
-    path: Path
+    path: Path | None
     graph: str
     model: str
     task: str
@@ -49,7 +49,7 @@ class OnlineResult:
     def to_json(self) -> dict[str, Any]:
         """The contents of ``result.json``."""
         return {
-            "run": str(self.path),
+            "run": None if self.path is None else str(self.path),
             "graph": self.graph,
             "model": self.model,
             "task": self.task,

@@ -5,8 +5,7 @@ Rank 0 places the cells of each snapshot when it arrives, and broadcasts their o
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
@@ -16,26 +15,27 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
+from strobe.batching.base import StreamingSource
 from strobe.comm import Comm
 from strobe.engine.checkpoint.store import TrainState
 from strobe.engine.context import RunContext
 from strobe.engine.evaluation.evaluate import score
-from strobe.engine.fit import train_step
 from strobe.engine.inputs.graph_source import GraphSource
 from strobe.engine.inputs.resolve import TrainRequest, resolve
 from strobe.engine.job import Job
 from strobe.engine.machine import peak_bytes, random_state
 from strobe.engine.online.result import OnlineResult
+from strobe.engine.online.update import update
 from strobe.engine.progress import Progress
 from strobe.engine.records.run_directory import ONLINE, RunRecord
 from strobe.engine.records.timing import gather_ledgers
 from strobe.engine.settings import DivergedError
-from strobe.engine.sources.context import EngineSources
+from strobe.engine.sources.carried_states import StartedModel
+from strobe.engine.sources.context import OnlineSources, source_state
 from strobe.engine.train import initial_state, start_record
 from strobe.errors import InputError, OptionError
 from strobe.format import pluralize
 from strobe.graph import DynamicGraph, Snapshot
-from strobe.graph.disk.growing import GrowingGraph
 from strobe.ops.sparse.csr import IntArray
 from strobe.placement import Partition
 from strobe.placement.streaming import StreamingPartitioner, StreamingPlacement, grow_to
@@ -62,12 +62,18 @@ class StreamingPartition:
 
     def __init__(self, plan: Plan, comm: Comm, seed: int, num_recent: int) -> None:
         self._comm, self._num_recent = comm, num_recent
+        self._whole_sequences = "whole sequences" in plan.placement.gives
         self._partitioner: StreamingPartitioner | None = None
         if comm.num_ranks > 1:
             if not isinstance(plan.placement, StreamingPlacement):
                 raise OptionError(
                     f"placement {plan.placement} wants all snapshots at once, and they arrive one by one: take online, "
                     "greedy, hash, metis-so-far or metis-per-snapshot"
+                )
+            if plan.batching.history is None and not self._whole_sequences:
+                raise OptionError(
+                    f"placement {plan.placement} moves nodes between ranks, and batching {plan.batching} carries the "
+                    "state of a node on one rank: take hash, greedy or metis-so-far"
                 )
             self._partitioner = plan.placement.start(comm.num_ranks, seed=seed) if comm.rank == 0 else None
         self._owners: dict[int, IntArray] = {}
@@ -94,6 +100,8 @@ class StreamingPartition:
             return None
         of_sequence = np.maximum(self._newest, 0)  # nodes that were never present have no owner: rank 0
         of_sequence = np.concatenate([of_sequence, np.zeros(graph.num_nodes - len(of_sequence), np.int16)])
+        if self._whole_sequences:
+            return Partition.by_node(self._comm.num_ranks, of_sequence, len(graph))
         return RecentPartition(
             self._comm.num_ranks,
             np.zeros(len(graph), np.int64),
@@ -128,27 +136,30 @@ class StreamingPartition:
 
 
 class OnlineTrainer:
-    """Trains on snapshots one by one, up to ``limit``, once there are enough to fit scales to. ``source_config``
-    describes their source."""
+    """Trains on snapshots one by one, up to ``limit``, once there are enough to fit scales to.
+
+    ``source_config`` describes their source; ``source`` is the graph they are of, None where it grows in the run
+    directory.
+    """
 
     def __init__(
         self,
         request: TrainRequest,
         earlier: dict[str, Any] | None,
-        path: Path,
+        path: Path | None,
         record: RunRecord,
         progress: Progress,
         comm: Comm,
         *,
+        source: GraphSource | None,
         source_config: Mapping[str, Any],
         limit: int | None,
     ) -> None:
         assert request.settings is not None
         assert isinstance(request.plan, Plan)
         assert request.settings.fit_snapshots is not None
-        history = request.plan.batching.history
-        assert history is not None
-        self._request, self._path, self._source_config = request, path, source_config
+        history = request.plan.batching.history or 1  # without a limit, states are carried from snapshot to snapshot
+        self._request, self._path, self._source, self._source_config = request, path, source, source_config
         self._record, self._progress, self._comm = record, progress, comm
         self._fit, self._limit = request.settings.fit_snapshots, limit
         self._earlier = earlier if earlier is not None and earlier["problem"] is not None else None
@@ -157,6 +168,8 @@ class OnlineTrainer:
         self._job: Job | None = None
         self._state: TrainState | None = None
         self._run: RunContext | None = None
+        self._saved_source: dict[str, Any] | None = None
+        """The source's part of the checkpoint, until the source is made."""
         self._unsaved = False
 
     @property
@@ -173,11 +186,11 @@ class OnlineTrainer:
     def is_done(self) -> bool:
         return self._limit is not None and self.num_learned >= self._limit
 
-    def resume(self, graph: GrowingGraph) -> None:
-        """Goes on where the run stopped."""
+    def resume(self, open_graph: Callable[[int | None], DynamicGraph]) -> None:
+        """Goes on where the run stopped. ``open_graph``: the first snapshots of the graph; None: all that are there."""
         if self._earlier is not None:
-            self._start(graph.open())
-            self._learn_pending(graph.open(self.num_arrived))
+            self._start(open_graph(None))
+            self._learn_pending(open_graph(self.num_arrived))
 
     def add_snapshot(self, graph: DynamicGraph) -> None:
         """The last snapshot of a graph has arrived; all before it had."""
@@ -227,21 +240,31 @@ class OnlineTrainer:
     def _start(self, graph: DynamicGraph) -> None:
         """Weights, and what they are trained with; from a checkpoint, where there is one."""
         given = replace(self._request, graph=graph[: self._fit] if self._earlier is None else graph)
-        earlier = None if self._earlier is None else self._earlier | {"fingerprint": None}
+        # A graph that grows differs from what it was; one that is replayed must be the same.
+        changed = {"fingerprint": None} if self._source is None else {}
+        earlier = None if self._earlier is None else self._earlier | changed
         try:
             job = resolve(given, earlier, self._progress, self._comm)
         except InputError as error:
             about = f"the first {self._fit} snapshots, to which scales are fitted (--fit-snapshots)"
             raise InputError(f"{error}\nThis is about {about}.") from error
-        name = str(self._source_config.get("name", GRAPH))
-        self._job = replace(job, source=GraphSource(graph, {"path": str((self._path / GRAPH).resolve())}, name))
-        config = self._job.to_json() | {"fingerprint": None, "online": dict(self._source_config)}
+        self._job = replace(job, source=self._graph_source(graph))
+        config = self._job.to_json() | changed | {"online": dict(self._source_config)}
         self._state, resumed = initial_state(self._job), self._earlier is not None
         start_record(self._job, self._record, self._progress, self._state, resumed=resumed, config=config)
         arrived = self._comm.broadcast_object(self._state.parts.get("online"), kind="setup")
         if self._earlier is not None and arrived is not None:
             self._arrivals.load_state_dict(arrived, graph)
+        self._saved_source = self._state.parts.get("source")
         self._state.parts = {}
+        _check_num_ranks(self._saved_source, self._comm)
+
+    def _graph_source(self, graph: DynamicGraph) -> GraphSource:
+        if self._source is not None:
+            return self._source
+        assert self._path is not None
+        name = str(self._source_config.get("name", GRAPH))
+        return GraphSource(graph, {"path": str((self._path / GRAPH).resolve())}, name)
 
     def _rebind(self, graph: DynamicGraph) -> None:
         """The same run on a graph that has grown."""
@@ -258,18 +281,20 @@ class OnlineTrainer:
         assert self._state is not None
         job, state = self._job, self._state
         if self._run is None:
-            source = job.plan.batching.start(EngineSources(job))
+            source = job.plan.batching.start(OnlineSources(job))
+            state.parts = {"source": self._saved_source}
             self._run = RunContext.start(job, state, source, self._record, self._progress)
-        self._run.job = job
+        self._run = replace(self._run, job=job)
         line: dict[str, Any] = {"epoch": t + 1, "snapshot": str(graph.times[t]), "arrived": len(graph)}
         began = perf_counter()
         if evaluate:
             line |= self._evaluate(t)
         trained = perf_counter()
-        steps, loss = self._train(t)
+        result = update(self._run, t)
         state.epoch = t + 1
         before = state.history[-1]["step"] if state.history else 0
-        line |= {"step": before + steps, "loss": loss, "best": None, "best_epoch": 0, "lr": job.settings.lr}
+        line |= {"step": before + result.num_steps, "loss": result.loss, **result.log()}
+        line |= {"best": None, "best_epoch": 0, "lr": job.settings.lr}
         line |= {"train_s": round(perf_counter() - trained, 6), "evaluate_s": round(trained - began, 6)}
         line |= peak_bytes(job.device)
         line |= gather_ledgers(job)[0]
@@ -290,44 +315,39 @@ class OnlineTrainer:
     def _evaluate(self, t: int) -> dict[str, Any]:
         assert self._job is not None
         assert self._state is not None
-        part = range(t, t + 1)
-        found: Metrics = score(self._state.model, self._state.head, self._job, self._job.evaluation_windows(part), part)
+        assert self._run is not None
+        source, model, part = self._run.source, self._state.model, range(t, t + 1)
+        assert isinstance(source, StreamingSource)
+        windows, states = source.evaluation_windows(self._job, part), source.carried_states
+        started = model if states is None else StartedModel(model, states)
+        found: Metrics = score(started, self._state.head, self._job, windows, part)
         with self._comm.rank_0_alone("evaluate"):
             baselines = self._job.problem.baselines("validation") if self._comm.rank == 0 else {}
         problem = self._job.problem
         metric = {"metric": problem.metric, "higher_is_better": problem.higher_is_better}
         return {**metric, "validation": found, "baselines": baselines}
 
-    def _train(self, t: int) -> tuple[int, float | None]:
-        """The steps that were taken, and the mean loss of all examples, each before the step it led to; None without
-        any."""
-        assert self._job is not None
-        assert self._state is not None
-        assert self._run is not None
-        run = self._run
-        self._state.model.train()
-        self._state.head.train()
-        run.sync.begin_epoch()
-        loss, num_examples, number = 0.0, 0.0, 0
-        for number, step in enumerate(run.source.windows_of(self._job, range(t, t + 1), 0), 1):
-            self._comm.ledger.at(t + 1, number)
-            result, _ = train_step(run, step, None, 0)
-            if not math.isfinite(result.loss):
-                raise DivergedError("the loss", t + 1, self._job.settings)
-            loss, num_examples = loss + result.loss, num_examples + result.num_examples
-            self._progress.step(t + 1, number)
-        run.sync.end_epoch()
-        return number, loss / num_examples if num_examples else None
-
     def _save(self) -> None:
         assert self._job is not None
         assert self._state is not None
         with self._comm.ledger.phase("save"):
             self._state.random = self._comm.all_gather_object(random_state(), kind="setup")
+            saved = self._saved_source if self._run is None else source_state(self._run.source, self._comm)
             with self._comm.rank_0_alone("checkpoint"):
-                self._state.parts = {"online": self._arrivals.state_dict()} if self._comm.rank == 0 else {}
+                parts = {"online": self._arrivals.state_dict(), "source": saved}
+                self._state.parts = parts if self._comm.rank == 0 else {}
                 self._record.save(self._state)
                 self._state.parts = {}
                 if self._comm.rank == 0:
                     self._record.draw({ONLINE: self._result(self._job, self._state).chart()})
         self._unsaved = False
+
+
+def _check_num_ranks(saved: dict[str, Any] | None, comm: Comm) -> None:
+    """Refuse to resume on another number of ranks where every rank has states of its own."""
+    ranks = None if saved is None else saved["ranks"]
+    if ranks is not None and len(ranks) != comm.num_ranks:
+        raise OptionError(
+            f"the states of the run's nodes are on {pluralize(len(ranks), 'rank')}: resume it with as many (ranks, "
+            "--ranks)"
+        )

@@ -12,11 +12,13 @@ from strobe.comm import Comm
 from strobe.engine.checkpoint.serialization import same_structure
 from strobe.engine.checkpoint.store import loading
 from strobe.engine.job import Job
+from strobe.engine.settings import ONLINE_ONLY, Settings
+from strobe.engine.sources.arriving import ArrivingSnapshotsSource
 from strobe.engine.sources.neighbor_sampling import NeighborSamplingSource
 from strobe.engine.sources.prepared import PreparedSource
 from strobe.engine.sources.reservoir import ReservoirSource
 from strobe.engine.sources.sliding import SlidingWindowSource
-from strobe.errors import FormatError
+from strobe.errors import FormatError, OptionError
 
 
 class EngineSources:
@@ -24,8 +26,15 @@ class EngineSources:
 
     def __init__(self, job: Job, saved: dict[str, Any] | None = None) -> None:
         self._job = job
+        self._check(job.settings)
         with loading("the checkpoint's batches"):
             self._saved = None if saved is None else saved["shared"]
+
+    def _check(self, settings: Settings) -> None:
+        """Refuse settings that have no meaning in this kind of run."""
+        for name in ONLINE_ONLY:
+            if getattr(settings, name) != getattr(Settings(), name):
+                raise OptionError(f"{name} is for snapshots that arrive one by one (strobe online): leave it out here")
 
     @property
     def job(self) -> Job:
@@ -42,6 +51,16 @@ class EngineSources:
 
     def neighbor_sampling(self, sampling: Sampled) -> StepSource:
         return NeighborSamplingSource(self.job, sampling)
+
+
+class OnlineSources(EngineSources):
+    """The same for runs whose snapshots arrive: windows of whole snapshots are built when they do."""
+
+    def _check(self, settings: Settings) -> None:
+        pass
+
+    def prepared(self) -> StepSource:
+        return ArrivingSnapshotsSource(self.job)
 
 
 def source_state(source: StepSource, comm: Comm) -> dict[str, Any] | None:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from strobe.batching.base import StepSource
+from strobe.batching.base import StreamingSource
 from strobe.batching.sampled import Sampled
 from strobe.comm import Comm
 from strobe.comm.base import Work
@@ -166,7 +166,7 @@ class _SampledBatch:
     x: PendingFeatures
 
 
-class NeighborSamplingSource(StepSource):
+class NeighborSamplingSource(StreamingSource):
     """Batches of one rank. All ranks go through the same batches: each has the examples of nodes whose newest cell it
     owns, and computes its own cells of the seed nodes, or all cells of those nodes."""
 
@@ -185,7 +185,8 @@ class NeighborSamplingSource(StepSource):
         if "gather_state" in order or ("over_time" in order and "pull" in order[order.index("over_time") :]):
             raise OptionError(
                 f"{job.choice.name} convolves what it has made of sequences, and cells that are drawn have no past: "
-                "take a model that convolves first, or batching windows"
+                "take a model that convolves first, or batching windows (of 1 snapshot where snapshots arrive: "
+                "windows:size=1)"
             )
         self._fanouts = [fanout or ALL_NEIGHBORS for fanout in sampling.fanouts_by_hop(order.count("pull"))]
         fetch = job.plan.exchange.structure

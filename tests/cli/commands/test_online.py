@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
-from strobe.api import train
+from strobe.api import train, train_online
 from strobe.cli import main
 from strobe.cli.commands import online as module
 from strobe.cli.errors import RunInterruptedError
@@ -118,6 +118,37 @@ def test_trained_run_stays_if_the_source_is_refused(payments: Path) -> None:
     before = contents(Path("run"))
     refused(InputError, "payments", *EVENTS[2:], "--src", "payr", *SMALL, "--out", "run", "--overwrite")
     assert contents(Path("run")) == before
+
+
+WHOLE = ("--plan", "relay", "--window", "1")
+
+
+def test_steps_on_whole_snapshots_are_options(payments: Path) -> None:
+    update = ("--steps-per-snapshot", "3", "--validation-share", "0.4", "--patience", "1", "--reset-optimizer")
+    once = ("payments", *EVENTS, *SMALL, "--model", "roland", *WHOLE, "--once")
+    run = strobe(*once, *update, "--out", "run")
+    assert run.exit_code == 0, run.output
+    settings = json.loads(Path("run/config.json").read_text())["settings"]
+    assert (settings["steps_per_snapshot"], settings["validation_share"]) == (3, 0.4)
+    assert (settings["patience"], settings["reset_optimizer"]) == (1, True)
+    lines = [line for line in read_lines(Path("run")) if line["event"] == "epoch"]
+    assert all("best_step" in line for line in lines)
+    assert len(lines) < lines[-1]["step"] <= 3 * len(lines)
+    write(payments / "later.csv", ["u1,u2,2024-01-11", "u2,u3,2024-01-11"])
+    assert strobe("--resume", "--once", "--out", "run").exit_code == 0
+    assert strobe(*once, *update, "--out", "other").exit_code == 0
+    assert losses(Path("run")) == losses(Path("other"))
+    assert "give --steps-per-snapshot" in refused(OptionError, *once, "--passes", "2", "--out", "a")
+    assert "give validation_share" in refused(OptionError, *once, "--patience", "2", "--out", "b")
+    assert "whole snapshot" in refused(OptionError, *once[:-5], "--steps-per-snapshot", "2", "--once", "--out", "c")
+    assert not any(Path(name).exists() for name in "abc")
+
+
+def test_a_run_started_from_python_is_resumed_there() -> None:
+    graph = from_edges([[[0, 1, 2], [1, 2, 0]]] * 6).with_features(Degrees())
+    options: dict[str, Any] = {"plan": "relay", "window": 1, "fit_snapshots": 4, "threads": 1}
+    train_online(graph, "roland", "link-prediction", out="run", **options)
+    assert "started from Python" in refused(OptionError, "--resume", "--out", "run")
 
 
 def contents(folder: Path) -> dict[Path, bytes]:

@@ -68,6 +68,11 @@ def watched(graph: DynamicGraph, out: Path, task: str = "regression", **options:
     return train_online(chosen, "sage", task, out=out, plan=plan_of(), model_options={"hidden": 4}, **CHANGES, **place)
 
 
+def path_of(result: OnlineResult) -> Path:
+    assert result.path is not None
+    return result.path
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> OnlineResult:
     """A run over all snapshots, at ``path``."""
@@ -191,7 +196,7 @@ def test_a_killed_run_loses_nothing(whole: OnlineResult, tmp_path: Path, monkeyp
     found = watched(small_graph(), out, resume=True)
     assert [line["epoch"] for line in found.history] == list(range(1, 10))
     assert same_tensors(dict(found.weights["model"]), dict(whole.weights["model"]))
-    assert same_tensors(read_checkpoint(out / LAST)["optimizer"], read_checkpoint(whole.path / LAST)["optimizer"])
+    assert same_tensors(read_checkpoint(out / LAST)["optimizer"], read_checkpoint(path_of(whole) / LAST)["optimizer"])
 
 
 def test_a_run_resumes_with_another_number_of_ranks(whole: OnlineResult, tmp_path: Path) -> None:
@@ -210,7 +215,7 @@ def test_a_run_resumes_with_another_number_of_ranks(whole: OnlineResult, tmp_pat
 
 def test_impossible_online_runs_are_refused(tmp_path: Path) -> None:
     graph = small_graph()
-    with pytest.raises(OptionError, match="take batching sampled"):
+    with pytest.raises(OptionError, match="take batching sampled, or windows of 1 snapshot"):
         train_online(watching(graph), "sage", out=tmp_path / "a", plan="relay")
     with pytest.raises(OptionError, match="fitted to 40"):
         train_online(watching(graph), "sage", out=tmp_path / "b", fit_snapshots=40)
@@ -231,9 +236,9 @@ def test_impossible_online_runs_are_refused(tmp_path: Path) -> None:
 
 def test_snapshots_trained_on_are_not_a_test_part(whole: OnlineResult) -> None:
     with pytest.raises(OptionError, match="judged each snapshot before it learnt from it"):
-        evaluate(whole.path)
-    assert evaluate(whole.path, "all", graph=small_graph(1)).metrics
-    assert open_run(whole.path).predict("next").num_rows
+        evaluate(path_of(whole))
+    assert evaluate(path_of(whole), "all", graph=small_graph(1)).metrics
+    assert open_run(path_of(whole)).predict("next").num_rows
 
 
 def test_an_online_run_and_an_offline_run_resume_as_such(tmp_path: Path) -> None:

@@ -1,0 +1,128 @@
+"""Snapshots that arrive, each a window of its own, with states carried from the snapshot before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from strobe.batching.base import StreamingSource
+from strobe.engine.examples import ExampleCache, LocalExamples, training_examples
+from strobe.engine.job import Job
+from strobe.engine.sources.carried_states import find_node_states, move_node_rows, run_window, tensors
+from strobe.engine.sources.prepared import StreamedValidation
+from strobe.engine.sources.validation_split import split_examples
+from strobe.engine.windows import Segment, Window
+from strobe.errors import FormatError
+from strobe.ops.sparse.csr import IntArray
+from strobe.schedule.base import Pacer
+from strobe.view import Carry, WindowData
+
+
+class ArrivingSnapshotsSource(StreamingSource):
+    """All cells of one snapshot in a step, from the states after the snapshot before it.
+
+    Every pass over a snapshot starts from the same states, however many steps are taken on it; ``advance`` runs it once
+    more and carries the states on. Every node's state stays on the rank of the node.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self.ranks_share_cells = job.partitioned_graph.is_partitioned
+        self._states: Carry | None = None
+        self._nodes: IntArray = np.empty(0, np.int64)  # that have a row in the states, ascending
+        self._per_node: list[bool] | None = None  # whether each tensor of the states has a row per node
+        self._segment: Segment | None = None
+
+    @property
+    def carried_states(self) -> Carry | None:
+        return self._states
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return len(self._job.problem.split.train)
+
+    @property
+    def validation_windows(self) -> Iterable[Window]:
+        return StreamedValidation(self._job)
+
+    def epoch(self, epoch: int, pacer: Pacer) -> Iterator[dict[int, Window]]:
+        del epoch, pacer
+        raise AssertionError("snapshots arrive one by one: windows_of gives the steps of each")
+
+    def windows_of(self, job: Job, times: range, epoch: int) -> Iterator[dict[int, Window]]:
+        for t in times:
+            yield {0: self._window(job, t, epoch, validation=False)}
+
+    def evaluation_windows(self, job: Job, times: range) -> list[Window]:
+        return [(self._snapshot(job, t),) for t in times]
+
+    def snapshot_validation_windows(self, job: Job, times: range) -> list[Window]:
+        """Windows whose negatives are those of the first step."""
+        return [self._window(job, t, 0, validation=True) for t in times if job.settings.validation_share]
+
+    def advance(self, job: Job, times: range, model: nn.Module, head: nn.Module) -> None:
+        for t in times:
+            segment = self._snapshot(job, t)
+            if self._per_node is None:
+                self._per_node = find_node_states(model, head, job.problem, segment.data)
+            self._states = run_window(model, head, job.problem, (self._started(segment),))
+            self._nodes, self._segment = _nodes_with_slots(segment.data), None
+
+    def state_dict(self) -> dict[str, Any]:
+        if self._states is None:
+            return {"carried": None}
+        nodes = torch.from_numpy(self._nodes)
+        return {"carried": {"states": self._states, "per_node": self._per_node, "nodes": nodes}}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        if state["carried"] is None:
+            return
+        nodes, per_node, states = (state["carried"][name] for name in ("nodes", "per_node", "states"))
+        rows = {len(each) for each, is_per_node in zip(tensors(states), per_node, strict=True) if is_per_node}
+        if rows - {len(nodes)}:
+            raise FormatError("the checkpoint's batches are damaged: states are not those of its nodes")
+        self._nodes, self._per_node = nodes.numpy(), per_node
+        self._states = pytree.tree_map_only(Tensor, lambda each: each.to(self._job.device), states)
+
+    def _snapshot(self, job: Job, t: int) -> Segment:
+        """Snapshot t, prepared once for all passes over it; the states have rows of its nodes."""
+        if self._segment is None or self._segment.times.start != t:
+            times = range(t, t + 1)
+            self._job = job
+            self._segment = Segment(times, job.partitioned_graph.window_data(times), ExampleCache())
+            nodes = _nodes_with_slots(self._segment.data)
+            if self._states is not None and not np.array_equal(nodes, self._nodes):
+                assert self._per_node is not None
+                self._states, self._nodes = move_node_rows(self._states, self._per_node, self._nodes, nodes), nodes
+        return self._segment
+
+    def _started(self, segment: Segment) -> Segment:
+        return replace(segment, resets_state=True, initial_state=self._states)
+
+    def _window(self, job: Job, t: int, epoch: int, *, validation: bool) -> Window:
+        segment = self._snapshot(job, t)
+        examples = partial(_examples, job, segment, epoch, validation=validation)
+        return (replace(self._started(segment), examples_fn=examples, example_cache=ExampleCache()),)
+
+
+def _examples(job: Job, segment: Segment, epoch: int, *, validation: bool) -> LocalExamples | None:
+    """The examples of a snapshot on this rank: those to train on, or those for validation."""
+    local = training_examples(job.problem, segment, segment.times, epoch)
+    if local is None or not job.settings.validation_share:
+        return local
+    key = job.settings.seed, segment.times.start
+    return split_examples(local, segment.data, job.settings.validation_share, key)[validation]
+
+
+def _nodes_with_slots(data: WindowData) -> IntArray:
+    """The nodes whose states this rank stores, ascending; one row each."""
+    if data.local_partition is None:
+        return np.arange(data.graph.num_nodes)
+    return np.flatnonzero(data.local_partition.sequence_owner == data.comm.rank)
