@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Collection, Set
+from contextlib import suppress
 from importlib import import_module
 from time import monotonic, sleep
 from types import SimpleNamespace
@@ -19,8 +21,9 @@ from tests.support.kills import forked
 class ForkedRank:
     """What the launcher uses of ``subprocess.Popen``."""
 
-    def __init__(self, command: list[str], *, env: dict[str, str], **_: Any) -> None:
+    def __init__(self, command: list[str], *, env: dict[str, str], pass_fds: Collection[int], **_: Any) -> None:
         def work() -> None:
+            _close_all_but({0, 1, 2, *pass_fds})
             os.environ.clear()
             os.environ.update(env)
             worker.main(command[command.index("strobe.comm.launch.worker_main") + 1 :])
@@ -47,10 +50,18 @@ class ForkedRank:
             os.kill(self.pid, number)
 
 
+def _close_all_but(kept: Set[int]) -> None:
+    """Close files of the parent, as Popen does: a rank with the launcher's end of its pipe would not see it close."""
+    for number in map(int, os.listdir("/proc/self/fd")):  # noqa: PTH208
+        if number not in kept:
+            with suppress(OSError):  # that of the listing
+                os.close(number)
+
+
 def fork_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the launcher fork; but not where there is a GPU, for which autograd has threads that no fork survives."""
     if not torch.cuda.is_available():
-        for name in ("strobe.api", "torch._dynamo", "torch.utils.tensorboard"):
+        for name in ("strobe.api", "torch.utils.tensorboard"):
             import_module(name)  # each rank would, as soon as it trains
         names = {"Popen": ForkedRank, "DEVNULL": subprocess.DEVNULL, "TimeoutExpired": subprocess.TimeoutExpired}
         monkeypatch.setattr(launcher, "subprocess", SimpleNamespace(**names))
