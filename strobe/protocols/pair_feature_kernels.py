@@ -10,11 +10,8 @@ from strobe.ops.runtime.njit import cached_njit
 from strobe.protocols.pair_state import (
     DST_FIXED,
     DST_MEMORY,
-    FAST,
-    GAP_MEMORY,
     NUM_SCALES,
     RUN_MEMORY,
-    SLOW,
     SRC_MEMORY,
     log1p,
 )
@@ -25,7 +22,7 @@ NEVER = 12.0
 FLOOR = -4.0
 """Least logarithm of a decayed sum."""
 
-_PAIR, _DST, _WALK = 17 + NUM_SCALES, 13 + 3 * NUM_SCALES, 7
+_PAIR, _DST, _WALK = 14 + NUM_SCALES, 2 + DST_FIXED + NUM_SCALES, 7
 NUM_PAIR_FEATURES = _PAIR + _DST + _WALK
 NUM_SRC_FEATURES = 10 + NUM_SCALES
 
@@ -117,45 +114,34 @@ def _describe_pair(
     out[1] = log1p(elapsed / unit)
     out[2] = log1p(p.count[slot])
     out[3] = 1 / (1 + rank)
-    out[4] = p.count[slot] / count
-    out[5] = p.fast[slot] * FAST**since
-    out[6] = p.slow[slot] * SLOW**since
-    out[7] = log1p(s.run[src]) if since == 0 else 0.0
-    out[8] = log1p((p.last[slot] - p.first[slot]) / max(p.count[slot] - 1, 1) / unit)
-    out[9] = log1p(p.gap[slot] / unit)
-    out[10] = log1p((time - p.first[slot]) / unit)
-    out[11] = log1p(d.count[dst] - p.dst_count[slot])
-    out[12] = 1.0 / (1 + place)
-    out[13] = log1p(follows)
-    out[14] = count > 1 and s.ring[src, (int(count) - 2) % RUN_MEMORY] == dst
-    out[15] = log1p(p.runs[slot])
-    out[16] = log1p((d.last[dst] - p.last[slot]) / unit)
+    out[4] = log1p(s.run[src]) if since == 0 else 0.0
+    out[5] = log1p((p.last[slot] - p.first[slot]) / max(p.count[slot] - 1, 1) / unit)
+    out[6] = log1p(p.gap[slot] / unit)
+    out[7] = log1p((time - p.first[slot]) / unit)
+    out[8] = log1p(d.count[dst] - p.dst_count[slot])
+    out[9] = 1.0 / (1 + place)
+    out[10] = log1p(follows)
+    out[11] = count > 1 and s.ring[src, (int(count) - 2) % RUN_MEMORY] == dst
+    out[12] = log1p(p.runs[slot])
+    out[13] = log1p((d.last[dst] - p.last[slot]) / unit)
     for k in range(NUM_SCALES):
         out[_PAIR - NUM_SCALES + k] = max(p.log_sum[slot, k] - elapsed / tau[k], FLOOR)
 
 
 @cached_njit
 def _describe_dst(dst: int, time: float, d: Any, tau: Any, unit: float, out: Any) -> None:
-    count = int(d.count[dst])
-    if count == 0:
+    if d.count[dst] == 0:
         out[:_DST] = 0
-        out[1:6] = NEVER
-        out[_DST - 3 * NUM_SCALES : _DST] = FLOOR
+        out[1] = NEVER
+        out[_DST - NUM_SCALES : _DST] = FLOOR
         return
     elapsed = time - d.last[dst]
     out[0] = 1
     out[1] = log1p(elapsed / unit)
-    out[2] = log1p((time - d.times[dst, (count - 4) % GAP_MEMORY]) / unit) if count >= 4 else NEVER
-    out[3] = log1p((time - d.times[dst, count % GAP_MEMORY]) / unit) if count >= GAP_MEMORY else NEVER
-    out[4] = log1p((time - d.new_src[dst]) / unit)
-    out[5] = log1p((time - d.new_node[dst]) / unit) if d.new_node[dst] > -np.inf else NEVER
     for k in range(DST_FIXED):
-        out[6 + k] = d.fixed[dst, k]
-    for scale in range(NUM_SCALES):
-        decay = elapsed / tau[scale]
-        for kind in range(3):
-            at = kind * NUM_SCALES + scale
-            out[_DST - 3 * NUM_SCALES + at] = max(d.log_sum[dst, at] - decay, FLOOR)
+        out[2 + k] = d.fixed[dst, k]
+    for k in range(NUM_SCALES):
+        out[_DST - NUM_SCALES + k] = max(d.log_sum[dst, k] - elapsed / tau[k], FLOOR)
 
 
 @cached_njit

@@ -15,15 +15,11 @@ DST_MEMORY = 64
 """Last distinct sources of a destination that are stored in order."""
 RUN_MEMORY = 32
 """Last events of a source that are stored."""
-GAP_MEMORY = 16
-"""Last events of a destination whose times are stored."""
 
-FAST, SLOW = 0.7, 0.9
-"""Factors of moving shares, per event of the source."""
 _RATE = 0.8  # factor of moving rates of a source, per event
 _RETURN = 0.9  # factor of the rate of returning sources, per event of the destination
 
-DST_FIXED = 7
+DST_FIXED = 4
 """Features of a destination that change only with its events."""
 
 
@@ -35,8 +31,6 @@ class PairState(NamedTuple):
     last: Any
     gap: Any  # time between the last two meetings
     runs: Any  # runs of consecutive events of the source with this destination
-    fast: Any  # moving shares after the pair's last event
-    slow: Any
     src_count: Any  # events of the source before the pair's last
     dst_count: Any  # events of the destination up to the pair's last
     log_sum: Any  # logarithms of decayed sums after the pair's last event
@@ -63,13 +57,8 @@ class DstState(NamedTuple):
     count: Any
     last: Any
     num_src: Any
-    run: Any
-    last_src: Any
-    new_src: Any  # time of the last new pair, -inf for none
-    new_node: Any  # time of the last event of a source without history, -inf for none
     return_rate: Any
-    times: Any  # time of event k at k % GAP_MEMORY
-    log_sum: Any  # of events, new pairs and sources without history, [destinations, 3 * scales]
+    log_sum: Any
     fixed: Any  # [destinations, DST_FIXED]
     recent: Any  # sources, the last met first, -1 for none, [destinations, DST_MEMORY]
 
@@ -93,13 +82,8 @@ def make_dst_state(num: int) -> DstState:
         count=np.zeros(num),
         last=np.zeros(num),
         num_src=np.zeros(num),
-        run=np.zeros(num),
-        last_src=np.full(num, -1, np.int64),
-        new_src=np.full(num, -np.inf),
-        new_node=np.full(num, -np.inf),
         return_rate=np.zeros(num),
-        times=np.zeros((num, GAP_MEMORY)),
-        log_sum=np.full((num, 3 * NUM_SCALES), -np.inf),
+        log_sum=np.full((num, NUM_SCALES), -np.inf),
         fixed=np.zeros((num, DST_FIXED)),
         recent=np.full((num, DST_MEMORY), -1, np.int64),
     )
@@ -118,13 +102,9 @@ def _read_event(src: int, dst: int, time: float, slot: int, state: Any, tau: Any
     is_new, no_history = p.count[slot] == 0, s.count[src] == 0
     changes = no_history or s.recent[src, 0] != slot
     for k in range(NUM_SCALES):
-        p.log_sum[slot, k] = _decayed(p.log_sum[slot, k], time - p.last[slot], tau[k], 1.0)
-        s.log_sum[src, k] = _decayed(s.log_sum[src, k], time - s.last[src], tau[k], 1.0)
-        elapsed = time - d.last[dst]
-        d.log_sum[dst, k] = _decayed(d.log_sum[dst, k], elapsed, tau[k], 1.0)
-        d.log_sum[dst, NUM_SCALES + k] = _decayed(d.log_sum[dst, NUM_SCALES + k], elapsed, tau[k], 1.0 * is_new)
-        at = 2 * NUM_SCALES + k
-        d.log_sum[dst, at] = _decayed(d.log_sum[dst, at], elapsed, tau[k], 1.0 * no_history)
+        p.log_sum[slot, k] = _with_event(p.log_sum[slot, k], time - p.last[slot], tau[k])
+        s.log_sum[src, k] = _with_event(s.log_sum[src, k], time - s.last[src], tau[k])
+        d.log_sum[dst, k] = _with_event(d.log_sum[dst, k], time - d.last[dst], tau[k])
     # the source
     if no_history:
         s.first[src] = time
@@ -137,9 +117,6 @@ def _read_event(src: int, dst: int, time: float, slot: int, state: Any, tau: Any
     s.last[src] = time
     s.ring[src, int(s.count[src]) % RUN_MEMORY] = dst
     # the pair
-    since = s.count[src] - p.src_count[slot]
-    p.fast[slot] = p.fast[slot] * FAST**since + 1 - FAST
-    p.slow[slot] = p.slow[slot] * SLOW**since + 1 - SLOW
     p.src_count[slot] = s.count[src]
     p.runs[slot] += changes
     if is_new:
@@ -150,15 +127,8 @@ def _read_event(src: int, dst: int, time: float, slot: int, state: Any, tau: Any
     p.count[slot] += 1
     s.count[src] += 1
     # the destination
-    d.run[dst] = d.run[dst] + 1 if d.last_src[dst] == src else 1
-    d.last_src[dst] = src
     d.num_src[dst] += is_new
     d.return_rate[dst] = _RETURN * d.return_rate[dst] + (1 - _RETURN) * (not is_new)
-    if is_new:
-        d.new_src[dst] = time
-    if no_history:
-        d.new_node[dst] = time
-    d.times[dst, int(d.count[dst]) % GAP_MEMORY] = time
     d.last[dst] = time
     d.count[dst] += 1
     p.dst_count[slot] = d.count[dst]
@@ -166,10 +136,7 @@ def _read_event(src: int, dst: int, time: float, slot: int, state: Any, tau: Any
     fixed[0] = log1p(d.count[dst])
     fixed[1] = log1p(d.num_src[dst])
     fixed[2] = d.num_src[dst] / d.count[dst]
-    fixed[3] = log1p(d.run[dst])
-    fixed[4] = log1p(s.count[src])
-    fixed[5] = s.new_rate[src]
-    fixed[6] = d.return_rate[dst]
+    fixed[3] = d.return_rate[dst]
     _move_to_front(s.recent[src], slot)
     _move_to_front(d.recent[dst], src)
 
@@ -181,9 +148,9 @@ def log1p(value: float) -> float:
 
 
 @cached_njit
-def _decayed(log_sum: float, elapsed: float, tau: float, more: float) -> float:
-    """Logarithm of a decayed sum with one more term; the sum of nothing is -inf."""
-    return np.log(np.exp(log_sum - elapsed / tau) + more)  # type: ignore[no-any-return]
+def _with_event(log_sum: float, elapsed: float, tau: float) -> float:
+    """Logarithm of a decayed sum with one more event; the sum of nothing is -inf."""
+    return np.log(np.exp(log_sum - elapsed / tau) + 1.0)  # type: ignore[no-any-return]
 
 
 @cached_njit
