@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
+from typing import Any
 
 import numpy as np
 import torch
@@ -41,12 +42,12 @@ class PairSettings:
     """
 
     hidden: int = 64
-    epochs: int = 5
+    epochs: int = 3
     examples: int = 256
-    candidates: int = 48
-    lr: float = 3e-3
+    candidates: int = 40
+    lr: float = 1e-2
     weight_decay: float = 1e-4
-    warm_up: float = 0.15
+    warm_up: float = 0.3
 
 
 class PairModel:
@@ -138,7 +139,8 @@ class PairModel:
         """Describe training events, each with a sample of candidates, and standardize features by some of them."""
         if not len(events):
             raise OptionError("the training part has no events after the warm-up")
-        first, features, joined = int(events[0]), PairFeatures(self._stream), None
+        first, features = int(events[0]), PairFeatures(self._stream)
+        arrays: tuple[np.ndarray[Any, Any], ...] = ()
         for start, end in self._stream.batches("train"):
             report()
             if end <= first:
@@ -146,10 +148,10 @@ class PairModel:
             begin = max(start, first)
             part = features.sample(begin, end, self._settings.candidates, seed=self._seed)
             # the largest arrays of a run: written in place, not joined from a second copy
-            joined = joined or PairExamples(*(np.empty((len(events), *each.shape[1:]), each.dtype) for each in part))
-            for whole, each in zip(joined, part, strict=True):
+            arrays = arrays or tuple(np.empty((len(events), *each.shape[1:]), each.dtype) for each in part)
+            for whole, each in zip(arrays, part, strict=True):
                 whole[begin - first : end - first] = each
-        assert joined is not None
+        joined = PairExamples(*arrays)
         sample = np.random.default_rng(0).permutation(len(events))[:_STANDARDIZED]
         self.network.standardize(self._tensor(joined.pair[sample]), self._tensor(joined.src[sample]))
         return joined
