@@ -1,218 +1,30 @@
-"""Compiled loops of ``pair_features``: state of pairs, sources and destinations, its update, and its features."""
+"""Features of candidates and sources from the state of a stream: compiled loops of ``pair_features``."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from strobe.ops.runtime.njit import cached_njit
-
-NUM_SCALES = 4
-SRC_MEMORY = 32
-"""Last distinct destinations of a source that are kept in order."""
-DST_MEMORY = 64
-"""Last distinct sources of a destination that are kept in order."""
-RUN_MEMORY = 32
-"""Last events of a source that are kept."""
-GAP_MEMORY = 16
-"""Last events of a destination whose times are kept."""
+from strobe.protocols.pair_state import (
+    DST_FIXED,
+    DST_MEMORY,
+    NUM_SCALES,
+    RUN_MEMORY,
+    SRC_MEMORY,
+    log1p,
+)
+from strobe.protocols.pair_walks import walk
 
 NEVER = 12.0
 """Logarithm of the time since something that has not happened."""
 FLOOR = -4.0
 """Least logarithm of a decayed sum."""
 
-_FAST, _SLOW = 0.7, 0.9  # factors of moving shares, per event of the source
-_RATE = 0.8  # factor of moving rates of a source, per event
-_RETURN = 0.9  # factor of the rate of returning sources, per event of the destination
-
-_WALK_START, _WALK_END = 8, 16
-"""Destinations of the source that walks pass through, and destinations of the other sources that they reach."""
-
-_FROM_RECENT, _FROM_BUSY, _FROM_WALKS, _FROM_NEW = 12, 8, 8, 6
-"""Candidates of a sample that stand for themselves."""
-_UNIFORM = 0.25
-"""Least share of a sample that is drawn uniformly, unless the sample has all destinations."""
-_LOOK_BACK = 400
-"""Events in which busy destinations and new sources are looked for."""
-
-_PAIR, _DST, _WALK = 17 + NUM_SCALES, 13 + 3 * NUM_SCALES, 7
+_PAIR, _DST, _WALK = 14 + NUM_SCALES, 2 + DST_FIXED + NUM_SCALES, 7
 NUM_PAIR_FEATURES = _PAIR + _DST + _WALK
 NUM_SRC_FEATURES = 10 + NUM_SCALES
-_DST_FIXED = 7
-"""Features of a destination that change only with its events."""
-
-
-class PairState(NamedTuple):
-    """State of every pair, [P], or [P, scales]."""
-
-    count: Any
-    first: Any
-    last: Any
-    gap: Any  # time between the last two meetings
-    runs: Any  # runs of consecutive events of the source with this destination
-    fast: Any  # moving shares after the pair's last event
-    slow: Any
-    src_count: Any  # events of the source before the pair's last
-    dst_count: Any  # events of the destination up to the pair's last
-    log_sum: Any  # logarithms of decayed sums after the pair's last event
-
-
-class SrcState(NamedTuple):
-    """State of every source."""
-
-    count: Any
-    first: Any
-    last: Any
-    num_dst: Any
-    new_rate: Any
-    change_rate: Any
-    run: Any  # length of the current run
-    log_sum: Any
-    recent: Any  # pairs, the last met first, -1 for none, [sources, SRC_MEMORY]
-    ring: Any  # destination of event k at k % RUN_MEMORY
-
-
-class DstState(NamedTuple):
-    """State of every destination."""
-
-    count: Any
-    last: Any
-    num_src: Any
-    run: Any
-    last_src: Any
-    new_src: Any  # time of the last new pair, -inf for none
-    new_node: Any  # time of the last event of a source without history, -inf for none
-    return_rate: Any
-    times: Any  # time of event k at k % GAP_MEMORY
-    log_sum: Any  # of events, new pairs and sources without history, [destinations, 3 * scales]
-    fixed: Any  # [destinations, _DST_FIXED]
-    recent: Any  # sources, the last met first, -1 for none, [destinations, DST_MEMORY]
-
-
-def make_pair_state(num: int) -> PairState:
-    """Return the state before the first event."""
-    zeros = {name: np.zeros(num) for name in PairState._fields}
-    return PairState(**zeros | {"log_sum": np.full((num, NUM_SCALES), -np.inf)})
-
-
-def make_src_state(num: int) -> SrcState:
-    """Return the state before the first event."""
-    zeros = {name: np.zeros(num) for name in SrcState._fields}
-    recent, ring = (np.full((num, size), -1, np.int64) for size in (SRC_MEMORY, RUN_MEMORY))
-    return SrcState(**zeros | {"log_sum": np.full((num, NUM_SCALES), -np.inf), "recent": recent, "ring": ring})
-
-
-def make_dst_state(num: int) -> DstState:
-    """Return the state before the first event."""
-    return DstState(
-        count=np.zeros(num),
-        last=np.zeros(num),
-        num_src=np.zeros(num),
-        run=np.zeros(num),
-        last_src=np.full(num, -1, np.int64),
-        new_src=np.full(num, -np.inf),
-        new_node=np.full(num, -np.inf),
-        return_rate=np.zeros(num),
-        times=np.zeros((num, GAP_MEMORY)),
-        log_sum=np.full((num, 3 * NUM_SCALES), -np.inf),
-        fixed=np.zeros((num, _DST_FIXED)),
-        recent=np.full((num, DST_MEMORY), -1, np.int64),
-    )
-
-
-@cached_njit
-def advance(events: Any, start: int, end: int, state: Any, tau: Any) -> None:
-    """Read events ``start`` up to ``end``."""
-    for event in range(start, end):
-        _read_event(events[0][event], events[1][event], events[2][event], events[3][event], state, tau)
-
-
-@cached_njit
-def _read_event(src: int, dst: int, time: float, slot: int, state: Any, tau: Any) -> None:
-    p, s, d = state
-    is_new, no_history = p.count[slot] == 0, s.count[src] == 0
-    changes = no_history or s.recent[src, 0] != slot
-    for k in range(NUM_SCALES):
-        p.log_sum[slot, k] = _decayed(p.log_sum[slot, k], time - p.last[slot], tau[k], 1.0)
-        s.log_sum[src, k] = _decayed(s.log_sum[src, k], time - s.last[src], tau[k], 1.0)
-        elapsed = time - d.last[dst]
-        d.log_sum[dst, k] = _decayed(d.log_sum[dst, k], elapsed, tau[k], 1.0)
-        d.log_sum[dst, NUM_SCALES + k] = _decayed(d.log_sum[dst, NUM_SCALES + k], elapsed, tau[k], 1.0 * is_new)
-        at = 2 * NUM_SCALES + k
-        d.log_sum[dst, at] = _decayed(d.log_sum[dst, at], elapsed, tau[k], 1.0 * no_history)
-    # the source
-    if no_history:
-        s.first[src] = time
-        s.new_rate[src] = 1.0
-    else:
-        s.new_rate[src] = _RATE * s.new_rate[src] + (1 - _RATE) * is_new
-        s.change_rate[src] = _RATE * s.change_rate[src] + (1 - _RATE) * changes
-    s.run[src] = 1 if changes else s.run[src] + 1
-    s.num_dst[src] += is_new
-    s.last[src] = time
-    s.ring[src, int(s.count[src]) % RUN_MEMORY] = dst
-    # the pair
-    since = s.count[src] - p.src_count[slot]
-    p.fast[slot] = p.fast[slot] * _FAST**since + 1 - _FAST
-    p.slow[slot] = p.slow[slot] * _SLOW**since + 1 - _SLOW
-    p.src_count[slot] = s.count[src]
-    p.runs[slot] += changes
-    if is_new:
-        p.first[slot] = time
-    else:
-        p.gap[slot] = time - p.last[slot]
-    p.last[slot] = time
-    p.count[slot] += 1
-    s.count[src] += 1
-    # the destination
-    d.run[dst] = d.run[dst] + 1 if d.last_src[dst] == src else 1
-    d.last_src[dst] = src
-    d.num_src[dst] += is_new
-    d.return_rate[dst] = _RETURN * d.return_rate[dst] + (1 - _RETURN) * (not is_new)
-    if is_new:
-        d.new_src[dst] = time
-    if no_history:
-        d.new_node[dst] = time
-    d.times[dst, int(d.count[dst]) % GAP_MEMORY] = time
-    d.last[dst] = time
-    d.count[dst] += 1
-    p.dst_count[slot] = d.count[dst]
-    fixed = d.fixed[dst]
-    fixed[0] = _log1p(d.count[dst])
-    fixed[1] = _log1p(d.num_src[dst])
-    fixed[2] = d.num_src[dst] / d.count[dst]
-    fixed[3] = _log1p(d.run[dst])
-    fixed[4] = _log1p(s.count[src])
-    fixed[5] = s.new_rate[src]
-    fixed[6] = d.return_rate[dst]
-    _move_to_front(s.recent[src], slot)
-    _move_to_front(d.recent[dst], src)
-
-
-@cached_njit
-def _log1p(value: float) -> float:
-    """Logarithm of 1 + value, a few times faster than numpy's, which is exact where this needs no more digits."""
-    return np.log(1.0 + value)  # type: ignore[no-any-return]
-
-
-@cached_njit
-def _decayed(log_sum: float, elapsed: float, tau: float, more: float) -> float:
-    """Logarithm of a decayed sum with one more term; the sum of nothing is -inf."""
-    return np.log(np.exp(log_sum - elapsed / tau) + more)  # type: ignore[no-any-return]
-
-
-@cached_njit
-def _move_to_front(row: Any, value: int) -> None:
-    """Put a value first; the values before it move back by one, and the last is dropped if it was not there."""
-    at = 0
-    while at < len(row) - 1 and row[at] != value and row[at] >= 0:
-        at += 1
-    while at > 0:
-        row[at] = row[at - 1]
-        at -= 1
-    row[0] = value
 
 
 @cached_njit
@@ -248,7 +60,7 @@ def describe(
                 break
             rank[pair_dst[s.recent[x, k]]] = k
         _count_followers(x, s, follows)
-        num_reached = _walk(x, time[row], pair_dst, state, tau, walks, reached)
+        num_reached = walk(x, time[row], pair_dst, state, tau, walks, reached)
         for column in range(candidates.shape[1]):
             dst = candidates[row, column]
             out = pair_out[row, column]
@@ -276,50 +88,6 @@ def _count_followers(src: int, s: Any, follows: Any) -> None:
 
 
 @cached_njit
-def _walk(src: int, time: float, pair_dst: Any, state: Any, tau: Any, walks: Any, reached: Any) -> int:
-    """Walk from the source's last destinations to their last other sources and on to their last destinations.
-
-    Adds to walks, [destinations, 5]: probability; sum decayed by the third scale; number through the source's last
-    destination; forward in time (the other source went there after the shared destination), nearest steps most; time of
-    the last step. Returns the number of destinations reached.
-    """
-    p, s, d = state
-    num_reached = 0
-    for k in range(_WALK_START):
-        if s.recent[src, k] < 0:
-            break
-        shared = pair_dst[s.recent[src, k]]
-        weight = 1.0 / (1 + k)
-        num_src = 0
-        while num_src < DST_MEMORY and d.recent[shared, num_src] >= 0:
-            num_src += 1
-        for j in range(num_src):
-            other = d.recent[shared, j]
-            if other == src:
-                continue
-            at, num = _WALK_END, 0
-            while num < _WALK_END and s.recent[other, num] >= 0:
-                if pair_dst[s.recent[other, num]] == shared:
-                    at = num
-                num += 1
-            for step in range(num):
-                slot = s.recent[other, step]
-                dst = pair_dst[slot]
-                if dst == shared:
-                    continue
-                if walks[dst, 0] == 0:
-                    reached[num_reached] = dst
-                    num_reached += 1
-                walks[dst, 0] += weight / num_src / num
-                walks[dst, 1] += weight * np.exp(-(time - p.last[slot]) / tau[2])
-                walks[dst, 2] += k == 0
-                if step < at:
-                    walks[dst, 3] += weight / (1 + at - step)
-                walks[dst, 4] = max(walks[dst, 4], p.last[slot])
-    return num_reached
-
-
-@cached_njit
 def _describe_pair(
     src: int,
     dst: int,
@@ -343,48 +111,37 @@ def _describe_pair(
     while place < DST_MEMORY and d.recent[dst, place] != src:
         place += 1
     out[0] = 1
-    out[1] = _log1p(elapsed / unit)
-    out[2] = _log1p(p.count[slot])
+    out[1] = log1p(elapsed / unit)
+    out[2] = log1p(p.count[slot])
     out[3] = 1 / (1 + rank)
-    out[4] = p.count[slot] / count
-    out[5] = p.fast[slot] * _FAST**since
-    out[6] = p.slow[slot] * _SLOW**since
-    out[7] = _log1p(s.run[src]) if since == 0 else 0.0
-    out[8] = _log1p((p.last[slot] - p.first[slot]) / max(p.count[slot] - 1, 1) / unit)
-    out[9] = _log1p(p.gap[slot] / unit)
-    out[10] = _log1p((time - p.first[slot]) / unit)
-    out[11] = _log1p(d.count[dst] - p.dst_count[slot])
-    out[12] = 1.0 / (1 + place)
-    out[13] = _log1p(follows)
-    out[14] = count > 1 and s.ring[src, (int(count) - 2) % RUN_MEMORY] == dst
-    out[15] = _log1p(p.runs[slot])
-    out[16] = _log1p((d.last[dst] - p.last[slot]) / unit)
+    out[4] = log1p(s.run[src]) if since == 0 else 0.0
+    out[5] = log1p((p.last[slot] - p.first[slot]) / max(p.count[slot] - 1, 1) / unit)
+    out[6] = log1p(p.gap[slot] / unit)
+    out[7] = log1p((time - p.first[slot]) / unit)
+    out[8] = log1p(d.count[dst] - p.dst_count[slot])
+    out[9] = 1.0 / (1 + place)
+    out[10] = log1p(follows)
+    out[11] = count > 1 and s.ring[src, (int(count) - 2) % RUN_MEMORY] == dst
+    out[12] = log1p(p.runs[slot])
+    out[13] = log1p((d.last[dst] - p.last[slot]) / unit)
     for k in range(NUM_SCALES):
         out[_PAIR - NUM_SCALES + k] = max(p.log_sum[slot, k] - elapsed / tau[k], FLOOR)
 
 
 @cached_njit
 def _describe_dst(dst: int, time: float, d: Any, tau: Any, unit: float, out: Any) -> None:
-    count = int(d.count[dst])
-    if count == 0:
+    if d.count[dst] == 0:
         out[:_DST] = 0
-        out[1:6] = NEVER
-        out[_DST - 3 * NUM_SCALES : _DST] = FLOOR
+        out[1] = NEVER
+        out[_DST - NUM_SCALES : _DST] = FLOOR
         return
     elapsed = time - d.last[dst]
     out[0] = 1
-    out[1] = _log1p(elapsed / unit)
-    out[2] = _log1p((time - d.times[dst, (count - 4) % GAP_MEMORY]) / unit) if count >= 4 else NEVER
-    out[3] = _log1p((time - d.times[dst, count % GAP_MEMORY]) / unit) if count >= GAP_MEMORY else NEVER
-    out[4] = _log1p((time - d.new_src[dst]) / unit)
-    out[5] = _log1p((time - d.new_node[dst]) / unit) if d.new_node[dst] > -np.inf else NEVER
-    for k in range(_DST_FIXED):
-        out[6 + k] = d.fixed[dst, k]
-    for scale in range(NUM_SCALES):
-        decay = elapsed / tau[scale]
-        for kind in range(3):
-            at = kind * NUM_SCALES + scale
-            out[_DST - 3 * NUM_SCALES + at] = max(d.log_sum[dst, at] - decay, FLOOR)
+    out[1] = log1p(elapsed / unit)
+    for k in range(DST_FIXED):
+        out[2 + k] = d.fixed[dst, k]
+    for k in range(NUM_SCALES):
+        out[_DST - NUM_SCALES + k] = max(d.log_sum[dst, k] - elapsed / tau[k], FLOOR)
 
 
 @cached_njit
@@ -394,18 +151,18 @@ def _describe_walks(walks: Any, num_src: float, time: float, unit: float, out: A
         out[_WALK - 1] = NEVER
         return
     out[0] = 1
-    out[1] = _log1p(1000 * walks[0])
-    out[2] = _log1p(10 * walks[1])
-    out[3] = _log1p(walks[2])
-    out[4] = _log1p(10 * walks[3])
-    out[5] = _log1p(1000 * walks[0] / (1 + num_src))
-    out[6] = _log1p((time - walks[4]) / unit)
+    out[1] = log1p(1000 * walks[0])
+    out[2] = log1p(10 * walks[1])
+    out[3] = log1p(walks[2])
+    out[4] = log1p(10 * walks[3])
+    out[5] = log1p(1000 * walks[0] / (1 + num_src))
+    out[6] = log1p((time - walks[4]) / unit)
 
 
 @cached_njit
 def _describe_src(src: int, time: float, last_time: float, s: Any, tau: Any, unit: float, out: Any) -> None:
     count = s.count[src]
-    out[9] = _log1p((time - last_time) / unit)
+    out[9] = log1p((time - last_time) / unit)
     if count == 0:
         out[:9] = 0
         out[2] = NEVER
@@ -414,90 +171,13 @@ def _describe_src(src: int, time: float, last_time: float, s: Any, tau: Any, uni
         return
     elapsed = time - s.last[src]
     out[0] = 1
-    out[1] = _log1p(count)
-    out[2] = _log1p(elapsed / unit)
-    out[3] = _log1p(s.num_dst[src])
+    out[1] = log1p(count)
+    out[2] = log1p(elapsed / unit)
+    out[3] = log1p(s.num_dst[src])
     out[4] = s.new_rate[src]
     out[5] = s.change_rate[src]
-    out[6] = _log1p(s.run[src])
-    out[7] = _log1p((s.last[src] - s.first[src]) / max(count - 1, 1) / unit)
-    out[8] = _log1p((time - s.first[src]) / unit)
+    out[6] = log1p(s.run[src])
+    out[7] = log1p((s.last[src] - s.first[src]) / max(count - 1, 1) / unit)
+    out[8] = log1p((time - s.first[src]) / unit)
     for k in range(NUM_SCALES):
         out[10 + k] = max(s.log_sum[src, k] - elapsed / tau[k], FLOOR)
-
-
-@cached_njit
-def sample_candidates(
-    events: Any,
-    first: int,
-    num_read: int,
-    pair_dst: Any,
-    state: Any,
-    tau: Any,
-    seed: int,
-    candidates: Any,
-    log_weight: Any,
-) -> None:
-    """Choose candidates of events from ``first`` on, the true one first, and write what each stands for."""
-    p, s, d = state
-    num_dst = len(d.count)
-    walks = np.zeros((num_dst, 5))
-    reached = np.empty(num_dst, np.int64)
-    chosen = np.full(num_dst, -1, np.int64)  # the row that chose a destination last
-    size = candidates.shape[1]
-    room = size if size == num_dst else size - int(np.ceil(_UNIFORM * size))
-    for row in range(len(candidates)):
-        event = first + row
-        src, out = events[0][event], candidates[row]
-        num = _choose(events[1][event], row, 0, size, chosen, out)
-        limit = min(num + _FROM_RECENT, room)
-        for k in range(SRC_MEMORY):
-            if s.recent[src, k] < 0:
-                break
-            num = _choose(pair_dst[s.recent[src, k]], row, num, limit, chosen, out)
-        num_reached = _walk(src, events[2][event], pair_dst, state, tau, walks, reached)
-        num = _choose_walks(walks, reached[:num_reached], row, num, min(num + _FROM_WALKS, room), chosen, out)
-        limit = min(num + _FROM_BUSY, room)
-        for k in range(num_read - 1, max(num_read - 1 - _LOOK_BACK, -1), -1):
-            num = _choose(events[1][k], row, num, limit, chosen, out)
-        limit = min(num + _FROM_NEW, room)
-        for k in range(num_read - 1, max(num_read - 1 - _LOOK_BACK, -1), -1):
-            if p.first[events[3][k]] == events[2][k]:
-                num = _choose(events[1][k], row, num, limit, chosen, out)
-        _fill_uniformly(seed, event, row, num, chosen, out, log_weight[row])
-        for k in range(num_reached):
-            walks[reached[k]] = 0
-
-
-@cached_njit
-def _choose(dst: Any, row: int, num: int, limit: int, chosen: Any, out: Any) -> int:
-    """Append a destination if it is not chosen yet and there is room; returns the number of chosen ones."""
-    if chosen[dst] == row or num >= limit:
-        return num
-    chosen[dst] = row
-    out[num] = dst
-    return num + 1
-
-
-@cached_njit
-def _choose_walks(walks: Any, reached: Any, row: int, num: int, limit: int, chosen: Any, out: Any) -> int:
-    """Append the destinations with the most walks."""
-    order = np.argsort(-walks[reached, 0])
-    for k in order:
-        num = _choose(reached[k], row, num, limit, chosen, out)
-    return num
-
-
-@cached_njit
-def _fill_uniformly(seed: int, event: int, row: int, num: int, chosen: Any, out: Any, log_weight: Any) -> None:
-    """Fill the row with other destinations, drawn uniformly without replacement."""
-    log_weight[:num] = 0
-    if num < len(out):
-        log_weight[num:] = np.log((len(chosen) - num) / (len(out) - num))
-    draw = np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(event) * np.uint64(0xD1B54A32D192ED03)
-    while num < len(out):
-        draw += np.uint64(0x9E3779B97F4A7C15)
-        mixed = (draw ^ (draw >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)  # splitmix64
-        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        mixed ^= mixed >> np.uint64(31)
-        num = _choose(np.int64(mixed % np.uint64(len(chosen))), row, num, len(out), chosen, out)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import count
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,7 +19,7 @@ from strobe.protocols.pair_network import EndEmbeddings, PairNetwork
 from strobe.protocols.ranking import rank_events, reciprocal_mean
 
 OnEpoch = Callable[[int, int], None]
-"""Called with (steps done, steps in all) while a network is trained and validated."""
+"""Called with (steps done, steps in all) while events are described, and a network is trained and validated."""
 
 _SCORED_AT_ONCE = 16
 """Events that are scored at once: with 1,000 candidates, hidden rows stay in the cache (twice as fast as 200)."""
@@ -40,12 +42,12 @@ class PairSettings:
     """
 
     hidden: int = 64
-    epochs: int = 5
+    epochs: int = 3
     examples: int = 256
-    candidates: int = 48
-    lr: float = 3e-3
+    candidates: int = 40
+    lr: float = 1e-2
     weight_decay: float = 1e-4
-    warm_up: float = 0.15
+    warm_up: float = 0.3
 
 
 class PairModel:
@@ -82,16 +84,13 @@ class PairModel:
 
     def fit(self) -> PairModel:
         """Train; afterwards the network has the weights of the epoch with the best validation MRR."""
-        settings, events, train = self._settings, *self._training_examples()
+        settings, train_end = self._settings, self._stream.train_end
+        events = np.arange(int(settings.warm_up * train_end), train_end)
         steps = -(-len(events) // settings.examples)
-        total = settings.epochs * (steps + self._num_batches("validation"))
-        done = 0
-
-        def report() -> None:
-            nonlocal done
-            done += 1
-            self._report(done, total)
-
+        report = self._count_steps(
+            self._num_batches("train") + settings.epochs * (steps + self._num_batches("validation"))
+        )
+        train = self._describe_training(events, report)
         optimizer = torch.optim.AdamW(self._modules.parameters(), lr=settings.lr, weight_decay=settings.weight_decay)
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, settings.lr, total_steps=settings.epochs * steps)
         order = torch.Generator().manual_seed(self._seed)
@@ -131,20 +130,31 @@ class PairModel:
                 blocks.append(scores.cpu().numpy())
             yield first, np.concatenate(blocks)
 
-    def _training_examples(self) -> tuple[Ids, PairExamples]:
-        """Describe the training events after the warm-up, each with a sample of candidates."""
-        stream, features, parts = self._stream, PairFeatures(self._stream), []
-        first = int(self._settings.warm_up * stream.train_end)
-        for start, end in stream.batches("train"):
-            if end > first:
-                size = self._settings.candidates
-                parts.append(features.sample(max(start, first), end, size, seed=self._seed))
-        if not parts:
+    def _count_steps(self, total: int) -> Callable[[], None]:
+        """Return a function that reports one more step each time it is called."""
+        done = count(1)
+        return lambda: self._report(next(done), total)
+
+    def _describe_training(self, events: Ids, report: Callable[[], None]) -> PairExamples:
+        """Describe training events, each with a sample of candidates, and standardize features by some of them."""
+        if not len(events):
             raise OptionError("the training part has no events after the warm-up")
-        joined = PairExamples(*(np.concatenate(each) for each in zip(*parts, strict=True)))
-        sample = np.random.default_rng(0).permutation(len(joined.src))[:_STANDARDIZED]
+        first, features = int(events[0]), PairFeatures(self._stream)
+        arrays: tuple[np.ndarray[Any, Any], ...] = ()
+        for start, end in self._stream.batches("train"):
+            report()
+            if end <= first:
+                continue
+            begin = max(start, first)
+            part = features.sample(begin, end, self._settings.candidates, seed=self._seed)
+            # the largest arrays of a run: written in place, not joined from a second copy
+            arrays = arrays or tuple(np.empty((len(events), *each.shape[1:]), each.dtype) for each in part)
+            for whole, each in zip(arrays, part, strict=True):
+                whole[begin - first : end - first] = each
+        joined = PairExamples(*arrays)
+        sample = np.random.default_rng(0).permutation(len(events))[:_STANDARDIZED]
         self.network.standardize(self._tensor(joined.pair[sample]), self._tensor(joined.src[sample]))
-        return np.arange(first, stream.train_end), joined
+        return joined
 
     def _loss(self, events: Ids, train: PairExamples, rows: Ids) -> Tensor:
         """Cross entropy of the true destinations, with a sampled softmax."""

@@ -4,11 +4,15 @@
 and the scripts of the package py-tgb. Followed to the letter: split by time quantiles, all other destinations as
 negatives, the tie rule, and memory that is updated after every batch of 200 events. TGB's edge features are not used:
 the file that is read has none.
+
+Some methods of TGB's leaderboard (DyGFormer, TPNet) look up every event before the time of the one that is ranked, also
+events of its own batch. That is an easier task: most-recent-first has an MRR of .7290 with batches and .8206 so. Their
+rows in published.toml have a note.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from time import perf_counter
 from typing import Any
@@ -18,8 +22,7 @@ import numpy as np
 from strobe.protocols.base import Protocol, ProtocolRequest, ProtocolResult, register
 from strobe.protocols.event_baselines import BASELINES, score_baseline
 from strobe.protocols.events import EventStream, read_events, split_by_quantile
-from strobe.protocols.ranking import rank_events
-from strobe.protocols.tgb_evaluator import TgbEvaluator, tgb_version
+from strobe.protocols.ranking import rank_events, reciprocal_mean
 
 MODEL = "pair-network"
 
@@ -32,12 +35,10 @@ class TgbLinkPrediction(Protocol):
     """Ranking of every event's destination among all destinations.
 
     Attributes:
-        tgb_name: TGB's name of the data set.
         validation_share, test_share: of the events, by quantiles of time.
         batch_size: events between two updates of the memory.
     """
 
-    tgb_name: str
     validation_share: float = 0.15
     test_share: float = 0.15
     batch_size: int = 200
@@ -77,24 +78,17 @@ class TgbLinkPrediction(Protocol):
                 device=request.device,
                 on_progress=lambda done, total, stage=stage: request.report(stage, done, total),  # type: ignore[misc]
             ).fit()
-            validation.append(self.mean_reciprocal_rank(stream, model.score("validation")))
+            validation.append(model.history[model.best_epoch - 1])
             stage = f"testing, seed {seed + 1} of {request.seeds}: batches"
-            test.append(self.mean_reciprocal_rank(stream, _counted(model.score("test"), stream, request, stage)))
+            test.append(mean_reciprocal_rank(stream, _counted(model.score("test"), stream, request, stage)))
             epochs.append(model.best_epoch)
         chosen = asdict(settings) | {"device": request.device or "cpu", "best_epochs": epochs}
         return self._result(MODEL, stream, request, seeds, validation, test, chosen, perf_counter() - began)
 
     def _run_baseline(self, name: str, stream: EventStream, request: ProtocolRequest) -> ProtocolResult:
         began = perf_counter()
-        scored = [
-            self.mean_reciprocal_rank(stream, score_baseline(stream, name, part)) for part in ("validation", "test")
-        ]
+        scored = [mean_reciprocal_rank(stream, score_baseline(stream, name, part)) for part in ("validation", "test")]
         return self._result(name, stream, request, (0,), scored[:1], scored[1:], {}, perf_counter() - began)
-
-    def mean_reciprocal_rank(self, stream: EventStream, scores: Scores) -> float:
-        """Evaluate scores, by py-tgb's evaluator where it is installed, otherwise by Strobe's, which gives the same."""
-        evaluate = _reciprocal_ranks(self.tgb_name)
-        return float(np.mean(np.concatenate([evaluate(stream, first, batch) for first, batch in scores])))
 
     def _result(
         self,
@@ -107,12 +101,10 @@ class TgbLinkPrediction(Protocol):
         settings: dict[str, Any],
         seconds: float,
     ) -> ProtocolResult:
-        installed = tgb_version()
         fixed = {
             "batch_size": self.batch_size,
             "events": {part: end - first for part, (first, end) in stream.parts.items()},
             "destinations": stream.num_dst,
-            "evaluator": "strobe" if installed is None else f"py-tgb {installed}",
         }
         return ProtocolResult(
             protocol=self.name,
@@ -128,10 +120,9 @@ class TgbLinkPrediction(Protocol):
         )
 
 
-def _reciprocal_ranks(name: str) -> Callable[[EventStream, int, np.ndarray[Any, Any]], np.ndarray[Any, Any]]:
-    if tgb_version() is not None:
-        return TgbEvaluator(name).reciprocal_ranks
-    return lambda stream, first, scores: 1 / rank_events(stream, first, scores)
+def mean_reciprocal_rank(stream: EventStream, scores: Scores) -> float:
+    """Return the MRR of a part's batches; ranks equal those of py-tgb's evaluator, which the tests compare."""
+    return reciprocal_mean(np.concatenate([rank_events(stream, first, batch) for first, batch in scores]))
 
 
 def _counted(scores: Scores, stream: EventStream, request: ProtocolRequest, stage: str) -> Scores:
@@ -144,7 +135,6 @@ def _counted(scores: Scores, stream: EventStream, request: ProtocolRequest, stag
 WIKI = register(
     TgbLinkPrediction(
         name="tgbl-wiki",
-        tgb_name="tgbl-wiki",
         description="TGB's link prediction on edits of Wikipedia pages: rank the page of every edit among all pages.",
         citation="Huang et al., Temporal Graph Benchmark for Machine Learning on Temporal Graphs, NeurIPS 2023",
         data_sets=("wikipedia_jodie",),

@@ -35,9 +35,6 @@ class PlainFeatures:
     def is_new(self, k: int) -> bool:
         return self.of(*self.events[k][:2])[0] == k
 
-    def no_history(self, k: int) -> bool:
-        return self.of(src=self.events[k][0])[0] == k
-
     def changes(self, k: int) -> bool:
         before = [j for j in self.of(src=self.events[k][0]) if j < k]
         return not before or self.events[before[-1]][1] != self.events[k][1]
@@ -71,9 +68,8 @@ class PlainFeatures:
     def met(self, src: int, dst: int, now: float) -> list[float]:
         met, mine, its = self.of(src, dst), self.of(src=src), self.of(dst=dst)
         if not met:
-            return [0.0] * 17 + [FLOOR] * 4
+            return [0.0] * 14 + [FLOOR] * 4
         times, order = [self.events[k][2] for k in met], [self.events[k][1] for k in mine]
-        ages = [len(mine) - 1 - mine.index(k) for k in met]
         last_events = order[-32:]
         partners, sources = self.recent(src=src), self.recent(dst=dst)
         return [
@@ -81,9 +77,6 @@ class PlainFeatures:
             self.log_time(now - times[-1]),
             math.log1p(len(met)),
             1 / (1 + min(partners.index(dst), 32)),
-            len(met) / len(mine),
-            sum(0.3 * 0.7**age for age in ages),
-            sum(0.1 * 0.9**age for age in ages),
             math.log1p(self.run(mine, 1)) if order[-1] == dst else 0.0,
             self.log_time((times[-1] - times[0]) / max(len(met) - 1, 1)),
             self.log_time(times[-1] - times[-2]) if len(met) > 1 else 0.0,
@@ -100,30 +93,19 @@ class PlainFeatures:
     def dst(self, dst: int, now: float) -> list[float]:
         its = self.of(dst=dst)
         if not its:
-            return [0.0, *[NEVER] * 5, *[0.0] * 7, *[FLOOR] * 12]
-        new, fresh = [k for k in its if self.is_new(k)], [k for k in its if self.no_history(k)]
-        last = self.events[its[-1]][0]
-        known = [k for k in self.of(src=last) if k <= its[-1]]
+            return [0.0, NEVER, *[0.0] * 4, *[FLOOR] * 4]
+        new = [k for k in its if self.is_new(k)]
         returns = 0.0
         for k in its:
             returns = 0.9 * returns + 0.1 * (not self.is_new(k))
         return [
             1.0,
             self.log_time(now - self.events[its[-1]][2]),
-            self.log_time(now - self.events[its[-4]][2]) if len(its) >= 4 else NEVER,
-            self.log_time(now - self.events[its[-16]][2]) if len(its) >= 16 else NEVER,
-            self.log_time(now - self.events[new[-1]][2]),
-            self.log_time(now - self.events[fresh[-1]][2]) if fresh else NEVER,
             math.log1p(len(its)),
             math.log1p(len(new)),
             len(new) / len(its),
-            math.log1p(self.run(its, 0)),
-            math.log1p(len(known)),
-            self.new_rate(known),
             returns,
             *self.log_sums(now, its),
-            *self.log_sums(now, new),
-            *self.log_sums(now, fresh),
         ]
 
     def walks(self, src: int, dst: int, now: float) -> list[float]:
