@@ -124,7 +124,8 @@ class ProtocolRequest:
     Attributes:
         data: name of the data set; None for the protocol's first.
         model: name of the model; None for the protocol's first.
-        seeds: number of runs, with the seeds 0, 1, ….
+        seeds: number of runs, with the seeds ``first_seed``, ``first_seed`` + 1, ….
+        first_seed: seed of the first run.
         epochs: most passes over the training part; None for the protocol's default.
         data_dir: directory of data sets, as in ``strobe.load``.
         device: device of the model; None for the CPU.
@@ -134,6 +135,7 @@ class ProtocolRequest:
     data: str | None = None
     model: str | None = None
     seeds: int = SEEDS
+    first_seed: int = 0
     epochs: int | None = None
     data_dir: str | PathLike[str] | None = None
     device: str | None = None
@@ -144,6 +146,11 @@ class ProtocolRequest:
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
                 raise OptionError(f"{name} must be a whole number from 1 on, not {value!r}")
+
+    @property
+    def seed_values(self) -> tuple[int, ...]:
+        """The seed of each run."""
+        return tuple(range(self.first_seed, self.first_seed + self.seeds))
 
     def report(self, stage: str, done: int, total: int | None) -> None:
         if self.on_stage is not None:

@@ -76,8 +76,8 @@ class DysatLinkPrediction(Protocol):
             device=request.device,
         )
         runs = []
-        for seed in range(request.seeds):
-            stage = f"training, seed {seed + 1} of {request.seeds}: epochs of all steps"
+        for seed in request.seed_values:
+            stage = f"training, seed {seed + 1 - request.first_seed} of {request.seeds}: epochs of all steps"
             on_epoch = lambda done, total, stage=stage: request.report(stage, done, total)  # noqa: E731
             runs.append(list(model_run.score(seed, on_epoch)))
         scores, epochs = ([[getattr(each, name) for each in run] for run in runs] for name in ("scores", "epoch"))
@@ -115,7 +115,7 @@ class DysatLinkPrediction(Protocol):
             data=self.choose_data(request.data),
             method=method,
             metric=self.metric,
-            seeds=tuple(range(len(scores))),
+            seeds=request.seed_values if len(scores) == request.seeds else (0,),
             validation=tuple(each.micro for each in found["validation"]),
             test=tuple(each.micro for each in found["test"]),
             coverage=1.0,  # every eligible link of the test part is scored

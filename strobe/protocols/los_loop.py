@@ -132,7 +132,7 @@ class TrafficForecast(Protocol):
             return next(each for each in self.run_baselines(request) if each.method == method)
         began, graph = perf_counter(), self._read(request)
         errors, epochs = [], []
-        for seed in range(request.seeds):
+        for seed in request.seed_values:
             run = self._train(graph, method, seed, request)
             errors.append({part: self._model_errors(run, graph, part) for part in SCORED})
             epochs.append(run.best_epoch)
@@ -175,7 +175,9 @@ class TrafficForecast(Protocol):
             window=self.history,
             seed=seed,
             device=request.device or "cpu",
-            progress=ReportedEpochs(request, f"training, seed {seed + 1} of {request.seeds}: epochs"),
+            progress=ReportedEpochs(
+                request, f"training, seed {seed + 1 - request.first_seed} of {request.seeds}: epochs"
+            ),
             **changes,
         )
 

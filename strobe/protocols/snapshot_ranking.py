@@ -7,13 +7,14 @@ nodes, then over snapshots, and other edges of the node count in a rank.
 
 ``roland-fixed``: You et al., "ROLAND: Graph Learning Framework for Dynamic Graphs", KDD 2022, and the authors' code
 (snap-stanford/roland): the same snapshots and metric. Their training goes on in the test part, one snapshot after the
-other; here weights are those of the training part.
+other, as that of methods that end in +live does here; weights of other methods are those of the training part.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -26,9 +27,16 @@ from strobe.graph.ingest import Clock
 from strobe.graph.ingest.clock import RegularClock, SnapshotBoundaries, TimeKind
 from strobe.protocols.base import Protocol, ProtocolRequest, ProtocolResult, register
 from strobe.protocols.model_names import names_from
+from strobe.tasks import LinkRanking
 
 WITH_PAIR_FEATURES = "+pair-features"
 """Ending of the methods whose decoder also reads the history of the pair and of its ends."""
+
+LIVE = "+live"
+"""Ending of the methods whose weights are also updated in the test part, after each snapshot was scored."""
+
+LIVE_SETTINGS: Mapping[str, Any] = {"window": 1, "lr": 0.003, "steps_per_snapshot": 10}
+"""Settings of training while snapshots arrive."""
 
 SIGNATURE = 32
 """Columns of random signatures among the inputs of models without pair features: they stand for one-hot ids."""
@@ -79,57 +87,78 @@ class SnapshotRanking(Protocol):
     """Every node with edges in the next snapshot ranks all nodes."""
 
     def read(self, request: ProtocolRequest) -> DynamicGraph:
-        """Read the snapshots of a request's data set, with the directions of edges where it has any; without ratings and
+        """Read the snapshots of a request's data set, with directions of edges where it has any, without ratings and
         numbers of messages."""
         name = self.choose_data(request.data)
         cut = CUTS[name]
         clock: Clock | None = None if cut.seconds is None else EveryFromFirst(cut.seconds)
         graph = load(name, data_dir=request.data_dir, clock=clock, on_stage=request.on_stage)
-        return _first_snapshots(graph, cut.snapshots)
+        return plain_snapshots(graph[: cut.snapshots])
 
     def run(self, request: ProtocolRequest) -> ProtocolResult:
-        from strobe.api import train
-        from strobe.protocols.epoch_progress import EpochProgress
-
         method, began = self.choose_model(request.model), perf_counter()
         graph = self.read(request)
-        with_features = method.endswith(WITH_PAIR_FEATURES)
-        graph = graph if with_features else as_published(graph)
-        settings = dict(SETTINGS) | ({} if request.epochs is None else {"epochs": request.epochs})
-        runs = []
-        for seed in range(request.seeds):
-            stage = f"training, seed {seed + 1} of {request.seeds}: epochs"
-            runs.append(
-                train(
-                    graph,
-                    method.removesuffix(WITH_PAIR_FEATURES),
-                    self.task(request, with_features=with_features),
-                    seed=seed,
-                    device=request.device or "cpu",
-                    progress=EpochProgress(request, stage, settings["epochs"]),
-                    **settings,
-                )
-            )
-        found = {part: [getattr(run, part) for run in runs] for part in ("validation", "test")}
+        graph = graph if WITH_PAIR_FEATURES in method else as_published(graph)
+        run = self._run_live if method.endswith(LIVE) else self._run_fixed
+        found = [run(request, graph, method, seed) for seed in request.seed_values]
         return ProtocolResult(
             protocol=self.name,
             data=self.choose_data(request.data),
             method=method,
             metric=self.metric,
-            seeds=tuple(range(request.seeds)),
-            validation=tuple(each["source_mrr"] for each in found["validation"]),
-            test=tuple(each["source_mrr"] for each in found["test"]),
-            coverage=min(each["coverage"] for each in found["test"]),
-            settings=settings
-            | {
-                "edges": found["test"][0]["edges"],
-                "map": [each["map"] for each in found["test"]],
-                "best_mrr": [each["best_mrr"] for each in found["test"]],
-                "start": [run.baselines["test"].get("history", {}).get("source_mrr") for run in runs],
-                "best_epochs": [run.best_epoch for run in runs],
+            seeds=request.seed_values,
+            validation=tuple(each.validation["source_mrr"] for each in found),
+            test=tuple(each.test["source_mrr"] for each in found),
+            coverage=min(each.test["coverage"] for each in found),
+            settings={
+                **found[0].settings,
+                **{name: [each.test[name] for each in found] for name in ("map", "best_mrr")},
+                "start": [each.start for each in found],
+                "best_epochs": [each.best_epoch for each in found],
             },
             seconds=perf_counter() - began,
         )
+
+    def _run_fixed(self, request: ProtocolRequest, graph: DynamicGraph, method: str, seed: int) -> _SeedResult:
+        """Train on the training part, and score the weights of the best validation epoch."""
+        from strobe.api import train
+        from strobe.protocols.training_progress import ReportedEpochs
+
+        settings = dict(SETTINGS) | ({} if request.epochs is None else {"epochs": request.epochs})
+        run = train(
+            graph,
+            method.removesuffix(WITH_PAIR_FEATURES),
+            self.task(request, with_features=WITH_PAIR_FEATURES in method),
+            seed=seed,
+            device=request.device or "cpu",
+            progress=ReportedEpochs(request, f"training, seed {seed}: epochs"),
+            **settings,
+        )
+        start = run.baselines["test"].get("history", {}).get("source_mrr")
+        return _SeedResult(run.validation, run.test, settings, start, run.best_epoch)
+
+    def _run_live(self, request: ProtocolRequest, graph: DynamicGraph, method: str, seed: int) -> _SeedResult:
+        """Train on every snapshot after it was scored; the metrics are those of the test part's snapshots."""
+        from strobe.api import train_online
+        from strobe.protocols.training_progress import ReportedEpochs
+
+        settings = dict(LIVE_SETTINGS) | ({} if request.epochs is None else {"steps_per_snapshot": request.epochs})
+        model = method.removesuffix(LIVE)
+        result = train_online(
+            graph,
+            model.removesuffix(WITH_PAIR_FEATURES),
+            _live_task(self.task(request, with_features=WITH_PAIR_FEATURES in model)),
+            plan="relay",
+            seed=seed,
+            device=request.device or "cpu",
+            fit_snapshots=4,
+            progress=ReportedEpochs(request, f"training, seed {seed}: snapshots", len(graph) - 1),
+            **settings,
+        )
+        cut = CUTS[self.choose_data(request.data)]
+        lines = [line["validation"] for line in result.evaluated]
+        test = len(graph) - 1 - cut.train - cut.validation
+        return _SeedResult(_means(lines[-test - cut.validation : -test]), _means(lines[-test:]), settings)
 
     def run_baselines(self, request: ProtocolRequest) -> list[ProtocolResult]:
         """Rules on the graph without directions, which is what is asked."""
@@ -154,10 +183,8 @@ class SnapshotRanking(Protocol):
             for name, metrics in found["test"].items()
         ]
 
-    def task(self, request: ProtocolRequest, *, with_features: bool) -> Any:
+    def task(self, request: ProtocolRequest, *, with_features: bool) -> LinkRanking:
         """The task of a request's data set."""
-        from strobe.tasks import LinkRanking
-
         cut = CUTS[self.choose_data(request.data)]
         return LinkRanking(
             train=cut.train,
@@ -169,6 +196,26 @@ class SnapshotRanking(Protocol):
         )
 
 
+@dataclass(frozen=True)
+class _SeedResult:
+    """Metrics of one seed, and what it was trained with."""
+
+    validation: Mapping[str, float]
+    test: Mapping[str, float]
+    settings: Mapping[str, Any]
+    start: float | None = None
+    best_epoch: int | None = None
+
+
+def _live_task(task: LinkRanking) -> LinkRanking:
+    """The task of an online run: the few snapshots it begins with are split by shares, and no regression is fitted."""
+    return replace(task, train=LinkRanking.train, validation=LinkRanking.validation, from_history=False)
+
+
+def _means(lines: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {name: statistics.fmean(line[name] for line in lines) for name in lines[0]}
+
+
 def as_published(graph: DynamicGraph) -> DynamicGraph:
     """The graph as the published models read it: edges without direction, all nodes in every snapshot, and degrees and
     signatures as features."""
@@ -176,15 +223,16 @@ def as_published(graph: DynamicGraph) -> DynamicGraph:
     return whole.with_features(Concatenated((Degrees(log=True), RandomSignature(SIGNATURE))))
 
 
-def _first_snapshots(graph: DynamicGraph, count: int) -> DynamicGraph:
-    """The first snapshots of a graph, with the nodes that they have, without weights."""
-    edges = [_edges(graph, t) for t in range(count)]
-    nodes = np.unique(np.concatenate([each.ravel() for each in edges]))
+def plain_snapshots(graph: DynamicGraph) -> DynamicGraph:
+    """The snapshots that have edges, and the nodes of these edges, without weights and self-loops."""
+    edges = [_edges(graph, t) for t in range(len(graph))]
+    times = [t for t, each in enumerate(edges) if each.shape[1]]
+    nodes = np.unique(np.concatenate([edges[t].ravel() for t in times]))
     return from_edges(
-        [np.searchsorted(nodes, each) for each in edges],
+        [np.searchsorted(nodes, edges[t]) for t in times],
         num_nodes=len(nodes),
-        nodes=[np.searchsorted(nodes, np.unique(each)) for each in edges],
-        times=[str(graph.times[t]) for t in range(count)],
+        nodes=[np.searchsorted(nodes, np.unique(edges[t])) for t in times],
+        times=[str(graph.times[t]) for t in times],
         directed=graph.directed,
     )
 
@@ -209,8 +257,9 @@ _WORDS: Mapping[str, Any] = {
     "62 / 9 / 17 (collegemsg), 69 / 10 / 20 (as733)",
     "negatives": "all other nodes; edges have no direction: both ends of an edge are asked; MRR is the mean over the "
     "edges of a node, then over nodes, then over snapshots",
-    "update": "snapshots up to the one before the target are read; weights are trained on the training part. Methods "
-    "that end in +pair-features also read the history of the pair, with directions, and start from a regression on it",
+    "update": "snapshots up to the one before the target are read; weights are trained on the training part, and by "
+    "methods that end in +live on every snapshot after it was scored. Methods with +pair-features also read the "
+    "history of the pair, with directions, and start from a regression on it",
 }
 
 _EVOLVEGCN = names_from("evolvegcn-o")
@@ -233,7 +282,12 @@ ROLAND_FIXED = register(
         description="ROLAND's fixed split: every node ranks all nodes as its neighbors in the next snapshot.",
         citation="You et al., ROLAND: Graph Learning Framework for Dynamic Graphs, KDD 2022",
         data_sets=("bitcoin_otc", "bitcoin_alpha", "collegemsg"),
-        models=(*(name + WITH_PAIR_FEATURES for name in _ROLAND), *_ROLAND),
+        models=(
+            *(name + WITH_PAIR_FEATURES for name in _ROLAND),
+            *(name + WITH_PAIR_FEATURES + LIVE for name in _ROLAND),
+            *_ROLAND,
+            *(name + LIVE for name in _ROLAND),
+        ),
         **_WORDS,
     )
 )

@@ -68,9 +68,9 @@ class TgbLinkPrediction(Protocol):
         from strobe.protocols.pair_model import PairModel, PairSettings
 
         settings = PairSettings() if request.epochs is None else replace(PairSettings(), epochs=request.epochs)
-        began, seeds, validation, test, epochs = perf_counter(), tuple(range(request.seeds)), [], [], []
+        began, seeds, validation, test, epochs = perf_counter(), request.seed_values, [], [], []
         for seed in seeds:
-            stage = f"training, seed {seed + 1} of {request.seeds}: steps"
+            stage = f"training, seed {seed + 1 - request.first_seed} of {request.seeds}: steps"
             model = PairModel(
                 stream,
                 settings,
@@ -79,7 +79,7 @@ class TgbLinkPrediction(Protocol):
                 on_progress=lambda done, total, stage=stage: request.report(stage, done, total),  # type: ignore[misc]
             ).fit()
             validation.append(model.history[model.best_epoch - 1])
-            stage = f"testing, seed {seed + 1} of {request.seeds}: batches"
+            stage = f"testing, seed {seed + 1 - request.first_seed} of {request.seeds}: batches"
             test.append(mean_reciprocal_rank(stream, _counted(model.score("test"), stream, request, stage)))
             epochs.append(model.best_epoch)
         chosen = asdict(settings) | {"device": request.device or "cpu", "best_epochs": epochs}

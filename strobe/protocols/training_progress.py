@@ -14,13 +14,14 @@ class ReportedEpochs(Progress):
     Args:
         request: the request.
         stage: name of the stage.
+        total: number of epochs, or snapshots of an online run; None for what the run says.
     """
 
-    def __init__(self, request: ProtocolRequest, stage: str) -> None:
-        self._request, self._stage, self._epochs = request, stage, 0
+    def __init__(self, request: ProtocolRequest, stage: str, total: int | None = None) -> None:
+        self._request, self._stage, self._total = request, stage, total
 
     def begin(self, info: dict[str, Any]) -> None:
-        self._epochs = info["epochs"]
+        self._total = info["epochs"] if self._total is None else self._total
 
     def epoch(self, line: dict[str, Any]) -> None:
-        self._request.report(self._stage, line["epoch"], self._epochs)
+        self._request.report(self._stage, line["epoch"], self._total)

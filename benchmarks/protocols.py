@@ -1,0 +1,162 @@
+"""Does Strobe win the field's tables? Published protocols by name, each method with three seeds.
+
+``strobe benchmark NAME`` runs one of them; here all are run, one process per protocol, data set, method and seed
+(``--workers``), and compared with the published rows. Results are kept as they come: a run that was stopped goes on.
+Data sets are looked for below $STROBE_DATA.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Collection
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from benchmarks.job_pool import Job, run_jobs
+from benchmarks.record import Record, option_parser, table
+
+SEEDS = (0, 1, 2)
+BITCOINS_AND_UCI = ("bitcoin_otc", "bitcoin_alpha", "collegemsg")
+METHODS: dict[str, dict[str, tuple[str, ...]]] = {
+    "roland-fixed": dict.fromkeys(BITCOINS_AND_UCI, ("roland+pair-features", "roland+pair-features+live")),
+    "roland-live": dict.fromkeys(BITCOINS_AND_UCI, ("roland+pair-features",)),
+    "evolvegcn": {
+        **dict.fromkeys(BITCOINS_AND_UCI, ("evolvegcn-o", "evolvegcn-o+pair-features")),
+        "as733": ("evolvegcn-o",),
+    },
+    "dysat": {"enron_dysat": ("dysat",), "uci_dysat": ("dysat",)},
+    "tgcn-los-loop": {"metr_la_week": ("tgcn",)},
+    "tgbl-wiki": {"wikipedia_jodie": ("pair-network",)},
+}
+"""Methods by protocol and data set."""
+
+BASELINES = "baselines"
+QUICK = {"dysat": {"enron_dysat": ("dysat",)}}
+
+FIGURES = {
+    "edgebank_wiki_test": ("tgbl-wiki", "wikipedia_jodie", "edgebank"),
+    "edgebank_wiki_window_test": ("tgbl-wiki", "wikipedia_jodie", "edgebank-window"),
+    "wiki_mrr": ("tgbl-wiki", "wikipedia_jodie", "pair-network"),
+    "dysat_enron_auc": ("dysat", "enron_dysat", "dysat"),
+    "dysat_uci_auc": ("dysat", "uci_dysat", "dysat"),
+    "los_loop_rmse": ("tgcn-los-loop", "metr_la_week", "tgcn"),
+    "live_otc": ("roland-live", "bitcoin_otc", "roland+pair-features"),
+    "live_alpha": ("roland-live", "bitcoin_alpha", "roland+pair-features"),
+    "live_uci": ("roland-live", "collegemsg", "roland+pair-features"),
+    "live_as733": ("roland-live", "as733", "roland+pair-features"),
+}
+"""Figures that are the test value of one method."""
+
+BEST = {
+    "roland_fixed_otc": ("roland-fixed", "bitcoin_otc"),
+    "roland_fixed_alpha": ("roland-fixed", "bitcoin_alpha"),
+    "roland_fixed_uci": ("roland-fixed", "collegemsg"),
+}
+"""Figures that are the test value of the method with the best validation value."""
+
+FROM_OTHERS = {"ranking_vs_product": "ranking", "sets_above_start": "quality", "calibration_error": "quality"}
+"""Figures of other records."""
+
+
+def run_job(job: Job) -> list[dict[str, Any]]:
+    """Run one method with one seed, or all baselines of a data set."""
+    from strobe.protocols import ProtocolRequest, find_protocol
+
+    protocol, epochs = find_protocol(job["protocol"]), job.get("epochs")
+    request = ProtocolRequest(data=job["data"], seeds=1, first_seed=job.get("seed", 0), epochs=epochs)
+    if job["method"] == BASELINES:
+        return [each.to_json() for each in protocol.run_baselines(request)]
+    return [protocol.run(ProtocolRequest(**vars(request) | {"model": job["method"]})).to_json()]
+
+
+def jobs(*, quick: bool, only: Collection[str]) -> list[Job]:
+    """All jobs: seed by seed, so that a run that was stopped has some of every method."""
+    chosen = {protocol: sets for protocol, sets in (QUICK if quick else METHODS).items() if protocol in only}
+    pairs = [(protocol, data, methods) for protocol, sets in chosen.items() for data, methods in sets.items()]
+    found: list[Job] = [{"protocol": protocol, "data": data, "method": BASELINES} for protocol, data, _ in pairs]
+    for seed in SEEDS[:1] if quick else SEEDS:
+        for protocol, data, methods in pairs:
+            found += [{"protocol": protocol, "data": data, "method": each, "seed": seed} for each in methods]
+    return [job | {"epochs": 2} for job in found] if quick else found
+
+
+def merge(results: list[tuple[Job, Any]]) -> list[dict[str, Any]]:
+    """One result per protocol, data set and method, with the values of all seeds."""
+    merged: dict[tuple[str, str, str], dict[str, Any]] = {}
+    for _, found in results:
+        for each in found:
+            key = (each["protocol"], each["data"], each["method"])
+            if key not in merged:
+                merged[key] = each
+                continue
+            known = merged[key]
+            for name in ("seeds", "validation", "test"):
+                known[name] = known[name] + each[name]
+            known["seconds"] += each["seconds"]
+            known["coverage"] = min(known["coverage"], each["coverage"])
+    for each in merged.values():
+        for name, part in (("mean", "test"), ("validation_mean", "validation")):
+            each[name] = statistics.fmean(each[part])
+        for name, part in (("deviation", "test"), ("validation_deviation", "validation")):
+            each[name] = statistics.stdev(each[part]) if len(each[part]) > 1 else None
+    return list(merged.values())
+
+
+def fill_figures(record: Record, found: list[dict[str, Any]]) -> None:
+    """Figures by name; those that could not be measured are missing."""
+    by_name = {(each["protocol"], each["data"], each["method"]): each for each in found}
+    for figure, key in FIGURES.items():
+        if key in by_name:
+            record.figures[figure] = by_name[key]["mean"]
+    for figure, (protocol, data) in BEST.items():
+        models = [each for key, each in by_name.items() if key[:2] == (protocol, data) and "+pair-features" in key[2]]
+        if models:
+            record.figures[figure] = max(models, key=lambda each: each["validation_mean"])["mean"]
+    from strobe.protocols import find_protocol
+
+    ratios = [
+        each["mean"] / next(row.test for row in find_protocol("evolvegcn").published(data) if "-O" in row.method)
+        for (protocol, data, method), each in by_name.items()
+        if protocol == "evolvegcn" and method == "evolvegcn-o"
+    ]
+    if ratios:
+        record.figures["evolvegcno_vs_table_worst"] = min(ratios)
+    if found:
+        record.figures["coverage_min"] = min(each["coverage"] for each in found)
+    for figure, name in FROM_OTHERS.items():
+        others = Record(name, quick=False)
+        others.recall(None)
+        if figure in others.figures:
+            record.figures[figure] = others.figures[figure]
+    for figure in (*FIGURES, *BEST, *FROM_OTHERS):
+        if figure not in record.figures:
+            record.missing.setdefault(figure, "not measured in this run")
+
+
+def main() -> None:
+    """Runs all protocols and prints every method beside the published rows."""
+    parser = option_parser(__doc__)
+    parser.add_argument("--workers", type=int, default=2, help="processes side by side, of one thread each")
+    parser.add_argument("--partial", type=Path, default=Path("protocols.partial.jsonl"), help="results so far")
+    parser.add_argument("--only", nargs="+", choices=METHODS, default=tuple(METHODS), help="some of the protocols")
+    chosen = parser.parse_args()
+    record, began = Record("protocols", chosen.quick), perf_counter()
+    partial = chosen.partial.with_suffix(".quick.jsonl") if chosen.quick else chosen.partial
+    found = merge(run_jobs(run_job, jobs(quick=chosen.quick, only=chosen.only), chosen.workers, partial))
+    record.samples = {f"{each['protocol']} {each['data']} {each['method']}": each for each in found}
+    fill_figures(record, found)
+    record.figures["seconds"] = perf_counter() - began
+    rows = []
+    for each in sorted(found, key=lambda each: (each["protocol"], each["data"], -each["mean"])):
+        spread = "" if each["deviation"] is None else f" ± {each['deviation']:.4f}"
+        values = [f"{each['validation_mean']:.4f}", f"{each['mean']:.4f}{spread}", len(each["seeds"])]
+        rows.append([each["protocol"], each["data"], each["method"], *values])
+    table(["protocol", "data set", "method", "validation", "test", "seeds"], rows)
+    for figure, value in record.figures.items():
+        print(f"{figure}: {value:.4g}")
+    record.write(chosen.json)
+
+
+if __name__ == "__main__":
+    main()
