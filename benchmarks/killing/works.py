@@ -229,7 +229,6 @@ _MODULES = (
     "strobe.planner.time.passes",
     "torch.utils.tensorboard",
     "safetensors.torch",
-    "torch._dynamo",
     "typer._adapters",
 )
 

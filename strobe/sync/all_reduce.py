@@ -8,11 +8,10 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from strobe.comm import Comm, Work
 from strobe.errors import OptionError
-from strobe.sync.base import GradientSync, Sync
+from strobe.sync.base import GradientSync, Optimizer, Sync
 
 KIND = "gradients"
 

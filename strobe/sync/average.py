@@ -11,12 +11,11 @@ from typing import ClassVar
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from strobe.comm import Comm
 from strobe.errors import OptionError
 from strobe.strategy import Fact, Need
-from strobe.sync.base import GradientSync, Sync
+from strobe.sync.base import GradientSync, Optimizer, Sync
 
 AVERAGE, END_EPOCH, FIRST_VALUE = 0, 1, 2
 """Control messages of rank 0: average now; average and end the epoch; from here on ``FIRST_VALUE`` + a published

@@ -3,15 +3,40 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from strobe.comm import Comm
 from strobe.strategy import Strategy
+
+
+class Optimizer(Protocol):
+    """What a run uses of an optimizer. Those of ``torch.optim`` have it, and those of ``strobe.engine.optimizer``."""
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """Weights (``params``) and options; a run has one group."""
+
+    @property
+    def state(self) -> defaultdict[Tensor, Any]:
+        """Tensors by weight and name; none before the first gradient of a weight."""
+
+    def step(self) -> None:
+        """Update all weights that have a gradient."""
+
+    def zero_grad(self) -> None:
+        """Forget all gradients."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return state by the number of each weight, and the options."""
+
+    def load_state_dict(self, state_dict: dict[str, Any], /) -> None:
+        """Continue with the state and options of ``state_dict``."""
 
 
 class GradientSync:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.optim import SGD, Optimizer
+from torch.optim import SGD
 
 from strobe.batching.base import EpochPolicy, EpochResult, Event, StepResult, StepSource
 from strobe.comm import SingleRankComm
@@ -28,6 +28,7 @@ from strobe.engine.windows import Segment, Window
 from strobe.graph import DynamicGraph
 from strobe.schedule.base import Pacer, Totals
 from strobe.sync import GradientSync
+from strobe.sync.base import Optimizer
 from strobe.tasks.base import Examples
 from strobe.view import View, WindowData
 from tests.support.runs import small_graph

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_LOADED = ["strobe.api", "strobe.comm.launch.worker", "torch._dynamo", "numba"]
-"""Modules that ranks load, the last two once they train."""
+_LOADED = ["strobe.api", "strobe.comm.launch.worker", "numba"]
+"""Modules that ranks load, the last one once they train."""
 
 
 def fork_ranks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,6 +29,7 @@ from strobe.engine.machine import restore_random_state
 from strobe.engine.optimizer import load_optimizer_state
 from strobe.errors import FormatError, OptionError, StrobeError
 from strobe.io.atomic import UNFINISHED_GLOB, sync_folder
+from strobe.sync.base import Optimizer
 
 LAST, BEST = "checkpoints", "best.safetensors"
 NUM_RETAINED = 2
@@ -57,7 +58,7 @@ class TrainState:
 
     model: nn.Module
     head: nn.Module
-    optimizer: torch.optim.Optimizer
+    optimizer: Optimizer
     epoch: int = 0
     best: float | None = None
     best_epoch: int = 0
