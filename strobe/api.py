@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from strobe.comm.process_group import DEADLINE_S
 from strobe.engine.inputs.graph_source import GraphLike
 from strobe.engine.inputs.model_choice import ModelLike
 from strobe.engine.inputs.resolve import TrainRequest
 from strobe.engine.launch.processes import LaunchConfig, OutputConfig
-from strobe.engine.online.loop import OnlineConfig, run_online
 from strobe.engine.online.result import OnlineResult
 from strobe.engine.progress import Progress
 from strobe.engine.records.timing import EpochTrace
@@ -25,6 +24,9 @@ from strobe.report.charts.learning_curve import learning_curve_svg
 from strobe.report.run import online_result_svg, online_summary, run_charts
 from strobe.report.summary import run_summary
 from strobe.tasks.base import Task
+
+if TYPE_CHECKING:
+    from strobe.engine.online.loop import OnlineConfig
 
 
 class StandardServices(PlannerServices):
@@ -119,6 +121,8 @@ def train_online(
         plan: a plan whose batches are sampled; by default the preset for snapshots that arrive.
         ranks: processes on this machine that train together.
     """
+    from strobe.engine.online.loop import run_online  # with readers of tables, which take half a second to load
+
     request = TrainRequest(None, model, task, model_options, settings, changes, None, plan, services=SERVICES)
     output, launch = OutputConfig(out, resume, overwrite), LaunchConfig(ranks, deadline_s)
     return run_online(config, request, output, launch, Progress() if progress is None else progress)

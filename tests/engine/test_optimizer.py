@@ -131,7 +131,7 @@ def test_the_state_of_other_weights_is_refused() -> None:
         load_optimizer_state(SGD(weights, lr=0.1), saved.state_dict())
 
 
-def test_training_on_a_cpu_does_not_load_the_compiler_of_torch() -> None:
+def test_training_on_a_cpu_loads_neither_the_compiler_of_torch_nor_pandas_nor_optimizers_of_scipy() -> None:
     code = """
 import sys, tempfile, strobe
 from tests.support.runs import small_graph
@@ -139,6 +139,6 @@ for optimizer in ("adam", "sgd"):
     with tempfile.TemporaryDirectory() as out:
         given = {"optimizer": optimizer, "clip": 1.0, "epochs": 2, "window": 3, "device": "cpu"}
         strobe.train(small_graph(), "tgcn", "regression", out=out, **given)
-assert "torch._dynamo" not in sys.modules
+assert not {"torch._dynamo", "pandas", "scipy.optimize"} & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

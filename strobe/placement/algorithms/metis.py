@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.optimize import linear_sum_assignment
 
 from strobe.errors import MissingPackageError
 from strobe.graph import DynamicGraph, Snapshot
@@ -121,6 +120,8 @@ def _scale_weights(weights: IntArray) -> IntArray:
 
 def relabel_to_match(part: IntArray, last: IntArray, num_parts: int) -> IntArray:
     """Relabel parts, [n], so that the most nodes keep their ``last`` part (-1: none)."""
+    from scipy.optimize import linear_sum_assignment  # takes a quarter of a second to load
+
     known = last >= 0
     pair = part[known].astype(np.int64) * num_parts + last[known]
     overlap = np.bincount(pair, minlength=num_parts * num_parts).reshape(num_parts, num_parts)

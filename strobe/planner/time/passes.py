@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from scipy.optimize import nnls
 from torch import nn
 
 from strobe.batching import BatchSpec
@@ -89,6 +88,8 @@ def fit_linear_cost(
     Raises:
         OptionError: no pass was timed.
     """
+    from scipy.optimize import nnls  # takes a quarter of a second to load
+
     if not len(seconds):
         raise OptionError("no pass was timed: there is nothing to fit")
     counted = cells, arcs, np.zeros_like(cells) if snapshots is None else snapshots, np.ones(len(seconds))

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 import torch
-from scipy.optimize import nnls
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -93,6 +92,8 @@ class ChunkedStage:
 
     def _fit_memory(self, run_chunk: RunChunk, weights: Sequence[Tensor], rows: Tensor) -> MemoryModel:
         """Fit the peak bytes of forward and backward per own row, loaded row and arc, on a few samples."""
+        from scipy.optimize import nnls  # takes a quarter of a second to load
+
         extents, peaks = [], []
         for number in range(min(SAMPLES, len(self._chunks).bit_length())):
             chunk = FusedChunk(self.data, np.sort(np.concatenate(self._chunks[: 1 << number])))
