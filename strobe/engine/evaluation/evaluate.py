@@ -140,45 +140,57 @@ class BackgroundEvaluator(Evaluator):
 
     def after_epoch(self, result: EpochResult) -> dict[str, Any]:
         del result
-        line = None
+        found: list[dict[str, Any]] = []
         if self._scorer is not None:
-            line = self._record(self._scorer.poll())
+            found = self._record(self._scorer.poll())
             if self._is_due and self._scorer.is_idle:
                 self._scorer.submit(self._state.epoch, self._state.weights())
-        return self._broadcast(line)
+        found = self._broadcast(found)
+        return found[0] if found else {}
 
     def finish(self) -> None:
-        state, line = self._state, None
+        state, found = self._state, list[dict[str, Any]]()
         with self._job.comm.rank_0_alone("evaluate"):
             if self._scorer is not None:
-                line = self._record(self._scorer.poll(wait=True))
-                if state.history and (line is None or line["evaluated_epoch"] != state.epoch):
+                found = self._record(self._scorer.poll(wait=True))
+                if state.history and (not found or found[0]["evaluated_epoch"] != state.epoch):
                     self._scorer.submit(state.epoch, state.weights())
-                    line = self._record(self._scorer.poll(wait=True))
-        line = self._broadcast(line)
-        if state.history:
-            state.history[-1].update(line)
+                    found += self._record(self._scorer.poll(wait=True))
+        for evaluation in self._broadcast(found):
+            self._add_to_history(evaluation)
         state.best_weights = self._job.comm.broadcast_object(state.best_weights, kind="weights")
 
     def close(self) -> None:
         if self._scorer is not None:
             self._scorer.close()
 
-    def _record(self, result: EvaluationResult | None) -> dict[str, Any] | None:
+    def _add_to_history(self, evaluation: dict[str, Any]) -> None:
+        """Write an evaluation into the line of its epoch. An earlier one there moves to the line of its own epoch."""
+        lines = {line["epoch"]: line for line in self._state.history}
+        while True:
+            line = lines[evaluation["evaluated_epoch"]]
+            earlier = {name: line[name] for name in evaluation if "evaluated_epoch" in line}
+            line.update(evaluation)
+            if not earlier or earlier["evaluated_epoch"] >= line["epoch"]:
+                return
+            evaluation = earlier
+
+    def _record(self, result: EvaluationResult | None) -> list[dict[str, Any]]:
+        """Record a result, if there is one: the evaluation as lines have it."""
         if result is None:
-            return None
+            return []
         problem = self._job.problem
         value = result.metrics.get(problem.metric)
         self._state.record_metric(value, problem.higher_is_better, epoch=result.epoch, weights=result.weights)
-        return {"validation": result.metrics, "evaluated_epoch": result.epoch}
+        return [{"validation": result.metrics, "evaluated_epoch": result.epoch}]
 
-    def _broadcast(self, line: dict[str, Any] | None) -> dict[str, Any]:
+    def _broadcast(self, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """What rank 0 knows, on all ranks: they must stop training together."""
         state = self._state
-        known = line, state.best, state.best_epoch, state.evaluations_without_improvement
+        known = found, state.best, state.best_epoch, state.evaluations_without_improvement
         known = self._job.comm.broadcast_object(known, kind="predictions")
-        line, state.best, state.best_epoch, state.evaluations_without_improvement = known
-        return line or {}
+        found, state.best, state.best_epoch, state.evaluations_without_improvement = known
+        return found
 
 
 @dataclass(frozen=True, eq=False)

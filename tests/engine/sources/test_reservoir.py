@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import product
+from itertools import count, product
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import strobe
 from strobe.batching import Batching, BatchSpec, Full, Groups, Hybrid, Vertices, Windows
 from strobe.batching.base import StepResult
 from strobe.engine.checkpoint import store
+from strobe.engine.evaluation.evaluate import BackgroundScorer
 from strobe.engine.run import Run
 from strobe.engine.sources import khop_cache
 from strobe.engine.sources.reservoir import ReservoirSource
@@ -206,10 +207,27 @@ def test_background_evaluation_gives_the_same_metrics_later(trainer_of: MakeTrai
         assert judged
         assert len(validated) == len(beside.history)
         assert judged == pytest.approx({epoch: validated[epoch] for epoch in judged}, rel=1e-9)
-        # The last line tells of the last epoch, also where another was being judged when training ended.
-        judged[beside.best_epoch] = validated[beside.best_epoch]
         assert beside.best_epoch == min(judged, key=judged.__getitem__)
         assert beside.validation["mse"] == pytest.approx(judged[beside.best_epoch])
+
+
+@pytest.mark.parametrize("done_in", [99, 3])
+@pytest.mark.parametrize("num_ranks", [1, 2])
+def test_evaluations_that_end_with_training_are_all_in_the_history(
+    done_in: int, num_ranks: int, trainer_of: MakeTrainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The evaluation of the first epoch is done after training, or in the last epoch, whose line has its own, too."""
+    poll, polls = BackgroundScorer.poll, count(1)
+
+    def slow(scorer: BackgroundScorer, *, wait: bool = False) -> Any:
+        return poll(scorer, wait=True) if wait or next(polls) == done_in else None
+
+    monkeypatch.setattr(BackgroundScorer, "poll", slow)
+    plan = plan_of(Hybrid(steps_per_epoch=2), schedule=FreeRunning(), sync=Average(every=2))
+    for run in trainer_of("tgcn").train(plan, num_ranks, epochs=3):
+        assert {line["epoch"]: line["evaluated_epoch"] for line in run.history if "validation" in line} == {1: 1, 3: 3}
+        best = run.history[run.best_epoch - 1]
+        assert run.validation == best["validation"]
 
 
 def test_a_failing_background_evaluation_stops_the_run(
