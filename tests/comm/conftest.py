@@ -8,7 +8,7 @@ import pytest
 
 from strobe.comm.launch.launcher import run_ranks
 from tests.support.comm_jobs import NUM_RANKS, all_checks
-from tests.support.forked_ranks import fork_ranks
+from tests.support.forks import fork_ranks
 
 Job = dict[str, list[Any]]
 """Results of all ranks, by check."""

@@ -9,7 +9,7 @@ import torch
 from strobe.comm import Comm, SingleRankComm, run_ranks
 from tests.comm.conftest import Job
 from tests.support.comm_jobs import NUM_RANKS
-from tests.support.forked_ranks import fork_ranks
+from tests.support.forks import fork_ranks
 from tests.support.ranks import as_threads
 
 MESSAGES = [3, 0, 2**63 - 1, 3, 1]

@@ -13,7 +13,7 @@ from strobe.graph import DynamicGraph
 from strobe.graph.synthetic import Changing
 from strobe.plan import Plan
 from strobe.store import Delta, Full, Store
-from tests.support.forked_ranks import fork_ranks
+from tests.support.forks import fork_ranks
 from tests.support.runs import same_tensors, small_graph
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Collection, Set
+from contextlib import suppress
 from importlib import import_module
 from time import monotonic, sleep
 from types import SimpleNamespace
@@ -19,8 +21,9 @@ from tests.support.kills import forked
 class ForkedRank:
     """What the launcher uses of ``subprocess.Popen``."""
 
-    def __init__(self, command: list[str], *, env: dict[str, str], **_: Any) -> None:
+    def __init__(self, command: list[str], *, env: dict[str, str], pass_fds: Collection[int], **_: Any) -> None:
         def work() -> None:
+            _close_all_but({0, 1, 2, *pass_fds})
             os.environ.clear()
             os.environ.update(env)
             worker.main(command[command.index("strobe.comm.launch.worker_main") + 1 :])
@@ -45,6 +48,14 @@ class ForkedRank:
     def send_signal(self, number: int) -> None:
         if self.poll() is None:
             os.kill(self.pid, number)
+
+
+def _close_all_but(kept: Set[int]) -> None:
+    """Close files of the parent, as Popen does: a rank with the launcher's end of its pipe would not see it close."""
+    for number in map(int, os.listdir("/proc/self/fd")):  # noqa: PTH208
+        if number not in kept:
+            with suppress(OSError):  # that of the listing
+                os.close(number)
 
 
 def fork_ranks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn, ones
 
 from strobe.comm import Comm, SingleRankComm, run_ranks
 from strobe.sync import Average
-from tests.support.forked_ranks import fork_ranks
+from tests.support.forks import fork_ranks
 from tests.support.free_ranks import Race, Ran, check, random_pace, run_free
 from tests.support.ranks import as_threads
 

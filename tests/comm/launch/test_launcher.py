@@ -17,7 +17,7 @@ from strobe.comm import Comm
 from strobe.comm.launch.launcher import RankError, _open_store, run_ranks
 from strobe.errors import OptionError
 from tests.support.comm_jobs import compute, cut_links, fail, last_rank_does, rank_0_alone_does, rank_0_hangs, sleep
-from tests.support.forked_ranks import fork_ranks
+from tests.support.forks import fork_ranks
 from tests.support.kills import forked
 
 pytestmark = pytest.mark.timeout(120)

@@ -15,7 +15,7 @@ from strobe.engine.progress import Progress
 from strobe.planner.time import calibration
 from strobe.planner.time.calibration import Calibration, calibrate, calibrate_concurrently
 from strobe.planner.time.passes import LinearCost, PassTimes
-from tests.support.forked_ranks import fork_ranks
+from tests.support.forks import fork_ranks
 from tests.support.planner_jobs import job_of, request_of
 from tests.support.ranks import as_threads
 from tests.support.runs import Noisy, same_tensors
