@@ -10,6 +10,8 @@ from inspect import isfunction
 from types import CodeType
 from typing import Any
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # read by numpy and torch once, here and in programs that tests start
+
 import pytest
 import torch
 from hypothesis import settings
@@ -18,8 +20,6 @@ from tests.support.ranks import begin_alike, threads_for_processes
 
 settings.register_profile("strobe", deadline=None)  # a test never fails because a machine is slow
 settings.load_profile("strobe")
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # for the programs that tests start, and for runs that leave it open
 
 MARKED = {
     "gpu": ("tests/engine/test_cuda.py", "tests/ops/test_triton.py"),

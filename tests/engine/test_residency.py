@@ -25,7 +25,7 @@ from strobe.plan import Plan
 from strobe.planner import memory
 from strobe.planner.memory import MemoryEstimate, predict_peak_memory
 from strobe.view.offload import OffloadedWindows
-from tests.support.runs import same_tensors, small_graph
+from tests.support.runs import same_tensors, small_graph, small_task
 
 GRAPH = small_graph()
 TASKS = ("regression", "link-prediction", "classification")
@@ -49,7 +49,8 @@ class Notes(Progress):
 )
 def test_offloaded_windows_change_no_bit(model: str, recompute: int | None, task: str) -> None:
     given: dict[str, Any] = {"epochs": 2, "window": 3, "recompute": recompute, "device": "cpu", "threads": 1}
-    stay, wait = (strobe.train(GRAPH, model, task, offload=offload, **given) for offload in ("never", "always"))
+    given["task"] = small_task(task)
+    stay, wait = (strobe.train(GRAPH, model, offload=offload, **given) for offload in ("never", "always"))
     assert [line["loss"] for line in stay.history] == [line["loss"] for line in wait.history]
     assert stay.test == wait.test
     assert same_tensors(stay.model.state_dict(), wait.model.state_dict())

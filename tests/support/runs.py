@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,6 +18,7 @@ from strobe.graph import DynamicGraph
 from strobe.graph.synthetic import Social
 from strobe.models.structure import GCN
 from strobe.models.time import Recurrent
+from strobe.tasks import Task, make_task
 from strobe.view import View
 
 Source = TypeVar("Source", bound=StepSource)
@@ -29,15 +31,22 @@ def source_of(job: Job, kind: type[Source]) -> Source:
     return source
 
 
+@cache
 def small_graph(seed: int = 0) -> DynamicGraph:
     """40 people over 10 snapshots who come and go: 6 snapshots to train on, 1 to validate, 2 to test, 1 without
     a target."""
     return Social(nodes=40, snapshots=10, edges=80, communities=4, labels=True, seed=seed).write()
 
 
+@cache
 def short_graph() -> DynamicGraph:
     """The same people over 7 snapshots: 4 to train on, 1 to validate, 1 to test, 1 without a target."""
     return Social(nodes=40, snapshots=7, edges=80, communities=4, labels=True).write()
+
+
+def small_task(name: str) -> Task:
+    """A task with few negatives: those of link prediction, 5 in training and 20 in evaluation, are most of a run."""
+    return make_task(name, **{"negatives": 2, "eval_negatives": 3} if name == "link-prediction" else {})
 
 
 def same_tensors(first: Any, second: Any) -> bool:

@@ -24,6 +24,7 @@ from strobe.plan import Plan
 from strobe.tasks import Task
 from strobe.tasks.link_prediction import LinkProblem
 from tests.support.ranks import as_threads
+from tests.support.runs import small_task
 
 OPTIONS: dict[str, dict[str, Any]] = {"gat-lstm": {"heads": 2}, "dysat": {"heads": 2, "span": 3}}
 _MAKE = Job.make_model
@@ -33,7 +34,7 @@ class Trainer:
     """Trains copies of one model and one head, made once: random numbers are one stream for all threads."""
 
     def __init__(self, graph: DynamicGraph, model: str, task: str | Task) -> None:
-        self.graph, self.task = graph, task
+        self.graph, self.task = graph, small_task(task) if isinstance(task, str) else task
         torch.manual_seed(0)
         columns = 2 if graph.features is None else graph.features.shape[0]
         self.model = make_model(model, columns, hidden=4, **OPTIONS.get(model, {}))
