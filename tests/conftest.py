@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from inspect import isfunction
 from types import CodeType
 from typing import Any
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # read by numpy and torch once, here and in programs that tests start
 
 import pytest
 import torch
@@ -69,14 +67,15 @@ def starts_processes(item: pytest.Item) -> bool:
     return not STARTS.isdisjoint(names.union(*(names_of(helper) for helper in helpers if isfunction(helper))))
 
 
-def names_of(function: Any) -> set[str]:
+@cache
+def names_of(function: Any) -> frozenset[str]:
     """Return the global names and attributes that a function and the functions inside it use."""
     names, codes = set[str](), [getattr(function, "__code__", None)]
     while codes:
         if (code := codes.pop()) is not None:
             names.update(code.co_names)
             codes += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
-    return names
+    return frozenset(names)
 
 
 @contextmanager

@@ -25,13 +25,13 @@ from strobe.presets import preset
 from strobe.schedule import InOrder, RandomSplit, Schedule
 from strobe.schedule.base import Lockstep
 from strobe.strategy import Fact
-from tests.support.runs import CtrlC, same_tensors, small_graph, source_of
+from tests.support.runs import CtrlC, same_tensors, short_graph, small_graph, source_of
 from tests.support.trainer import Trainer, assert_same
 
 
 @pytest.fixture(scope="module")
 def graph() -> DynamicGraph:
-    return small_graph()
+    return short_graph()
 
 
 def sliding(batching: Trapezoid, chunks: int = 4) -> Plan:

@@ -31,7 +31,7 @@ from strobe.report.summary import run_summary
 from strobe.schedule import RandomSplit
 from strobe.view.data.permuted import NodeOrder
 from tests.engine.sources.test_sliding import Dealt, sliding
-from tests.support.runs import small_graph
+from tests.support.runs import short_graph
 from tests.support.trainer import Trainer
 
 
@@ -43,7 +43,7 @@ def _decay(run: Run) -> Decay:
 
 @pytest.fixture(scope="module")
 def graph() -> DynamicGraph:
-    return small_graph()
+    return short_graph()
 
 
 def texts(chart: str | None) -> list[str]:
