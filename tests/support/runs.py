@@ -45,7 +45,7 @@ def short_graph() -> DynamicGraph:
 
 
 def small_task(name: str) -> Task:
-    """A task with few negatives: those of link prediction, 5 in training and 20 in evaluation, are most of a run."""
+    """A task with few negatives: link prediction has 5 in training and 20 in evaluation, which cost much of a run."""
     return make_task(name, **{"negatives": 2, "eval_negatives": 3} if name == "link-prediction" else {})
 
 
