@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from strobe.ops.dense.factored_scores import FactoredScores, count_above_in_rows, count_above_plain
 
 BLOCK_SCORES = 1 << 20
 """Scores that are in memory at a time without gradients: they stay in a core's cache."""
@@ -15,6 +17,9 @@ BLOCK_SCORES = 1 << 20
 _TOLERANCE, _TOLERANCE_FLOAT64 = 1e-5, 1e-9
 """Scores that differ by less, relative to a positive's above 1, are equal: other tiles of a product compute the same
 score with other last digits."""
+
+_MAX_KEPT = 256
+"""Highest scores that are kept in order while tiles are read; more are found in whole rows."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -80,61 +85,86 @@ class CandidateGrid:
 
 
 def rank_in_grid(
-    grid: CandidateGrid, blocks: Iterator[tuple[int, Tensor]], *, tolerance: float | None = None
+    grid: CandidateGrid, blocks: Iterable[tuple[int, Tensor]], *, tolerance: float | None = None
 ) -> Tensor:
     """Rank the positives of a grid among the negatives of their source: all candidates but its positives and itself.
 
     Args:
         grid: the grid.
-        blocks: first row and scores, [b, M], of consecutive rows; they are overwritten.
+        blocks: first row and scores, [b, M], of consecutive rows, which are overwritten; or ``FactoredScores``, which
+            are ranked tile by tile.
         tolerance: scores that differ by less are equal; None for that of products of their type.
 
     Returns:
         Of each positive its score, the number of negatives with a higher and with an equal score, and the number of all
         negatives, [n, 4], float64. A NaN score gives NaN.
     """
-    row, column = grid.positive
-    same = grid.same_node
-    no_negative = None if grid.log_weight is None else torch.nonzero(grid.log_weight == -torch.inf).squeeze(1)
-    found = []
-    for first, scores in blocks:
-        last = first + len(scores)
-        here = (row >= first) & (row < last)
-        at, to = row[here] - first, column[here]
-        own = scores[at, to]
-        scores[at, to] = -torch.inf
-        selves = same[:, (same[0] >= first) & (same[0] < last)]
-        scores[selves[0] - first, selves[1]] = -torch.inf
-        is_nan = torch.isnan(own) | torch.isnan(scores).any(1)[at]
-        if no_negative is not None:
-            scores[:, no_negative] = -torch.inf
-        if tolerance is None:
-            tolerance = _TOLERANCE_FLOAT64 if scores.dtype == torch.float64 else _TOLERANCE
-        margin = tolerance * own.abs().clamp(min=1)
-        for part in torch.arange(len(at), device=at.device).split(max(BLOCK_SCORES // max(scores.shape[1], 1), 1)):
-            rows = scores[at[part]]
-            higher = (rows > (own + margin)[part, None]).sum(1)
-            equal = (rows >= (own - margin)[part, None]).sum(1) - higher
-            counts = torch.stack([own[part].double(), higher.double(), equal.double()], 1)
-            found.append(torch.where(is_nan[part, None], torch.nan, counts))
-    excluded = torch.cat([grid.positive, same], 1)
-    if grid.log_weight is not None:
-        excluded = excluded[:, grid.log_weight[excluded[1]] > -torch.inf]
-    num_negatives = len(grid.candidates) - (0 if no_negative is None else len(no_negative))
+    row = grid.positive[0]
+    excluded = torch.cat([grid.positive, grid.same_node], 1)
+    is_hidden = None if grid.log_weight is None else grid.log_weight == -torch.inf
+    hidden = row[:0] if is_hidden is None else torch.nonzero(is_hidden).squeeze(1)
+    if isinstance(blocks, FactoredScores):
+        own = blocks.at(grid.positive)
+        counts = blocks.count_above(excluded, hidden, _row_ptr(row, len(grid.sources)), *_bounds(own, tolerance))
+        found = [_join_counts(own, row, *counts)]
+    else:
+        found = [_rank_block(grid, excluded, hidden, first, scores, tolerance) for first, scores in blocks]
+    if is_hidden is not None:
+        excluded = excluded[:, ~is_hidden[excluded[1]]]
+    num_negatives = len(grid.candidates) - len(hidden)
     negatives = (num_negatives - torch.bincount(excluded[0], minlength=len(grid.sources)))[row].double()
     counted = torch.cat(found) if found else negatives.new_empty(0, 3)
     return torch.cat([counted, negatives[:, None]], 1)
 
 
-def top_candidates(blocks: Iterator[tuple[int, Tensor]], count: int) -> tuple[Tensor, Tensor]:
+def _rank_block(
+    grid: CandidateGrid, excluded: Tensor, hidden: Tensor, first: int, scores: Tensor, tolerance: float | None
+) -> Tensor:
+    """Scores and counts of the positives of a block, [n, 3]."""
+    at, to = _shift_rows(grid.positive, first, len(scores))
+    own = scores[at, to]
+    compiled = scores.device.type == "cpu" and scores.dtype in (torch.float32, torch.float64)
+    count = count_above_in_rows if compiled else count_above_plain
+    excluded = _shift_rows(excluded, first, len(scores))
+    return _join_counts(own, at, *count(scores, excluded, hidden, _row_ptr(at, len(scores)), *_bounds(own, tolerance)))
+
+
+def _shift_rows(index: Tensor, first: int, size: int) -> Tensor:
+    """The pairs of ``size`` rows that begin with ``first``, as pairs of the block."""
+    here = (index[0] >= first) & (index[0] < first + size)
+    return index[:, here] - torch.tensor([[first], [0]], device=index.device)
+
+
+def _row_ptr(row: Tensor, num_rows: int) -> Tensor:
+    """Where each row begins among ascending rows."""
+    return torch.searchsorted(row.contiguous(), torch.arange(num_rows + 1, device=row.device))
+
+
+def _bounds(own: Tensor, tolerance: float | None) -> tuple[Tensor, Tensor]:
+    """Between which scores are equal to the positives'."""
+    if tolerance is None:
+        tolerance = _TOLERANCE_FLOAT64 if own.dtype == torch.float64 else _TOLERANCE
+    margin = tolerance * own.detach().abs().clamp(min=1)
+    return own.detach() - margin, own.detach() + margin
+
+
+def _join_counts(own: Tensor, row: Tensor, higher: Tensor, at_least: Tensor, is_nan: Tensor) -> Tensor:
+    counts = torch.stack([own.detach().double(), higher.double(), (at_least - higher).double()], 1)
+    return torch.where((torch.isnan(own) | is_nan[row])[:, None], torch.nan, counts)
+
+
+def top_candidates(blocks: Iterable[tuple[int, Tensor]], count: int) -> tuple[Tensor, Tensor]:
     """The candidates with the highest scores of each source.
 
     Args:
-        blocks: first row and scores, [b, M], of consecutive rows; candidates to leave out have -inf.
+        blocks: first row and scores, [b, M], of consecutive rows, or ``FactoredScores``; candidates to leave out have
+            -inf.
         count: how many, at most M.
 
     Returns:
         Scores in descending order and positions of candidates, [S, count] each.
     """
+    if isinstance(blocks, FactoredScores) and count <= _MAX_KEPT:
+        return blocks.top(count)
     found = [torch.topk(scores, count, dim=1) for _, scores in blocks]
     return torch.cat([each.values for each in found]), torch.cat([each.indices for each in found])

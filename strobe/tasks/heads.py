@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 import torch
 from torch import Tensor, nn
 
+from strobe.ops.dense.factored_scores import FactoredScores, PairValues
 from strobe.ops.dense.readout import readout
+from strobe.ops.runtime.parallel import run_parts
 from strobe.tasks.grid import BLOCK_SCORES, CandidateGrid
 
 
@@ -21,6 +23,11 @@ class NodeReadout(nn.Linear):
 
 PAIRS_PER_CHUNK = 1 << 18
 """Pairs scored at a time without gradients; bounds memory."""
+
+RELATED_PER_CHUNK = 1 << 11
+"""Related pairs scored at a time on a core: hidden layers stay in its cache."""
+
+_COMPILED = (torch.float32, torch.float64)
 
 
 class EdgeHead(nn.Module):
@@ -125,11 +132,38 @@ class GridScorer:
             self._source_score = self._source_score + grid.source_offset[:, None]
             self._destination_score = self._destination_score + grid.candidate_offset
 
-    def blocks(self) -> Iterator[tuple[int, Tensor]]:
-        """Yield the first row and the scores, [b, M], of consecutive rows."""
+    def blocks(self) -> Iterable[tuple[int, Tensor]]:
+        """First row and scores, [b, M], of consecutive rows; without gradients on the CPU, scores as factors."""
         size = max(BLOCK_SCORES // max(len(self.grid.candidates), 1), 16)
+        if torch.is_grad_enabled() or self._query.device.type != "cpu" or self._query.dtype not in _COMPILED:
+            return self._blocks(size)
+        return FactoredScores(
+            query=self._query,
+            key=self._key,
+            of_rows=self._source_score.squeeze(1),
+            of_columns=self._destination_score.squeeze(0),
+            pairs=self._related_values(),
+            block_rows=size,
+        )
+
+    def _blocks(self, size: int) -> Iterator[tuple[int, Tensor]]:
         for first in range(0, len(self.grid.sources), size):
             yield first, self.scores(first, min(first + size, len(self.grid.sources)))
+
+    def _related_values(self) -> PairValues:
+        """What is added to the scores of related pairs."""
+        values = torch.zeros(self.grid.related.shape[1], dtype=self._query.dtype)
+
+        def add(part: int) -> None:
+            here = slice(part * RELATED_PER_CHUNK, min((part + 1) * RELATED_PER_CHUNK, len(values)))
+            added = self._related_scores(here)
+            if added is not None:
+                values[here] = added
+
+        if self._head.pair is not None:
+            _ = self._first_layer  # before threads ask for it
+        run_parts(add, -(-len(values) // RELATED_PER_CHUNK))
+        return PairValues.build(self.grid.related, values, len(self.grid.sources))
 
     def scores(self, first: int, last: int) -> Tensor:
         """Scores of the sources ``first`` up to ``last``, [last - first, M]."""
@@ -139,11 +173,18 @@ class GridScorer:
         if here.start == here.stop:
             return scores
         row, column = grid.related[:, here]
-        added: Tensor | None = None if grid.related_offset is None else grid.related_offset[here]
-        if self._head.pair is not None:
-            of_pairs = self._pair_scores(row, column, grid.related_features[here])
-            added = of_pairs if added is None else added + of_pairs
+        added = self._related_scores(here)
         return scores if added is None else scores.index_put_((row - first, column), added, accumulate=True)
+
+    def _related_scores(self, here: slice) -> Tensor | None:
+        """What is added to the scores of some related pairs; None for nothing."""
+        grid = self.grid
+        row, column = grid.related[:, here]
+        added: Tensor | None = None if grid.related_offset is None else grid.related_offset[here]
+        if self._head.pair is None:
+            return added
+        of_pairs = self._pair_scores(row, column, grid.related_features[here])
+        return of_pairs if added is None else added + of_pairs
 
     @cached_property
     def _first_layer(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -162,7 +203,9 @@ class GridScorer:
 
     def _pair_scores(self, row: Tensor, column: Tensor, features: Tensor) -> Tensor:
         weight, of_sources, of_candidates = self._first_layer
-        x: Tensor = torch.addmm(of_sources[row] + of_candidates[column], features, weight.T)
+        # index_select copies whole rows; an index would be twice as slow on the CPU.
+        of_ends = of_sources.index_select(0, row) + of_candidates.index_select(0, column)
+        x: Tensor = torch.addmm(of_ends, features, weight.T)
         for layer in self._pair_layers[1:]:
             x = layer(x)
         return x.squeeze(1)
