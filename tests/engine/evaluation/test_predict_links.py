@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,12 +9,14 @@ import torch
 
 import strobe
 from strobe.engine import Run
-from strobe.engine.evaluation.predict_links import predict_links, predict_pairs
+from strobe.engine.evaluation.predict_links import TopLinks, iter_top_links, predict_links, predict_pairs
 from strobe.engine.forward import embeddings, predict_examples
 from strobe.errors import InputError, OptionError
 from strobe.graph import DynamicGraph, from_edges
+from strobe.ops.sparse.csr import IntArray
 from strobe.tasks import LinkPrediction, LinkRanking
 from strobe.tasks.base import Examples
+from strobe.tasks.grid import CandidateGrid
 from strobe.tasks.link_prediction import LinkProblem
 from tests.support.runs import short_graph
 
@@ -162,3 +165,31 @@ def test_other_tasks_and_nodes_are_refused() -> None:
     with pytest.raises(OptionError, match="exclude"):
         run.predict_links(exclude="new")
     assert strobe.predict_links(run, 2, [0]).num_rows == 2
+
+
+def test_related_pairs_and_scores_are_held_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    graph = from_edges([rng.integers(0, 600, (2, 900)) for _ in range(8)], num_nodes=600)
+    run = strobe.train(graph, "tgcn", "link-prediction", epochs=1, model_options={"hidden": 4})
+    problem = run.problem
+    assert isinstance(problem, LinkProblem)
+    sizes: list[int] = []
+    make_grid = problem.make_grid
+
+    def counted(t: int, src: IntArray, *others: Any) -> CandidateGrid:
+        sizes.append(len(src))
+        return make_grid(t, src, *others)
+
+    monkeypatch.setattr(problem, "make_grid", counted)
+    done: list[tuple[int, int | None]] = []
+    tables = list(iter_top_links(run, TopLinks(top=5), lambda *progress: done.append(progress)))
+    assert sizes == [256, 256, 88]
+    assert max(table.num_rows for table in tables) <= 256 * 5
+    assert done[-1] == (600, 600)
+    best = {row[:2]: row[3] for table in tables for row in rows_of(table)}
+    assert len(best) == 3000
+    for source in (0, 255, 256, 599):
+        others = np.array([d for d in range(600) if d != source])
+        scores = predict_pairs(run, np.full(599, source), others)["score"].to_numpy()
+        mine = sorted(score for (s, _), score in best.items() if s == source)
+        assert mine == pytest.approx(np.sort(scores)[-5:].tolist(), abs=1e-4)
