@@ -190,7 +190,7 @@ def predictions_of(run: Run, up_to: int, part: str) -> dict[str, Any]:
         return {}
     rows = run.predict(part).to_pandas()
     rows = rows[rows["t"].isin(known)]
-    return {name: values.to_numpy(np.float64) for name, values in rows.items() if name != "time"}
+    return {name: values.to_numpy(np.float64) for name, values in rows.items() if name not in ("read_time", "time")}
 
 
 def compare_predictions(what: str, first: Run, second: Run, up_to: int, exact: bool) -> None:
@@ -273,7 +273,7 @@ def check_predict(case: Case) -> None:
     for end in (len(graph) - 3, len(graph) - 1):
         last = end - 1
         rows = open_run(run, graph=graph[:end]).predict("next").to_pandas()
-        predicted = rows[rows["t"] == last].drop(columns=["t", "time"])
+        predicted = rows[rows["t"] == last].drop(columns=["t", "read_time", "time"])
         whole = _newest(run, last)
         same(f"after snapshot {last}", whole, {name: predicted[name].to_numpy() for name in whole}, exact=False)
 

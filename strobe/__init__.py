@@ -15,7 +15,7 @@ from strobe.graph import DynamicGraph, Snapshot, from_edges, from_pyg, from_scip
 from strobe.graph import open_graph as open
 
 if TYPE_CHECKING:
-    from strobe.api import train
+    from strobe.api import predict_links, train
     from strobe.graph.datasets import load
     from strobe.graph.ingest import ingest
 
@@ -32,10 +32,16 @@ __all__ = [
     "ingest",
     "load",
     "open",
+    "predict_links",
     "train",
 ]
 
-_LATER = {"ingest": "strobe.graph.ingest", "load": "strobe.graph.datasets", "train": "strobe.api"}
+_LATER = {
+    "ingest": "strobe.graph.ingest",
+    "load": "strobe.graph.datasets",
+    "predict_links": "strobe.api",
+    "train": "strobe.api",
+}
 
 
 def __dir__() -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,8 @@ from strobe.engine.run import Run
 from strobe.engine.run import open_run as open_saved_run
 from strobe.engine.settings import Settings
 from strobe.engine.train import run_training
-from strobe.graph import DynamicGraph
+from strobe.errors import InputError
+from strobe.graph import DynamicGraph, NodeNames
 from strobe.plan import Plan
 from strobe.planner.services import PlannerServices
 from strobe.report.charts.learning_curve import learning_curve_svg
@@ -27,6 +28,8 @@ from strobe.report.summary import run_summary
 from strobe.tasks.base import Task
 
 if TYPE_CHECKING:
+    from pyarrow import Table
+
     from strobe.engine.online.loop import OnlineConfig
 
 
@@ -175,3 +178,42 @@ def open_run(
         StrobeError: the directory is damaged, or was written by another version.
     """
     return open_saved_run(run, graph=graph, model=model, device=device, progress=progress, services=SERVICES)
+
+
+def predict_links(
+    run: Run | str | PathLike[str],
+    top: int = 20,
+    nodes: Sequence[int | str] | None = None,
+    *,
+    exclude: str = "none",
+    graph: GraphLike | None = None,
+) -> Table:
+    """The likeliest destinations of nodes in the snapshot after the last one.
+
+    Args:
+        run: a run of link-prediction or link-ranking, or its directory.
+        top: destinations of each node, at most.
+        nodes: sources, as node ids or names; None for all nodes that may be sources.
+        exclude: ``last`` leaves out pairs with an edge in the snapshot read, ``ever`` with an edge in any snapshot. By
+            default nothing is left out: in most graphs the likeliest edges are repeated ones.
+        graph: another graph with the same features.
+
+    Returns:
+        An Arrow table, a row per source and destination: names, rank, ``score`` and, if the run is calibrated,
+        ``probability``.
+
+    Raises:
+        StrobeError: the task predicts no links, or a node is not in the graph.
+    """
+    opened = open_run(run, graph=graph)
+    names = opened.problem.graph.names
+    ids = None if nodes is None else [_node_id(names, node) for node in nodes]
+    return opened.predict_links(top, ids, exclude=exclude)
+
+
+def _node_id(names: NodeNames | None, node: int | str) -> int:
+    if not isinstance(node, str):
+        return int(node)
+    if names is None:
+        raise InputError(f"the graph has no names: give node ids, not {node!r}")
+    return names.find(node)

@@ -27,7 +27,7 @@ def apply_head(head: nn.Module, z: Tensor, examples: Examples) -> Tensor:
     """Apply the head to the examples, from the embeddings of all cells; positives of grids have their log-odds."""
     if examples.grids:
         assert isinstance(head, PairDecoder)
-        return torch.cat([head.softmax_log_odds(*_on_device(z, grid)) for grid in examples.grids])
+        return torch.cat([head.softmax_log_odds(*place_grid(z, grid)) for grid in examples.grids])
     narrow = z.dtype == BF16
     features = () if examples.features is None else (examples.features.to(z.device),)
     with torch.autocast(z.device.type, BF16, enabled=narrow):
@@ -35,7 +35,7 @@ def apply_head(head: nn.Module, z: Tensor, examples: Examples) -> Tensor:
     return predictions.float() if narrow else predictions
 
 
-def _on_device(z: Tensor, grid: CandidateGrid) -> tuple[Tensor, CandidateGrid]:
+def place_grid(z: Tensor, grid: CandidateGrid) -> tuple[Tensor, CandidateGrid]:
     """Embeddings and a grid of equal type on one device; bfloat16 would not tell scores apart."""
     z = z.float() if z.dtype == BF16 else z
     assert grid.rows is not None
@@ -175,7 +175,7 @@ def predict_examples(head: nn.Module, z: Tensor, examples: Examples) -> Tensor:
     if examples.grids:
         assert isinstance(head, PairDecoder)
         scorers = [
-            (grid, GridScorer(head, z_grid, grid)) for z_grid, grid in (_on_device(z, g) for g in examples.grids)
+            (grid, GridScorer(head, z_grid, grid)) for z_grid, grid in (place_grid(z, g) for g in examples.grids)
         ]
         return torch.cat([rank_in_grid(grid, scorer.blocks()) for grid, scorer in scorers]).cpu()
     cell_index = examples.cell_index and tuple(row.to(z.device) for row in examples.cell_index)

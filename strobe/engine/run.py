@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from strobe.engine.checkpoint.store import Weights, best_weights, load_weights
+from strobe.engine.evaluation.calibrate import CalibratedLinks
 from strobe.engine.evaluation.evaluate import score
 from strobe.engine.inputs.graph_source import GraphLike, fingerprint, open_graph_source
 from strobe.engine.inputs.model_choice import ModelLike
@@ -20,6 +22,7 @@ from strobe.engine.records.run_directory import read_config, read_lines, read_re
 from strobe.engine.services import Services
 from strobe.engine.settings import Settings
 from strobe.errors import OptionError, UnknownNameError
+from strobe.ops.sparse.csr import IntArray
 from strobe.tasks.base import Metrics, Problem
 from strobe.tasks.split import PARTS
 
@@ -36,7 +39,7 @@ class Run:
 
     ``baselines``: metrics of predictors without learning, by part and name; ``ranks``: the ledger of every rank over
     all epochs, with several; ``window``: cost of a step's window, where windows decay; ``online``: trained on every
-    snapshot of its graph as they arrived.
+    snapshot of its graph as they arrived; ``calibration``: from scores of pairs to probabilities, of link tasks.
     """
 
     job: Job
@@ -52,6 +55,7 @@ class Run:
     ranks: list[dict[str, Any]] = field(default_factory=list)
     window: dict[str, Any] | None = None
     online: bool = False
+    calibration: CalibratedLinks | None = None
     path: Path | None = None
 
     @property
@@ -76,6 +80,21 @@ class Run:
         from strobe.engine.evaluation.predict import predictions
 
         return predictions(self, part, embeddings=embeddings)
+
+    def predict_links(
+        self, top: int = 20, nodes: Sequence[int] | IntArray | None = None, *, exclude: str = "none"
+    ) -> Table:
+        """The candidates with the highest scores of each node in the next snapshot
+        (``strobe.engine.evaluation.predict_links``)."""
+        from strobe.engine.evaluation.predict_links import predict_links
+
+        return predict_links(self, top, nodes, exclude=exclude)
+
+    def predict_pairs(self, sources: Any, destinations: Any) -> Table:
+        """Scores of listed pairs of node ids in the next snapshot."""
+        from strobe.engine.evaluation.predict_links import predict_pairs
+
+        return predict_pairs(self, sources, destinations)
 
     def summary(self) -> str:
         """What came out, in a few lines for people."""
@@ -108,8 +127,14 @@ class Run:
             "threads": self.job.threads,
             **(self.memory or {}),
             **({} if self.window is None else {"window": self.window}),
+            **self._calibration_json(),
             **({"plan": self.job.plan.to_json(), "ranks": self.ranks} if self.ranks else {}),
         }
+
+    def _calibration_json(self) -> dict[str, Any]:
+        if self.calibration is None:
+            return {}
+        return {"calibration_error": self.calibration.error, "calibration": self.calibration.to_json()}
 
 
 def open_run(
@@ -158,6 +183,7 @@ def _build_run(path: Path, job: Job, weights: Weights, epoch: int) -> Run:
         baselines=finished.get("baselines", {}),
         seconds=finished.get("seconds", 0.0),
         window=finished.get("window"),
+        calibration=CalibratedLinks.from_json(finished["calibration"]) if finished.get("calibration") else None,
         path=path,
     )
 

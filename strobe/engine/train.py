@@ -13,6 +13,7 @@ from strobe.comm.launch.environment import is_launched_rank
 from strobe.comm.ledger import merge_ledgers
 from strobe.engine.checkpoint.store import TrainState
 from strobe.engine.context import RunContext
+from strobe.engine.evaluation.calibrate import CalibratedLinks, calibrate
 from strobe.engine.evaluation.evaluate import score
 from strobe.engine.fit import fit
 from strobe.engine.inputs.resolve import TrainRequest, resolve
@@ -128,5 +129,12 @@ def score_run(job: Job, state: TrainState, source: StepSource, progress: Progres
         test=test,
         baselines={part: problem.baselines(part) for part in parts},
         memory=peak_bytes(job.device),
+        calibration=_calibrate(job, state, progress) if job.comm.rank == 0 else None,
         ranks=[merge_ledgers(list(each)) | {"epochs": len(ranks)} for each in zip(*ranks, strict=True)],
     )
+
+
+def _calibrate(job: Job, state: TrainState, progress: Progress) -> CalibratedLinks | None:
+    """The calibration of a link task with the best weights."""
+    last = job.problem.split.test.stop
+    return calibrate(job, state.model, state.head, lambda t: progress.stage("calibrating probabilities", t + 1, last))

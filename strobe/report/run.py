@@ -9,13 +9,14 @@ from typing import Any
 
 from strobe.comm.ledger import BatchSpan
 from strobe.engine.online.result import OnlineResult
-from strobe.engine.records.run_directory import CURVE, PIPELINE, SCHEDULE, TRAPEZOID
+from strobe.engine.records.run_directory import CURVE, PIPELINE, RELIABILITY, SCHEDULE, TRAPEZOID
 from strobe.engine.records.timing import EpochTrace
 from strobe.engine.run import Run
 from strobe.engine.sources.batch_order import BatchOrder
 from strobe.format import duration, format_metric, pluralize
 from strobe.report.charts.gantt import gantt_svg, pipeline_svg, planned_spans
 from strobe.report.charts.learning_curve import learning_curve_svg
+from strobe.report.charts.reliability import reliability_svg
 from strobe.report.charts.svg import Panel, Scale, category_color, circle, document, line, text
 from strobe.report.charts.window_cost import window_cost_svg
 from strobe.report.summary import compare_with_baselines, score_table
@@ -101,6 +102,7 @@ def run_charts(run: Run, artifacts: Mapping[str, Any], trace: EpochTrace) -> dic
         PIPELINE: pipeline_svg(trace.pipeline_spans),
         SCHEDULE: _schedule_svg(run, artifacts, trace.batch_spans),
         TRAPEZOID: window_cost_svg(artifacts.get("window_cost")),
+        RELIABILITY: None if run.calibration is None else reliability_svg(run.calibration),
     }
 
 

@@ -48,8 +48,17 @@ def run_summary(result: Mapping[str, Any]) -> str:
         "",
         *score_table("test", result["model"], result["test"], baselines),
         compare_with_baselines(result["test"], baselines, result["metric"], result["higher_is_better"]),
+        *_calibration(result.get("calibration")),
     ]
     return "\n".join(lines).rstrip("\n")
+
+
+def _calibration(found: Mapping[str, Any] | None) -> list[str]:
+    """The calibration error of probabilities over all pairs of the test part."""
+    if found is None or found["error"] is None:
+        return []
+    raw = found["uncalibrated_error"]
+    return [f"probabilities of all pairs: calibration error {found['error']:.2g}, uncalibrated {raw:.2g}"]
 
 
 def describe_decay(window: Mapping[str, Any]) -> str:

@@ -235,6 +235,11 @@ class Task(ABC):
         """The name and all options; ``strobe.tasks.make_task(**values)`` gives an equal task."""
         return {"name": self.name, **asdict(self)}
 
+    @property
+    def shift(self) -> int:
+        """Snapshots between the one read and the first one predicted."""
+        return 0
+
     @abstractmethod
     def bind(self, graph: DynamicGraph, *, seed: int = 0, state: dict[str, Any] | None = None) -> Problem:
         """Bind the task to a graph.

@@ -52,6 +52,10 @@ class NodeClassification(Task):
             raise OptionError(f"a class cannot be predicted {self.ahead} snapshots ahead")
         check_label_delay(self.label_delay, self.ahead)
 
+    @property
+    def shift(self) -> int:
+        return self.ahead
+
     def bind(self, graph: DynamicGraph, *, seed: int = 0, state: dict[str, Any] | None = None) -> ClassificationProblem:
         return ClassificationProblem(self, graph, seed, state)
 

@@ -91,6 +91,10 @@ class LinkPrediction(Task):
             if value is not None and value < 1:
                 raise OptionError(f"{name} must be at least 1, not {value}")
 
+    @property
+    def shift(self) -> int:
+        return self.ahead
+
     def bind(self, graph: DynamicGraph, *, seed: int = 0, state: dict[str, Any] | None = None) -> LinkProblem:
         return LinkProblem(self, graph, seed, state)
 
@@ -232,7 +236,7 @@ class LinkProblem(Problem):
     def table(self, predictions: Tensor, examples: Examples, t: int) -> dict[str, Any]:
         del t
         return {
-            "probability": torch.sigmoid(_add_offset(predictions.detach().cpu().double(), examples)).numpy(),
+            "score": _add_offset(predictions.detach().cpu().double(), examples).numpy(),
             "actual": np.nan_to_num(examples.labels.cpu().numpy(), nan=-1).astype(np.int64),
         }
 
@@ -301,6 +305,10 @@ class LinkProblem(Problem):
             if (sources & destinations).any():
                 return False
         return bool(sources.any())
+
+    def target_arcs(self, t: int) -> Keys:
+        """Ascending keys of the edges that follow snapshot t, both directions of undirected ones."""
+        return self._target_edges(t).arcs
 
     def _target_edges(self, t: int) -> TargetEdges:
         """The target edges of snapshot t, cached as far as they fit."""

@@ -172,7 +172,7 @@ def test_loss_is_the_summed_cross_entropy() -> None:
     loss = problem.loss(torch.tensor([2.0, 3.0]), examples)
     assert float(loss) == pytest.approx(math.log1p(math.exp(-2)) + math.log1p(math.exp(3)))
     table = problem.table(torch.tensor([2.0, 3.0]), examples, 0)
-    assert table["probability"].tolist() == pytest.approx([1 / (1 + math.exp(-2)), 1 / (1 + math.exp(-3))])
+    assert table["score"].tolist() == [2, 3]
     assert table["actual"].tolist() == [1, 0]
 
 
@@ -221,8 +221,8 @@ def test_offset_is_the_log_odds_of_the_history(directed: bool) -> None:
     assert problem.loss(said[0], examples[0]) < problem.loss(silent[0], examples[0])
     start = examples[0].offset
     assert start is not None
-    chances = problem.table(silent[0], examples[0], problem.split.test[0])["probability"]
-    np.testing.assert_allclose(chances, torch.sigmoid(start).numpy())
+    scores = problem.table(silent[0], examples[0], problem.split.test[0])["score"]
+    np.testing.assert_allclose(scores, start.numpy())
 
 
 @pytest.mark.parametrize("from_history", [True, False])

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 FORMAT, VERSION = "strobe-run", 4
 CONFIG, LINES, RESULT, CURVE = "config.json", "record.jsonl", "result.json", "learning_curve.svg"
 PIPELINE, SCHEDULE, TRAPEZOID, ONLINE = "relay.svg", "schedule.svg", "trapezoid.svg", "online.svg"
+RELIABILITY = "reliability.svg"
 EVENT_FILES = "events.out.tfevents.*"
 """Glob of the file names that TensorBoard searches for."""
 _OF_OLDER_VERSIONS = ("last.pt", "best.pt")
@@ -120,7 +121,7 @@ class RunDirectory(RunRecord):
         self.path.mkdir(exist_ok=True)
         if self.earlier is None:
             self._checkpoints.clear()
-            for name in (RESULT, CURVE, PIPELINE, SCHEDULE, TRAPEZOID, ONLINE, LINES, *_OF_OLDER_VERSIONS):
+            for name in (RESULT, CURVE, PIPELINE, SCHEDULE, TRAPEZOID, ONLINE, RELIABILITY, LINES, *_OF_OLDER_VERSIONS):
                 (self.path / name).unlink(missing_ok=True)
             for old in self.path.glob(EVENT_FILES):
                 old.unlink()

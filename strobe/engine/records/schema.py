@@ -71,6 +71,10 @@ def _items(check: Check) -> Check:
     return lambda value: isinstance(value, list) and all(map(check, value))
 
 
+def _pair(value: Any) -> bool:
+    return _items(_number)(value) and len(value) == 2
+
+
 _METRICS = _all(_optional(_number))
 _BASELINES = _all(_METRICS)
 _LEDGER = _all(_either(_number, _all(_number), _items(_any)))
@@ -107,7 +111,21 @@ _RESULT: dict[str, Check] = {
     "test": _METRICS,
     "baselines": _all(_BASELINES),
 }
-_RESULT_MAY: dict[str, Check] = {"window": _optional(_object)}
+_CALIBRATION = _with(
+    calibration=_with(
+        normalization=_text,
+        negatives=_positive,
+        slope=_number,
+        activity=_number,
+        bias=_number,
+        knots=_items(_pair),
+    ),
+    error=_optional(_number),
+    uncalibrated_error=_optional(_number),
+    edge_error=_optional(_number),
+    bins=_items(_with(share=_number, predicted=_number, actual=_number)),
+)
+_RESULT_MAY: dict[str, Check] = {"window": _optional(_object), "calibration": _optional(_CALIBRATION)}
 
 
 def check_config(path: Path, config: Mapping[str, Any]) -> None:

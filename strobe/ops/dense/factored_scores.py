@@ -185,10 +185,10 @@ def count_above_in_rows(
     pairs = PairValues.build(excluded, scores.new_full((excluded.shape[1],), -torch.inf), len(scores))
     none = np.empty(0, table.dtype)
     thresholds = [each.numpy() for each in (hidden, threshold_ptr, low, high)]
-    rest: Any = (pairs.ptr, pairs.col, pairs.value, *thresholds)
+    rest: Any = (none, none, pairs.ptr, pairs.col, pairs.value, *thresholds, above, at_least, num_nan)
 
     def run(first: int, last: int) -> None:
-        count_above(first, last, table, 0, 0, none, none, *rest, above, at_least, num_nan)
+        count_above(first, last, table, 0, 0, *rest)
 
     run_ranges(run, len(scores))
     return torch.from_numpy(above), torch.from_numpy(at_least), torch.from_numpy(num_nan > 0)

@@ -25,7 +25,7 @@ def test_predictions_of_the_test_part_have_its_metric(run: Run) -> None:
     table = run.predict("test")
     wanted = ["log_in_degree", "log_out_degree"]
     columns = [f"{kind}_{name}" for kind in ("predicted", "actual") for name in wanted]
-    assert table.column_names == ["node", "t", "time", *columns]
+    assert table.column_names == ["node", "t", "read_time", "time", *columns]
     off = [np.asarray(table[f"predicted_{name}"]) - np.asarray(table[f"actual_{name}"]) for name in wanted]
     assert float(np.mean(np.square(off))) == pytest.approx(run.test["mse"], rel=1e-12)
     assert set(table["t"].to_pylist()) == set(run.problem.split.test)
@@ -36,7 +36,14 @@ def test_the_future_of_the_newest_snapshot_is_predicted_for_every_node(run: Run)
     newest = run.problem.graph[9]
     assert table["node"].to_pylist() == newest.nodes.tolist()
     assert set(table["t"].to_pylist()) == {9}
-    assert table.column_names == ["node", "t", "time", "predicted_log_in_degree", "predicted_log_out_degree"]
+    assert table.column_names == [
+        "node",
+        "t",
+        "read_time",
+        "time",
+        "predicted_log_in_degree",
+        "predicted_log_out_degree",
+    ]
     assert np.isfinite(np.asarray(table["predicted_log_in_degree"])).all()
 
 
@@ -52,8 +59,8 @@ def test_an_untrained_difference_is_the_last_value(run: Run) -> None:
 @pytest.mark.parametrize(
     ("task", "columns"),
     [
-        ("classification", ["node", "t", "time", "predicted", "probability"]),
-        ("link-prediction", ["source", "destination", "t", "time", "probability"]),
+        ("classification", ["node", "t", "read_time", "time", "predicted", "probability"]),
+        ("link-prediction", ["source", "destination", "t", "read_time", "time", "score", "probability"]),
     ],
 )
 def test_other_tasks_predict_the_future_too(task: str, columns: list[str]) -> None:
@@ -110,7 +117,8 @@ def test_names_and_times_come_along(names: list[str] | list[int]) -> None:
     graph = builder.finish(names=NodeNames.from_names(names))
     table = strobe.train(graph, "tgcn", "regression", epochs=1).predict()
     assert table["name"].to_pylist() == names
-    assert table["time"].to_pylist() == ["2024-05"] * 3
+    assert table["read_time"].to_pylist() == ["2024-05"] * 3
+    assert table["time"].to_pylist() == ["2024-06"] * 3
 
 
 def test_a_part_that_is_none_is_refused_and_no_file_is_left(run: Run, tmp_path: Path) -> None:
