@@ -203,5 +203,6 @@ def save_for_ranks(job: Job, stack: ExitStack) -> Any:
 def _to_payload(run: Run) -> dict[str, Any]:
     """What the other process needs to have the same run."""
     weights = {"model": run.model.state_dict(), "head": run.head.state_dict()}
-    names = ("history", "best_epoch", "validation", "test", "baselines", "memory", "ranks", "window", "seconds", "path")
-    return {"weights": weights, "run": {name: getattr(run, name) for name in names}}
+    names = ("history", "best_epoch", "validation", "test", "baselines", "memory", "ranks", "window", "seconds")
+    more = ("path", "calibration")
+    return {"weights": weights, "run": {name: getattr(run, name) for name in (*names, *more)}}

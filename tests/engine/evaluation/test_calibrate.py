@@ -103,3 +103,12 @@ def test_tasks_of_nodes_have_no_calibration() -> None:
     run = strobe.train(make_graph(), "tgcn", "regression", epochs=1)
     assert run.calibration is None
     assert "calibration_error" not in run.to_json()
+
+
+@pytest.mark.ranks
+def test_run_of_two_ranks_has_the_calibration_of_one() -> None:
+    one, two = (trained(make_graph(), precision="float64", ranks=ranks).calibration for ranks in (1, 2))
+    assert one is not None
+    assert two is not None
+    assert two.calibration.slope == pytest.approx(one.calibration.slope, rel=1e-6)
+    assert two.error == pytest.approx(one.error, rel=1e-6)
