@@ -202,3 +202,45 @@ def graphs(record: dict[str, Any]) -> list[str]:
         for name, each in record["samples"]["graphs"].items()
     ]
     return ["| graph | cut | nodes | training snapshots | cells | arcs |", "|---" * 6 + "|", *rows]
+
+
+def protocols(record: dict[str, Any]) -> list[str]:
+    """The table of benchmarks/protocols.py: every protocol and data set, beside the published rows."""
+    from strobe.protocols import find_protocol
+
+    by_set: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for each in record["samples"].values():
+        by_set.setdefault((each["protocol"], each["data"]), []).append(each)
+    lines = []
+    for (name, data), found in sorted(by_set.items()):
+        protocol = find_protocol(name)
+        rows = [(each["mean"], _protocol_row(each)) for each in found]
+        rows += [
+            (
+                row.test,
+                f"| {row.method} | {row.confidence} | {row.seeds or '–'} | – "
+                f"| {row.test:.4g}{_spread(row.deviation)} |",
+            )
+            for row in protocol.published(data)
+        ]
+        rows.sort(key=lambda row: row[0], reverse=protocol.higher_is_better)
+        lines += [
+            f"`strobe benchmark {name} --data {data}`, {protocol.metric}:",
+            "",
+            "| method | from | seeds | validation | test |",
+            "|---|---|---|---|---|",
+            *(row for _, row in rows),
+            "",
+        ]
+    return lines
+
+
+def _protocol_row(each: dict[str, Any]) -> str:
+    validation, test = f"{each['validation_mean']:.4f}", f"{each['mean']:.4f}{_spread(each['deviation'])}"
+    if len(each["seeds"]) > 1:
+        return f"| **{each['method']}** | Strobe | {len(each['seeds'])} | {validation} | **{test}** |"
+    return f"| {each['method']} | baseline | – | {validation} | {test} |"
+
+
+def _spread(deviation: float | None) -> str:
+    return "" if deviation is None else f" ± {deviation:.4f}"
