@@ -188,7 +188,8 @@ def count_above_in_rows(
     rest: Any = (pairs.ptr, pairs.col, pairs.value, *thresholds)
 
     def run(first: int, last: int) -> None:
-        count_above(first, last, table, 0, 0, none, none, *rest, above, at_least, num_nan)
+        counts: Any = (above, at_least, num_nan)
+        count_above(first, last, table, 0, 0, none, none, *rest, *counts)
 
     run_ranges(run, len(scores))
     return torch.from_numpy(above), torch.from_numpy(at_least), torch.from_numpy(num_nan > 0)
