@@ -13,7 +13,7 @@ from strobe.ops.graph.edge_times import NUM_ACTIVITY, NUM_MEETINGS, EdgeTimes, F
 from strobe.ops.graph.related_pairs import find_related_pairs
 from strobe.ops.sparse.csr import FloatArray, IntArray
 from strobe.tasks.grid import CandidateGrid
-from strobe.tasks.pairs import unique_arcs
+from strobe.tasks.pairs import Keys, unique_arcs
 
 ITERATIONS = 50
 RIDGE = 1e-4
@@ -59,6 +59,11 @@ class EdgeHistory:
     def node_features(self, t: int, nodes: IntArray) -> Features:
         """Features of nodes at snapshot t (``EdgeTimes.node_features``)."""
         return self._times.node_features(t, nodes)
+
+    def past_pairs(self, sources: IntArray, since: int, until: int) -> tuple[Keys, Keys]:
+        """Position of the source and destination of the arcs of some sources whose first snapshot is ``since`` up to
+        ``until``, in order of sources, then destinations."""
+        return self._times.arcs_first_in(sources, since, until)
 
     def related_pairs(self, t: int, sources: IntArray, candidates: IntArray) -> tuple[IntArray, Features]:
         """Positions and features of the pairs of sources and candidates with a history (``find_related_pairs``)."""
@@ -146,6 +151,11 @@ class FirstTimes:
 def source_nodes(snapshot: Snapshot) -> IntArray:
     """The nodes with an edge to another node, with repetitions."""
     return unique_arcs(snapshot)[0]
+
+
+def destination_nodes(snapshot: Snapshot) -> IntArray:
+    """The nodes with an edge from another node, with repetitions."""
+    return unique_arcs(snapshot)[1]
 
 
 def present_nodes(snapshot: Snapshot) -> IntArray:

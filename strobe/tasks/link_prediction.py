@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,6 +20,7 @@ from strobe.tasks.base import Examples, Metrics, Problem, Task, edge_ends
 from strobe.tasks.edge_history import (
     EdgeHistory,
     FirstTimes,
+    destination_nodes,
     fit_logistic_regression,
     predict_log_odds,
     present_nodes,
@@ -27,8 +29,19 @@ from strobe.tasks.edge_history import (
 from strobe.tasks.grid import CandidateGrid
 from strobe.tasks.heads import PairDecoder
 from strobe.tasks.inputs import inputs_state, with_inputs
+from strobe.tasks.listed_negatives import SUFFIXES, ListedNegatives
 from strobe.tasks.metrics import ap, auc, hits_at_k, mrr, rank_positives
-from strobe.tasks.pairs import Candidates, Keys, TargetEdges, edge_keys, split_keys, unique_arcs
+from strobe.tasks.pairs import (
+    MAX_NODES,
+    Candidates,
+    Keys,
+    TargetEdges,
+    contains,
+    edge_keys,
+    sample_of_lists,
+    split_keys,
+    unique_arcs,
+)
 from strobe.tasks.saved_state import read_flag, read_integer, read_numbers
 from strobe.tasks.split import Split
 
@@ -41,7 +54,8 @@ MAX_FIT_PAIRS = 1_000_000
 MAX_FIT_NEGATIVES = 20
 """Negatives per positive that offsets are fitted to, at most."""
 
-CANDIDATES = ("all", "seen")
+CANDIDATES = ("all", "seen", "destinations")
+EVAL_SAMPLING = ("uniform", "historical", "inductive")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,13 +69,20 @@ class LinkPrediction(Task):
     candidates has positives only.
 
     *Candidates* are ``all`` nodes of the graph, also those that only later snapshots have, as in the published
-    protocols, or those ``seen`` up to the target snapshot, which do not change when the graph grows. If the graph is
+    protocols, those ``seen`` up to the target snapshot, which do not change when the graph grows, or the
+    ``destinations`` of edges of the training snapshots and their targets. If the graph is
     bipartite (no source in the training snapshots is a destination in any of them) nodes that have been a source up to
     the snapshot read are left out.
 
     Each positive has ``negatives`` negatives in training, resampled each epoch, and ``eval_negatives`` in evaluation,
     always the same. In training, of more than ``max_pairs`` positives of a snapshot (None: no limit) a sample is taken
     in each epoch; in evaluation all positives are scored, unless ``eval_max_pairs`` limits them, too.
+
+    ``eval_sampling``: the negatives of evaluation. ``uniform``: as above. ``historical`` (after Poursafaei et al. 2022,
+    here per source): distinct candidates that the source has met before the target snapshot, but not in it; uniform
+    ones where there are fewer. ``inductive``: those of them that the source first met after the last training target.
+    A file (.csv, .parquet, .npz): all pairs that it lists for the source in the target snapshot (``ListedNegatives``),
+    for validation and test.
 
     ``pair_features``: the decoder reads, besides the embeddings, the history of the pair (when and how often it had an
     edge, common neighbors) and the activity of both ends (``strobe.ops.graph.edge_times``); embeddings alone cannot
@@ -77,6 +98,7 @@ class LinkPrediction(Task):
     max_pairs: int | None = 100_000
     eval_max_pairs: int | None = None
     candidates: str = "all"
+    eval_sampling: str = "uniform"
     from_history: bool = True
     pair_features: bool = True
 
@@ -86,6 +108,8 @@ class LinkPrediction(Task):
             raise OptionError(f"edges cannot be predicted {self.ahead} snapshots ahead: at least 1")
         if self.candidates not in CANDIDATES:
             raise UnknownNameError("candidates", self.candidates, CANDIDATES)
+        if self.eval_sampling not in EVAL_SAMPLING and Path(self.eval_sampling).suffix not in SUFFIXES:
+            raise UnknownNameError("eval_sampling", self.eval_sampling, (*EVAL_SAMPLING, *SUFFIXES))
         for name in ("negatives", "eval_negatives", "max_pairs", "eval_max_pairs"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -134,16 +158,21 @@ class LinkProblem(Problem):
         if state is None and not any(len(self._target_edges(t).edges) for t in self.split.with_examples("train")):
             raise InputError("no training snapshot is followed by an edge: there are no positives")
         self.is_bipartite: bool = self._is_bipartite() if state is None else read_flag(state, "is_bipartite")
-        self._first_source = self._first_seen = None
+        self._first_source = self._first_seen = self._first_destination = None
         if self.is_bipartite:
             self._first_source = self._first_times(source_nodes, None if previous is None else previous._first_source)
         if task.candidates == "seen":
             self._first_seen = self._first_times(present_nodes, None if previous is None else previous._first_seen)
+        if task.candidates == "destinations":
+            self._first_destination = self._first_times(
+                destination_nodes, None if previous is None else previous._first_destination
+            )
         self._previous_history = None if previous is None else previous._history
         self._history: EdgeHistory | None = None
         self.offset_weights: FloatArray | None = None
         if task.pair_features or task.from_history:
             _ = self.history  # before threads ask for it
+        self._listed = self._read_listed() if task.eval_sampling not in EVAL_SAMPLING else None
         if task.from_history:
             size = 1 + self._num_offset_features
             self.offset_weights = self._fit() if state is None else read_numbers(state, "offset_weights", size)
@@ -188,7 +217,45 @@ class LinkProblem(Problem):
         if not self.graph.directed:
             turned = rng.random(len(src)) < 0.5
             src, dst = np.where(turned, dst, src), np.where(turned, src, dst)
-        return _interleave_negatives(src, dst, *future.sample_negatives(src, self.candidates(t), negatives, rng))
+        if epoch is None and self._listed is not None and self.split.part_of(t) != "train":
+            if not self.graph.directed:
+                src, dst = self._listed.orient(t + self.task.ahead, src, dst)
+            return _interleave_negatives(src, dst, *self._listed.of_sources(t + self.task.ahead, src))
+        candidates = self.candidates(t)
+        has, sampled = future.sample_negatives(src, candidates, negatives, rng)
+        if epoch is None and self.task.eval_sampling in ("historical", "inductive"):
+            self._replace_by_past(t, src[has], sampled, candidates, rng)
+        return _interleave_negatives(src, dst, has * negatives, sampled.ravel())
+
+    def _replace_by_past(
+        self, t: int, src: Keys, sampled: Keys, candidates: Candidates, rng: np.random.Generator
+    ) -> None:
+        """Replace negatives by destinations of the past, as far as there are any."""
+        target = t + self.task.ahead
+        since = self._last_training_target + 1 if self.task.eval_sampling == "inductive" else 0
+        sources, row = np.unique(src, return_inverse=True)
+        owner, past = self.history.past_pairs(sources, since, target - 1)
+        absent = ~contains(self._target_edges(t).arcs, sources[owner] * MAX_NODES + past)
+        absent &= candidates.positions(past) >= 0
+        owner, past = owner[absent], past[absent]
+        size = np.bincount(owner, minlength=len(sources))
+        has, place = sample_of_lists(size[row], sampled.shape[1], rng)
+        first = (np.cumsum(size) - size)[row]
+        sampled[has] = past[(first[:, None] + place)[has]]
+
+    @property
+    def _last_training_target(self) -> int:
+        return self.split.train[-1] + self.task.ahead
+
+    def _read_listed(self) -> ListedNegatives:
+        """Read the file of negatives and check it for all snapshots of evaluation."""
+        listed = ListedNegatives.read(Path(self.task.eval_sampling), self.graph)
+        for t in (*self.split.with_examples("validation"), *self.split.with_examples("test")):
+            edges, target = self._target_edges(t), t + self.task.ahead
+            listed.check(target, edges)
+            src, dst = split_keys(edges.edges)
+            listed.of_sources(target, src if self.graph.directed else listed.orient(target, src, dst)[0])
+        return listed
 
     def unlabeled_examples(self, t: int) -> Examples | None:
         """Every edge of the snapshot, to predict whether it recurs."""
@@ -289,6 +356,8 @@ class LinkProblem(Problem):
         chosen = np.ones(num_nodes, bool)
         if self._first_seen is not None:
             chosen &= self._first_seen.is_in(t + self.task.ahead, num_nodes)
+        if self._first_destination is not None:
+            chosen &= self._first_destination.is_in(self._last_training_target, num_nodes)
         if self._first_source is not None:
             chosen &= ~self._first_source.is_in(t, num_nodes)
         if chosen.all():
@@ -370,15 +439,15 @@ class LinkProblem(Problem):
         return known
 
 
-def _interleave_negatives(src: Keys, dst: Keys, has: np.ndarray[Any, np.dtype[np.bool_]], negatives: Keys) -> Examples:
-    """Build examples of every positive followed by its negatives: 1 0 0 0 1 0 0 0 …"""
-    size = 1 + has * negatives.shape[1]
+def _interleave_negatives(src: Keys, dst: Keys, count: IntArray, negatives: Keys) -> Examples:
+    """Build examples of every positive followed by its ``count`` negatives: 1 0 0 0 1 0 0 0 …"""
+    size = 1 + count
     starts = np.cumsum(size) - size
     y = np.zeros(int(size.sum()), np.float32)
     y[starts] = 1
     ends = np.empty(len(y), np.int64)
     ends[starts] = dst
-    ends[y == 0] = negatives.ravel()
+    ends[y == 0] = negatives
     return _pairs(np.repeat(src, size), ends, y)
 
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from strobe.errors import UnknownNameError
+from strobe.errors import OptionError, UnknownNameError
 from strobe.graph import DynamicGraph
 from strobe.ops.sparse.csr import FloatArray, IntArray
 from strobe.tasks.base import Examples, Metrics, Problem, edge_ends
@@ -53,6 +53,11 @@ class LinkRanking(LinkPrediction):
         super().__post_init__()
         if self.metric not in METRICS:
             raise UnknownNameError("metric of link-ranking", self.metric, METRICS)
+        if self.eval_sampling != "uniform":
+            raise OptionError(
+                f"link-ranking cannot take {self.eval_sampling} negatives: all sources share their candidates; "
+                f"choose link-prediction for them"
+            )
 
     def bind(self, graph: DynamicGraph, *, seed: int = 0, state: dict[str, Any] | None = None) -> LinkRankingProblem:
         return LinkRankingProblem(self, graph, seed, state)

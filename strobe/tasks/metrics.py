@@ -137,15 +137,16 @@ def rank_metrics(ranked: Sequence[FloatArray], sources: Sequence[IntArray]) -> d
     ``mrr`` and ``hits@k``: of the rank of each positive among the negatives of its source, 1 + higher + equal / 2.
     ``best_mrr``: of the best rank of each source. ``source_mrr``: of the position of each positive among negatives and
     the other positives of its source; the mean over the positives of a source, then over sources, then over snapshots.
-    ``map``: average precision of each source. ``auc``: share of negatives below a positive, mean over the positives of
-    a source, then over sources.
+    ``map``: average precision of each source. ``ndcg@10``: of each source, the sum of 1 / log2(1 + position) over
+    positives up to position 10, relative to that of positives at the first positions. ``auc``: share of negatives below
+    a positive, mean over the positives of a source, then over sources.
 
     Args:
         ranked: per snapshot, of each positive its score, the numbers of negatives with a higher and an equal score, and
             of all negatives, [n, 4].
         sources: per snapshot, the source of each positive.
     """
-    ranks, by_snapshot, best, precision, areas = [], [], [], [], []
+    ranks, by_snapshot, best, precision, areas, gains = [], [], [], [], [], []
     for values, nodes in zip(ranked, sources, strict=True):
         score, higher, equal, negatives = np.asarray(values, np.float64).T
         rank = 1 + higher + equal / 2
@@ -159,14 +160,21 @@ def rank_metrics(ranked: Sequence[FloatArray], sources: Sequence[IntArray]) -> d
         best.append(1 / rank[first])
         precision.append(np.add.reduceat((1 + before) / (rank + before), first) / size)
         areas.append(np.add.reduceat(area, first) / size)
+        gain, ideal = (np.add.reduceat(_discount(place, 10), first) for place in (rank + before, 1.0 + before))
+        gains.append(gain / ideal)
     every = np.concatenate(ranks)
-    means = {"map": precision, "auc": areas, "best_mrr": best}
+    means = {"map": precision, "auc": areas, "best_mrr": best, "ndcg@10": gains}
     return {
         "mrr": mrr(every),
         "source_mrr": float(np.mean(by_snapshot)),
         **{name: float(np.concatenate(values).mean()) for name, values in means.items()},
         **{f"hits@{k}": hits_at_k(every, k) for k in (1, 3, 10)},
     }
+
+
+def _discount(position: FloatArray, k: int) -> FloatArray:
+    """1 / log2(1 + position) up to position k, then 0; NaN of NaN."""
+    return np.where(position > k, 0.0, 1 / np.log2(1 + position))
 
 
 def _at_thresholds(score: FloatArray, positive: BoolArray) -> tuple[IntArray, IntArray]:

@@ -68,6 +68,29 @@ class TargetEdges:
         return has, candidates.nodes_at(r + successors_before)
 
 
+def sample_of_lists(
+    size: npt.NDArray[np.int64], count: int, rng: np.random.Generator
+) -> tuple[npt.NDArray[np.bool_], Keys]:
+    """Sample distinct positions of lists: ``count`` of each, or all of a shorter one (Floyd's algorithm).
+
+    Args:
+        size: length of each list, [n].
+        count: positions per list, at most.
+        rng: source of random numbers.
+
+    Returns:
+        Which samples there are and the positions, [n, count].
+    """
+    taken = np.minimum(size, count)
+    has = np.arange(count) < taken[:, None]
+    last = np.where(has, (size - taken)[:, None] + np.arange(count), 0)  # the last position that each step may take
+    chosen = rng.integers(0, last + 1)
+    for k in range(1, count):
+        is_taken = (chosen[:, :k] == chosen[:, k, None]).any(1)
+        chosen[:, k] = np.where(is_taken, last[:, k], chosen[:, k])
+    return has, chosen
+
+
 @dataclass(frozen=True, eq=False)
 class Candidates:
     """The nodes that may be destinations: ``nodes``, ascending, or the first ``num_nodes`` node ids."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -129,7 +130,7 @@ def plain_metrics(
     scores: Sequence[np.ndarray[Any, Any]], sources: list[list[int]], truth: list[list[set[int]]]
 ) -> dict[str, float]:
     """Metrics from sorted lists, without ties."""
-    reciprocal, best, precision, area, by_snapshot = [], [], [], [], []
+    reciprocal, best, precision, area, by_snapshot, ndcg = [], [], [], [], [], []
     for rows, nodes, positives in zip(scores, sources, truth, strict=True):
         of_rows = []
         for row, _, own in zip(rows, nodes, positives, strict=True):
@@ -142,25 +143,28 @@ def plain_metrics(
             precision.append(np.mean([(k + 1) / place for k, place in enumerate(places)]))
             area.append(np.mean([sum(row[p] > row[c] for c in negatives) / len(negatives) for p in own]))
             of_rows.append(np.mean([1 / place for place in places]))
+            ideal = sum(1 / math.log2(1 + k) for k in range(1, 1 + min(len(own), 10)))
+            ndcg.append(sum(1 / math.log2(1 + place) for place in places if place <= 10) / ideal)
         by_snapshot.append(np.mean(of_rows))
     return {
         "mrr": float(np.mean(reciprocal)),
         "best_mrr": float(np.mean(best)),
         "map": float(np.mean(precision)),
         "auc": float(np.mean(area)),
+        "ndcg@10": float(np.mean(ndcg)),
         "source_mrr": float(np.mean(by_snapshot)),
     }
 
 
 def test_metrics_are_those_of_sorted_lists() -> None:
     rng = np.random.default_rng(2)
-    scores = [rng.normal(size=(4, 9)), rng.normal(size=(2, 9))]
-    truth = [[{1, 3}, {0}, {2, 5, 6}, {8}], [{4}, {0, 1}]]
+    scores = [rng.normal(size=(4, 30)), rng.normal(size=(2, 30))]
+    truth = [[{1, 3}, {0}, {2, 5, 6}, set(range(3, 18))], [{4}, {0, 1}]]
     ranked, sources = [], []
     for rows, positives in zip(scores, truth, strict=True):
         values, owners = [], []
         for number, (row, own) in enumerate(zip(rows, positives, strict=True)):
-            negatives = [row[c] for c in range(9) if c not in own]
+            negatives = [row[c] for c in range(30) if c not in own]
             for p in sorted(own):
                 values.append([row[p], sum(v > row[p] for v in negatives), 0, len(negatives)])
                 owners.append(10 * number)

@@ -171,6 +171,20 @@ class EdgeTimes:
         run_ranges(run, len(src), _PART_PAIRS)
         return out
 
+    def arcs_first_in(
+        self, sources: IntArray, since: int, until: int
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Positions of sources and destinations of the arcs whose first time is ``since`` up to ``until``, [n] each, in
+        order of sources, then destinations."""
+        ptr, col, time_ptr, times = self._arcs.arrays()
+        known = np.flatnonzero(sources < len(ptr) - 1)
+        begin, end = ptr[sources[known]], ptr[sources[known] + 1]
+        count = end - begin
+        pair = np.arange(int(count.sum())) + np.repeat(begin - (np.cumsum(count) - count), count)
+        first = times[time_ptr[pair]]
+        chosen = (first >= since) & (first <= until)
+        return np.repeat(known, count)[chosen], col[pair[chosen]].astype(np.int64)
+
     def fill_meetings(self, t: int, src: IntArray, dst: IntArray, out: Features) -> None:
         """Fill the columns of ``pair_features`` that are about meetings."""
         src, dst = (np.ascontiguousarray(ends, np.int64) for ends in (src, dst))
