@@ -51,6 +51,10 @@ CASES = (
     Case(data_set="uci_dysat", **_LINKS, settings=_STEPS, seeds=_SEEDS),
     Case(data_set="collegemsg", **_LINKS, settings=_STEPS, seeds=_SEEDS),
     Case(data_set="bitcoin_otc", **_LINKS, settings=_STEPS, seeds=_SEEDS),
+    Case(data_set="bitcoin_alpha", **_LINKS, settings=_STEPS, seeds=_SEEDS),
+    Case(data_set="canvote", **_LINKS, settings=_STEPS, seeds=_SEEDS),
+    Case(data_set="digg_reply", **_LINKS, settings=_STEPS, seeds=_SEEDS),
+    Case(data_set="wikipedia_jodie", **_LINKS, settings=_STEPS, seeds=_SEEDS),
     Case(data_set="pubmed_temporal", task="classification", settings={"epochs": 60}),
     Case(data_set="dblp_coauthor", task="classification", settings={"epochs": 100}),
 )
@@ -76,6 +80,11 @@ def trained(case: Case, graph: Any, model: str, seed: int, epochs: int | None) -
         "best_epoch": run.best_epoch,
         "train_loss": run.history[max(run.best_epoch, 1) - 1]["loss"],
         **({"coverage": run.test["coverage"]} if "coverage" in run.test else {}),
+        **(
+            {}
+            if run.calibration is None
+            else {"calibration_error": run.calibration.error, "edge_error": run.calibration.edge_error}
+        ),
         "seconds": run.seconds,
     }
 
@@ -118,6 +127,15 @@ def gain(found: dict[str, Any], model: str, *, with_start: bool = True) -> float
     return float(said / trivial if found["higher_is_better"] else trivial / said)
 
 
+def is_above_rules(found: dict[str, Any]) -> bool:
+    """Whether the model that is best in validation is above start and most recent by more than its deviation."""
+    best = max(found["runs"].values(), key=lambda runs: statistics.mean(run["validation"] for run in runs))
+    tests = [run["test"] for run in best]
+    rivals = max(found["baselines"][name] for name in (START, "most recent"))
+    deviation = statistics.stdev(tests) if len(tests) > 1 else 0.0
+    return bool(statistics.mean(tests) > rivals + deviation)
+
+
 def main() -> None:
     """Trains everything and prints the table."""
     chosen = options(__doc__ or "")
@@ -155,6 +173,17 @@ def _figures(record: Record) -> None:
     for figure, with_start in (("beaten", True), ("beaten_unfitted", False)):
         won = [gain(found, model, with_start=with_start) > 1 for found in sets.values() for model in found["models"]]
         record.figures[figure] = sum(won) / len(won)
+    errors = [
+        run["calibration_error"]
+        for found in sets.values()
+        for runs in found["runs"].values()
+        for run in runs
+        if "calibration_error" in run
+    ]
+    if errors:
+        record.figures["calibration_error"] = max(errors)
+    links = [found for found in sets.values() if found["task"] == "link-prediction"]
+    record.figures["sets_above_start"] = sum(map(is_above_rules, links))
     for name, found in sets.items():
         record.figures[f"{name}_gain"] = max(gain(found, model) for model in found["models"])
 
