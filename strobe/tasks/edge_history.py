@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from scipy.special import expit
 
 from strobe.graph import DynamicGraph, Snapshot
@@ -68,6 +70,34 @@ class EdgeHistory:
     def related_pairs(self, t: int, sources: IntArray, candidates: IntArray) -> tuple[IntArray, Features]:
         """Positions and features of the pairs of sources and candidates with a history (``find_related_pairs``)."""
         return find_related_pairs(self._times, t, sources, candidates)
+
+    def describe_grid(
+        self, t: int, grid: CandidateGrid, offset_weights: FloatArray | None, *, with_features: bool
+    ) -> CandidateGrid:
+        """Add related pairs, features of sources and candidates, and offsets at snapshot t to a grid.
+
+        Args:
+            t: the snapshot read.
+            grid: sources and candidates.
+            offset_weights: of the regression that offsets come from; None without offsets.
+            with_features: whether the head reads features.
+        """
+        ends = [self.node_features(t, nodes.numpy()) for nodes in (grid.sources, grid.candidates)]
+        related, features = self.related_pairs(t, grid.sources.numpy(), grid.candidates.numpy())
+        grid = replace(grid, related=torch.from_numpy(related), related_features=torch.from_numpy(features))
+        if with_features:
+            of_sources, of_candidates = map(torch.from_numpy, ends)
+            grid = replace(grid, source_features=of_sources, candidate_features=of_candidates)
+        if offset_weights is None:
+            return grid
+        size = self.num_node_features
+        intercept, of_source, of_destination, of_pair = np.split(offset_weights, [1, 1 + size, 1 + 2 * size])
+        return replace(
+            grid,
+            source_offset=torch.from_numpy(ends[0] @ of_source + intercept),
+            candidate_offset=torch.from_numpy(ends[1] @ of_destination),
+            related_offset=torch.from_numpy(features @ of_pair[:-1] + of_pair[-1]),
+        )
 
     def scores(self, t: int, src: IntArray, dst: IntArray) -> dict[str, FloatArray]:
         """Scores of pairs by trivial predictors, which read edges up to snapshot t."""

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -30,7 +29,7 @@ from strobe.tasks.grid import CandidateGrid
 from strobe.tasks.heads import PairDecoder
 from strobe.tasks.inputs import inputs_state, with_inputs
 from strobe.tasks.listed_negatives import SUFFIXES, ListedNegatives
-from strobe.tasks.metrics import ap, auc, hits_at_k, mrr, rank_positives
+from strobe.tasks.listed_pairs import add_offset, final_scores, interleave_negatives, list_pairs, pair_metrics
 from strobe.tasks.pairs import (
     MAX_NODES,
     Candidates,
@@ -220,12 +219,12 @@ class LinkProblem(Problem):
         if epoch is None and self._listed is not None and self.split.part_of(t) != "train":
             if not self.graph.directed:
                 src, dst = self._listed.orient(t + self.task.ahead, src, dst)
-            return _interleave_negatives(src, dst, *self._listed.of_sources(t + self.task.ahead, src))
+            return interleave_negatives(src, dst, *self._listed.of_sources(t + self.task.ahead, src))
         candidates = self.candidates(t)
         has, sampled = future.sample_negatives(src, candidates, negatives, rng)
         if epoch is None and self.task.eval_sampling in ("historical", "inductive"):
             self._replace_by_past(t, src[has], sampled, candidates, rng)
-        return _interleave_negatives(src, dst, has * negatives, sampled.ravel())
+        return interleave_negatives(src, dst, has * negatives, sampled.ravel())
 
     def _replace_by_past(
         self, t: int, src: Keys, sampled: Keys, candidates: Candidates, rng: np.random.Generator
@@ -262,16 +261,16 @@ class LinkProblem(Problem):
         now = edge_keys(self.graph[t])
         if not len(now):
             return None
-        return self.describe_pairs(t, _pairs(*split_keys(now), np.full(len(now), -1, np.float32)))
+        return self.describe_pairs(t, list_pairs(*split_keys(now), np.full(len(now), -1, np.float32)))
 
     def loss(self, predictions: Tensor, examples: Examples) -> Tensor:
-        scores = _add_offset(predictions, examples)
+        scores = add_offset(predictions, examples)
         return nn.functional.binary_cross_entropy_with_logits(scores, examples.labels.to(predictions), reduction="sum")
 
     def metrics(self, predictions: Sequence[Tensor], examples: Sequence[Examples]) -> Metrics:
         if not examples:
             return {}
-        return _scores(np.concatenate(list(map(_final_scores, predictions, examples))), examples)
+        return pair_metrics(np.concatenate(list(map(final_scores, predictions, examples))), examples)
 
     def coverage(self, times: range, examples: Sequence[Examples]) -> Metrics:
         """``edges``: the distinct edges of the target snapshots without self-loops; ``coverage``: the scored share."""
@@ -298,12 +297,12 @@ class LinkProblem(Problem):
                 found["history"] = examples.offset.numpy()
             for name, values in found.items():
                 scores.setdefault(name, []).append(values)
-        return {name: _scores(np.concatenate(each), scored) for name, each in scores.items()}
+        return {name: pair_metrics(np.concatenate(each), scored) for name, each in scores.items()}
 
     def table(self, predictions: Tensor, examples: Examples, t: int) -> dict[str, Any]:
         del t
         return {
-            "score": _add_offset(predictions.detach().cpu().double(), examples).numpy(),
+            "score": add_offset(predictions.detach().cpu().double(), examples).numpy(),
             "actual": np.nan_to_num(examples.labels.cpu().numpy(), nan=-1).astype(np.int64),
         }
 
@@ -415,64 +414,10 @@ class LinkProblem(Problem):
         )
         if not (self.task.pair_features or self.task.from_history):
             return grid
-        ends = [self.history.node_features(t, nodes) for nodes in (sources, candidates)]
-        related, features = self.history.related_pairs(t, sources, candidates)
-        grid = replace(grid, related=torch.from_numpy(related), related_features=torch.from_numpy(features))
-        if self.task.pair_features:
-            of_sources, of_candidates = map(torch.from_numpy, ends)
-            grid = replace(grid, source_features=of_sources, candidate_features=of_candidates)
-        if self.offset_weights is not None:
-            size = self.history.num_node_features
-            intercept, of_source, of_destination, of_pair = np.split(self.offset_weights, [1, 1 + size, 1 + 2 * size])
-            grid = replace(
-                grid,
-                source_offset=torch.from_numpy(ends[0] @ of_source + intercept),
-                candidate_offset=torch.from_numpy(ends[1] @ of_destination),
-                related_offset=torch.from_numpy(features @ of_pair[:-1] + of_pair[-1]),
-            )
-        return grid
+        return self.history.describe_grid(t, grid, self.offset_weights, with_features=self.task.pair_features)
 
     def _first_times(self, nodes_of: Callable[[Snapshot], IntArray], known: FirstTimes | None) -> FirstTimes:
         if known is None:
             return FirstTimes(nodes_of, self.graph)
         known.update(self.graph)
         return known
-
-
-def _interleave_negatives(src: Keys, dst: Keys, count: IntArray, negatives: Keys) -> Examples:
-    """Build examples of every positive followed by its ``count`` negatives: 1 0 0 0 1 0 0 0 …"""
-    size = 1 + count
-    starts = np.cumsum(size) - size
-    y = np.zeros(int(size.sum()), np.float32)
-    y[starts] = 1
-    ends = np.empty(len(y), np.int64)
-    ends[starts] = dst
-    ends[y == 0] = negatives
-    return _pairs(np.repeat(src, size), ends, y)
-
-
-def _pairs(src: IntArray, dst: IntArray, labels: npt.NDArray[np.float32]) -> Examples:
-    index = torch.from_numpy(np.stack([src, dst]).astype(np.int64, copy=False))
-    return Examples(None, torch.from_numpy(labels), edge_label_index=index)
-
-
-def _add_offset(predictions: Tensor, examples: Examples) -> Tensor:
-    """Scores: predictions plus the offset."""
-    return predictions if examples.offset is None else predictions + examples.offset.to(predictions)
-
-
-def _final_scores(predictions: Tensor, examples: Examples) -> FloatArray:
-    """Scores without the last digits, in which equal pairs differ by where they were computed: they must tie."""
-    digits = 9 if predictions.dtype == torch.float64 else 5
-    return np.round(_add_offset(predictions.detach().cpu().double(), examples).numpy(), digits)
-
-
-def _scores(scores: FloatArray, examples: Sequence[Examples]) -> Metrics:
-    """AP and AUC over all pairs; MRR and hits of each positive among its negatives."""
-    positive = np.concatenate([each.labels.cpu().numpy() for each in examples]) > 0
-    metrics = {"ap": ap(scores, positive)}
-    if not positive.all():
-        rank = rank_positives(scores, positive)
-        metrics |= {"auc": auc(scores, positive), "mrr": mrr(rank)}
-        metrics |= {f"hits@{k}": hits_at_k(rank, k) for k in (1, 3, 10)}
-    return metrics
