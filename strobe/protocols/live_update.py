@@ -121,7 +121,7 @@ LIVE = register(
         "first half of them",
         negatives=f"{NEGATIVES:,} nodes per snapshot, uniform, without the source's own edges; the best edge of each "
         "source is ranked, ties count half",
-        update="all snapshots before the target are read and trained on, by 5 steps each (--epochs), from the states that "
-        "the snapshot before left. Methods that end in +pair-features also read the history of the pair",
+        update="all snapshots before the target are read and trained on, by 5 steps each (--epochs), from the states "
+        "that the snapshot before left. Methods that end in +pair-features also read the history of the pair",
     )
 )
