@@ -74,7 +74,10 @@ def unknown_options(named: str) -> list[str]:
     if name not in strobe.cli.main.COMMANDS:
         return []
     command = strobe.cli.main.load_command(name)
-    while words and (inner := getattr(command, "commands", {}).get(words[0])) is not None:
+    while words and hasattr(command, "get_command"):
+        inner = command.get_command(command.context_class(command), words[0])  # also what is made when it is named
+        if inner is None:
+            break
         command, words = inner, words[1:]
     known = {option for each in command.params for option in (*each.opts, *each.secondary_opts)}
     return [word for word in words if word.startswith("--") and word.partition("=")[0] not in known]
