@@ -3,7 +3,8 @@
 You et al., "ROLAND: Graph Learning Framework for Dynamic Graphs", KDD 2022, section 4, and the authors' code
 (snap-stanford/roland). For every source of the next snapshot the best of its edges is ranked among 1,000 sampled nodes;
 MRR is the mean over sources, then over snapshots. Different here: all edges of a snapshot are scored (the authors' code
-scores a random tenth and trains on the rest), the sources of a snapshot share their negatives, and ties count half.
+scores a random part, a tenth in its example, and trains on another), the sources of a snapshot share their negatives,
+and ties count half.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ FIT_SNAPSHOTS = 4
 """Snapshots that scales are fitted to; predictions begin with the last of them."""
 
 SETTINGS: Mapping[str, Any] = {"window": 1, "lr": 0.003, "steps_per_snapshot": 5}
-"""Settings of training; chosen on the earlier half of bitcoin_alpha's snapshots, equal for all sets and models."""
+"""Settings of training, equal for all sets and models; the first that were tried, not searched for."""
 
 
 @dataclass(frozen=True, kw_only=True)
