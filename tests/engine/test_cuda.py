@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import strobe
+from strobe.api import SERVICES
 from strobe.batching import Trapezoid
 from strobe.engine.inputs.resolve import TrainRequest, resolve
 from strobe.engine.progress import Progress
@@ -19,6 +20,7 @@ from strobe.engine.residency import choose_residency
 from strobe.exchange import Exchange, Halo, NoTimeExchange
 from strobe.graph.synthetic import Social
 from strobe.models import MODELS, make_model
+from strobe.placement import Chunks
 from strobe.plan import Plan
 from strobe.presets import PRESETS, preset
 from strobe.schedule import BinPacking, RandomSplit
@@ -82,7 +84,8 @@ def test_peak_gpu_memory_is_about_as_predicted(name: str, monkeypatch: pytest.Mo
     given: dict[str, Any] = {"epochs": 2, "window": 4, "device": "cuda", "offload": "auto"}
     gc.collect()
     there = torch.cuda.memory_allocated()
-    _, kept = choose_residency(resolve(TrainRequest(graph, name, "regression", None, None, given), None, Progress()))
+    request = TrainRequest(graph, name, "regression", None, None, given, services=SERVICES)
+    _, kept = choose_residency(resolve(request, None, Progress()))
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     run = strobe.train(graph, name, "regression", **given | {"offload": "never"})
@@ -107,8 +110,11 @@ def test_ranks_that_share_a_gpu_train_as_ranks_on_cpus(name: str, precision: str
     plan = preset(name)
     if "metis" in str(plan.placement):
         pytest.importorskip("pymetis")
+    # Not by the clock: both runs must get the same batches and the same owners.
     if isinstance(plan.schedule, BinPacking):
-        plan = replace(plan, schedule=replace(plan.schedule, times="counted"))  # not by the clock
+        plan = replace(plan, schedule=replace(plan.schedule, times="counted"))
+    if isinstance(plan.placement, Chunks):
+        plan = replace(plan, placement=replace(plan.placement, loads="counted"))
     model = sorted(MODELS)[list(PRESETS).index(name) % len(MODELS)]
     given: dict[str, Any] = {"epochs": 3, "precision": precision, "optimizer": "sgd", "lr": 0.05, "ranks": 2}
     GRAPH.save(tmp_path / "graph")

@@ -87,8 +87,9 @@ class _TimeAttention(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> Any:
-        (of_key, of_value), rows = ctx.saved_tensors[:2], ctx.saved_tensors[2:]
-        tables, options, d_out, begin = (of_key, of_value), ctx.options, grads[0].contiguous(), ctx.steps[-1]
+        saved = ctx.saved_tensors  # read once: under recomputation a second read raises CheckpointError
+        tables, rows = saved[:2], saved[2:]
+        options, d_out, begin = ctx.options, grads[0].contiguous(), ctx.steps[-1]
         q, k, v = split_qkv(rows, begin)
         if not len(q):
             return None, None, None, *(None if each is None else torch.zeros_like(each) for each in (*tables, *rows))
