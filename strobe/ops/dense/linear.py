@@ -25,11 +25,8 @@ GROUPS = 8
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, relu: bool = False) -> Tensor:
     """Compute x Wᵀ + b, [C, B] from [C, A], with an optional ReLU."""
     x = _autocast_rows(x)
-    if triton.usable(x.device, x.dtype):
-        from strobe.ops.triton import linear as kernels
-
-        if kernels.fits(x.shape[1], len(weight)):
-            return kernels.linear(x, weight, bias, relu=relu)
+    if triton.usable(x.device, x.dtype) and triton.linear.fits(x.shape[1], len(weight)):
+        return triton.linear.linear(x, weight, bias, relu=relu)
     bias = weight.new_zeros(len(weight)) if bias is None else bias
     if x.device.type != "cpu" or x.dtype == BF16:
         return linear_reference(x, weight, bias, relu=relu)
@@ -89,11 +86,9 @@ def feed_forward(y: Tensor, x: Tensor, weight: Tensor, bias: Tensor, shift: Tens
 
     On a GPU, up to a limit of columns, one kernel that saves y only; otherwise plain torch.
     """
-    if triton.usable(y.device, y.dtype) and triton.usable(x.device, x.dtype):
-        from strobe.ops.triton import linear as kernels
-
-        if kernels.fits_feed_forward(y.shape[1]):
-            return kernels.feed_forward(y, x, weight, bias, shift)
+    has_kernel = triton.usable(y.device, y.dtype) and triton.usable(x.device, x.dtype)
+    if has_kernel and triton.linear.fits_feed_forward(y.shape[1]):
+        return triton.linear.feed_forward(y, x, weight, bias, shift)
     return feed_forward_reference(y, x, weight, bias, shift)
 
 

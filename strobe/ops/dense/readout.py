@@ -41,11 +41,9 @@ def readout(z: Tensor, weight: Tensor, bias: Tensor, rows: Tensor | None = None)
     if not has_kernel or (rows is not None and not bool((rows.diff() > 0).all())):
         return readout_reference(z, weight, bias, rows)
     if on_gpu:
-        from strobe.ops.triton import readout as kernels
-
-        if not kernels.fits(z.shape[1], len(weight)):
+        if not triton.readout.fits(z.shape[1], len(weight)):
             return readout_reference(z, weight, bias, rows)
-        return kernels.readout(z, weight, bias, rows)
+        return triton.readout.readout(z, weight, bias, rows)
     out: Tensor = _Readout.apply(z, weight, bias, rows)  # type: ignore[no-untyped-call]
     return out
 

@@ -39,11 +39,9 @@ def segment_readout(x: Tensor, matrices: Tensor, ptr: Sequence[int], weight: Ten
 
     On a GPU the product is not stored if the readout has few outputs.
     """
-    if triton.usable(x.device, x.dtype):
-        from strobe.ops.triton import readout as kernels
-
-        if kernels.fits_segments(len(matrices), matrices.shape[1], matrices.shape[2], len(weight)):
-            return kernels.segment_readout(x, matrices, ptr, weight, bias)
+    snapshots, inputs, outputs = matrices.shape
+    if triton.usable(x.device, x.dtype) and triton.readout.fits_segments(snapshots, inputs, outputs, len(weight)):
+        return triton.readout.segment_readout(x, matrices, ptr, weight, bias)
     return readout(segment_matmul(x, matrices, ptr), weight, bias)
 
 

@@ -31,9 +31,7 @@ def attend(matrix: Sparse, a_in: Tensor, a_out: Tensor, v: Tensor, slope: float 
         slope: negative slope of the leaky ReLU.
     """
     if triton.usable(v.device, a_in.dtype, a_out.dtype, v.dtype):
-        from strobe.ops.triton import attention
-
-        return attention.attend(matrix, a_in, a_out, v, slope)
+        return triton.attention.attend(matrix, a_in, a_out, v, slope)
     if BF16 in (a_in.dtype, a_out.dtype, v.dtype):
         return run_in_float32(attend, matrix, a_in, a_out, v, slope)
     if not native.usable(a_in, a_out, v):

@@ -116,9 +116,7 @@ class LeadingBlocks:
     def times(self, x: Tensor) -> Tensor:
         weights = [block.matrix.weight for block in self.blocks if block.matrix.weight is not None]
         if triton.usable(x.device, x.dtype, *(weight.dtype for weight in weights)):
-            from strobe.ops.triton import spmm as kernels
-
-            return kernels.diagonal_product(self.blocks, x)
+            return triton.spmm.diagonal_product(self.blocks, x)
         if not native.usable(x, *weights):
             return self.to_sparse(x).times(x)
         out = empty(x, self.num_rows, x.shape[1])

@@ -149,9 +149,7 @@ class Sparse:
         if x.shape[:-1] != (self.num_cols,):
             raise InputError(f"a product of {self.num_cols:,} columns reads as many rows, not {list(x.shape)}")
         if triton.usable(x.device, x.dtype) and (self.weight is None or self.weight.dtype in triton.DTYPES):
-            from strobe.ops.triton import spmm as kernels
-
-            return kernels.product(self, x)
+            return triton.spmm.product(self, x)
         if x.dtype == BF16:
             return run_in_float32(self.times, x)
         if not native.usable(x, *([] if self.weight is None else [self.weight])):

@@ -57,9 +57,7 @@ def time_attention(
     and snapshots, one kernel that stores the result only.
     """
     if not dropout and _use_triton(rows, sequences, heads, rows[-1].shape[1] * len(rows) // 3, span):
-        from strobe.ops.triton import time_attention as kernels
-
-        return kernels.time_attention(rows, sequences, heads, span, past, positions)
+        return triton.time_attention.time_attention(rows, sequences, heads, span, past, positions)
     if any(each.dtype == BF16 for each in rows):
         options: AttentionOptions = {"span": span, "past": past, "positions": positions, "dropout": dropout}
         return run_in_float32(time_attention, rows, sequences, heads, **options)
@@ -106,11 +104,8 @@ def time_self_attention(
 
 
 def _use_triton(rows: Tensors, sequences: Sequences, heads: int, width: int, span: int | None) -> bool:
-    if not triton.usable(rows[0].device, *(each.dtype for each in rows)):
-        return False
-    from strobe.ops.triton import time_attention as kernels
-
-    return kernels.fits(sequences, heads, width, span)
+    usable = triton.usable(rows[0].device, *(each.dtype for each in rows))
+    return usable and triton.time_attention.fits(sequences, heads, width, span)
 
 
 def _step(

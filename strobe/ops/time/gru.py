@@ -59,9 +59,7 @@ def gru(
     check_inputs([x], w_ih, sequences)
     weights = _fill_biases(w_ih, w_hh, b_ih, b_hh)
     if _use_triton(x, h, sequences, w_hh):
-        from strobe.ops.triton import gru as kernels
-
-        return kernels.gru(x, h, sequences, weights, reset_state=reset_state)
+        return triton.gru.gru(x, h, sequences, weights, reset_state=reset_state)
     h = x.new_zeros(sequences.num_slots, w_hh.shape[1]) if h is None else h
     if BF16 in (x.dtype, h.dtype):
         return run_in_float32(gru, x, h, sequences, *weights, reset_state=reset_state, tile_rows=tile_rows)
@@ -85,12 +83,9 @@ def gru_readout(
 
     On a GPU both are one kernel if K is small: no gradient of a state is stored.
     """
-    if _use_triton(x, h, sequences, weights[1]):
-        from strobe.ops.triton import gru as kernels
-
-        if kernels.fits_readout(len(head[0])):
-            check_inputs([x], weights[0], sequences)
-            return kernels.gru(x, h, sequences, _fill_biases(*weights), head, reset_state=reset_state)
+    if _use_triton(x, h, sequences, weights[1]) and triton.gru.fits_readout(len(head[0])):
+        check_inputs([x], weights[0], sequences)
+        return triton.gru.gru(x, h, sequences, _fill_biases(*weights), head, reset_state=reset_state)
     out, last = gru(x, h, sequences, *weights, reset_state=reset_state)
     return readout(out, *head), last
 
@@ -99,9 +94,7 @@ def _use_triton(x: Tensor, h: Tensor | None, sequences: Sequences, w_hh: Tensor)
     """Whether Triton kernels run the stage."""
     if not triton.usable(x.device, x.dtype, x.dtype if h is None else h.dtype) or sequences.transport is not None:
         return False
-    from strobe.ops.triton import gru as kernels
-
-    return kernels.fits(x.shape[1], w_hh.shape[1])
+    return triton.gru.fits(x.shape[1], w_hh.shape[1])
 
 
 def gru_step(weights: tuple[Tensor, ...], reset_state: bool, x: Tensor, state: State) -> State:

@@ -99,9 +99,7 @@ def lstm_stack(
     extra = [] if extra_columns is None else [extra_columns]
     stack: Stack = parts, states, sequences, layers
     if _use_triton(stack, extra):
-        from strobe.ops.triton import lstm as kernels
-
-        outs, lasts = _run_layers(kernels.lstm, stack)
+        outs, lasts = _run_layers(triton.lstm.lstm, stack)
         return torch.cat([*outs, *extra], 1), lasts
     if any(each.dtype == BF16 for each in (*parts, *extra)):
         options = {"extra_columns": extra_columns, "keep_gates": keep_gates, "tile_rows": tile_rows}
@@ -133,10 +131,8 @@ def lstm_stack_readout(
     if not _use_triton(stack, [extra_columns]):
         out, lasts = lstm_stack(*stack, extra_columns=extra_columns)
         return readout(out, *head), lasts
-    from strobe.ops.triton import lstm as kernels
-
     check_inputs(parts, layers[0][0], sequences)
-    outs, lasts = _run_layers(kernels.lstm, stack)
+    outs, lasts = _run_layers(triton.lstm.lstm, stack)
     w_outs, w_extra = head[0].split([len(outs) * outs[0].shape[1], extra_columns.shape[1]], 1)
     total, no_bias = readout(extra_columns, w_extra, head[1]), torch.zeros_like(head[1])
     for out, weight in zip(outs, w_outs.chunk(len(outs), 1), strict=True):
@@ -150,9 +146,7 @@ def _use_triton(stack: Stack, extra: Sequence[Tensor]) -> bool:
     dtypes = [each.dtype for each in (*parts, *extra, *(part for state in states for part in state))]
     if not triton.usable(parts[0].device, *dtypes) or sequences.transport is not None:
         return False
-    from strobe.ops.triton import lstm as kernels
-
-    return all(kernels.fits(w_ih.shape[1], w_hh.shape[1]) for w_ih, w_hh, _ in layers)
+    return all(triton.lstm.fits(w_ih.shape[1], w_hh.shape[1]) for w_ih, w_hh, _ in layers)
 
 
 def lstm_stack_reference(

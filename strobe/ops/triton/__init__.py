@@ -1,23 +1,50 @@
 """GPU kernels in Triton, which comes with torch's builds for CUDA.
 
-Without Triton, or for tensors without kernels, operations run in plain torch. Modules of this package import Triton:
-import them only after ``usable``.
+Without Triton, or for tensors without kernels, operations run in plain torch. The modules of this package import Triton;
+they are imported when they are first used, after ``usable``.
 """
 
 from __future__ import annotations
 
 import os
 from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
-from typing import Literal
+from types import ModuleType
+from typing import TYPE_CHECKING, Literal
 
 import torch
+
+if TYPE_CHECKING:
+    from strobe.ops.triton import attention, gru, linear, lstm, readout, spmm, time_attention
+
+__all__ = [
+    "DTYPES",
+    "Precision",
+    "attention",
+    "available",
+    "gru",
+    "linear",
+    "lstm",
+    "precision",
+    "readout",
+    "spmm",
+    "time_attention",
+    "usable",
+]
 
 Precision = Literal["tf32", "tf32x3"]
 """Precision of float32 products: one TF32 product (11-bit factors), or three, as exact as float32."""
 
 DTYPES = (torch.float32, torch.bfloat16)
 """Dtypes of rows; sums are float32."""
+
+
+def __getattr__(name: str) -> ModuleType:
+    """Import a module of kernels, and Triton with it."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return import_module(f"{__name__}.{name}")
 
 
 @cache
