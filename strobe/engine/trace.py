@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from strobe.engine.inputs.model_choice import ModelChoice
 from strobe.exchange import TimeEncoder
@@ -124,6 +125,4 @@ def _make_model(choice: ModelChoice, graph: DynamicGraph) -> nn.Module:
 
 def _row_width(state: object) -> int:
     """Columns of a state that has a row per slot."""
-    from torch.utils import _pytree as pytree
-
     return sum(leaf[:1].numel() for leaf in pytree.tree_leaves(state) if isinstance(leaf, Tensor))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,19 +107,17 @@ class ListedNegatives:
 
 def _read_columns(path: Path) -> dict[str, list[Any]]:
     """Columns of a table by name."""
-    import pyarrow as pa
-    import pyarrow.csv
-    import pyarrow.parquet
+    from pyarrow import ArrowException, parquet  # training without such a file does not load pyarrow
 
     try:
         if path.suffix == ".npz":
             with np.load(path, allow_pickle=False) as arrays:
                 columns = {name: arrays[name].tolist() for name in arrays.files}
         elif path.suffix == ".parquet":
-            columns = pyarrow.parquet.read_table(path).to_pydict()
+            columns = parquet.read_table(path).to_pydict()
         else:
             columns = _read_csv(path)
-    except (OSError, ValueError, EOFError, pa.ArrowException) as error:
+    except (OSError, ValueError, EOFError, ArrowException) as error:
         raise InputError(f"{path}: cannot be read: {error}") from error
     except Exception as error:  # zipfile.BadZipFile and zlib.error of a damaged NPZ
         if path.suffix != ".npz":
@@ -131,8 +130,6 @@ def _read_columns(path: Path) -> dict[str, list[Any]]:
 
 def _read_csv(path: Path) -> dict[str, list[Any]]:
     """Columns of text; a line with another number of values is refused by its number."""
-    import csv
-
     with path.open(newline="", encoding="utf-8") as file:
         lines = csv.reader(file)
         header = [name.strip() for name in next(lines, [])]

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+from pyarrow import parquet
 
 from strobe.errors import BadRowsError, InputError, OptionError, UnknownNameError
 from strobe.graph import DynamicGraph
@@ -143,9 +145,6 @@ def _read_csv(path: Path, columns: Sequence[str]) -> Iterator[_Row]:
 
 
 def _read_parquet(path: Path, columns: Sequence[str]) -> Iterator[_Row]:
-    import pyarrow as pa
-    from pyarrow import parquet
-
     try:
         table = parquet.read_table(path)
     except (OSError, pa.ArrowException) as error:

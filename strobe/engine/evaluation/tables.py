@@ -12,6 +12,7 @@ from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 import pyarrow as pa
+from pyarrow import csv, parquet
 from torch import Tensor
 
 from strobe.engine.evaluation.snapshot_times import time_of
@@ -114,15 +115,11 @@ def opener(path: str | PathLike[str]) -> OpenTable:
 
 
 def _parquet(file: BinaryIO, schema: pa.Schema) -> TableWriter:
-    from pyarrow import parquet
-
     return parquet.ParquetWriter(file, schema)  # type: ignore[no-any-return]
 
 
 class _Csv:
     def __init__(self, file: BinaryIO, schema: pa.Schema) -> None:
-        from pyarrow import csv
-
         self._writer = csv.CSVWriter(file, _flat(schema.empty_table()).schema)
 
     def write_table(self, table: pa.Table) -> None:
