@@ -6,14 +6,12 @@ from strobe.batching.base import Batching, BatchSpec
 from strobe.strategy import lazy_strategies
 
 if TYPE_CHECKING:
-    from strobe.batching.full import Full
     from strobe.batching.fused import Fused
-    from strobe.batching.groups import Groups
     from strobe.batching.hybrid import Hybrid
     from strobe.batching.sampled import Sampled
+    from strobe.batching.snapshots import Full, Groups, Windows
     from strobe.batching.trapezoid import Trapezoid
     from strobe.batching.vertices import Vertices
-    from strobe.batching.windows import Windows
 
 __all__ = [
     "BatchSpec",

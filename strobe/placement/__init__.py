@@ -8,18 +8,13 @@ from strobe.placement.streaming import StreamingPartitioner, StreamingPlacement
 from strobe.strategy import lazy_strategies
 
 if TYPE_CHECKING:
-    from strobe.placement.by_sequence import BySequence
-    from strobe.placement.by_snapshot import BySnapshot
+    from strobe.placement.by_number import BySequence, BySnapshot, Replicated, SnapshotThenSequence
     from strobe.placement.chunks import Chunks
     from strobe.placement.greedy import Greedy
     from strobe.placement.hash import Hash
     from strobe.placement.load_aware import LoadAware
-    from strobe.placement.metis import Metis
-    from strobe.placement.metis_per_snapshot import MetisPerSnapshot
-    from strobe.placement.metis_so_far import MetisSoFar
+    from strobe.placement.metis import Metis, MetisPerSnapshot, MetisSoFar
     from strobe.placement.online import Online
-    from strobe.placement.replicated import Replicated
-    from strobe.placement.snapshot_then_sequence import SnapshotThenSequence
     from strobe.placement.time_blocks import TimeBlocks
 
 __all__ = [

@@ -1,16 +1,33 @@
-"""METIS on the union of all snapshots."""
+"""METIS on the union of all snapshots, on each snapshot, or on the union of the snapshots so far."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from strobe.errors import OptionError
-from strobe.placement.algorithms.metis import assign_absent_nodes, chunk_nodes, part_graph, union_adjacency
+from strobe.graph import Snapshot
+from strobe.ops.graph.pair_counts import add_pairs, empty_pairs, extract_pairs, to_symmetric_csr
+from strobe.ops.sparse.csr import IntArray
+from strobe.placement.algorithms.metis import (
+    assign_absent_nodes,
+    chunk_nodes,
+    part_graph,
+    relabel_to_match,
+    snapshot_adjacency,
+    union_adjacency,
+)
 from strobe.placement.base import Partition, Placement, PlacementRequest
-from strobe.placement.loads import loads_of_nodes
+from strobe.placement.loads import loads_of_cells, loads_of_nodes
+from strobe.placement.streaming import (
+    StickyPartitioner,
+    StickyPlacement,
+    StreamingPartitioner,
+    StreamingPlacement,
+    grow_to,
+)
 from strobe.strategy import Fact
 
 
@@ -51,3 +68,85 @@ class Metis(Placement):
         chunk_owner[chunk] = node_owner[present]
         node_chunk = assign_absent_nodes(chunk, present, graph.num_nodes)
         return Partition.by_chunk(num_ranks, chunk_owner, node_chunk, len(graph))
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetisPerSnapshot(StreamingPlacement):
+    """METIS on each snapshot; parts are matched to ranks so that most nodes stay where they were last.
+
+    Every snapshot is balanced with few cut edges, but nodes change ranks between snapshots.
+    """
+
+    name: ClassVar[str] = "metis-per-snapshot"
+
+    def start(self, num_ranks: int, *, seed: int = 0) -> StreamingPartitioner:
+        """Start a partitioner without snapshots."""
+        return _PerSnapshotPartitioner(num_ranks, seed)
+
+
+class _PerSnapshotPartitioner(StreamingPartitioner):
+    def __init__(self, num_ranks: int, seed: int) -> None:
+        self._num_ranks, self._seed = num_ranks, seed
+        self._last: IntArray = np.empty(0, np.int16)  # rank of each node's last cell, [N]
+
+    def place_next(self, snapshot: Snapshot) -> IntArray:
+        if self._num_ranks == 1:
+            return np.zeros(snapshot.num_nodes, np.int16)
+        part = part_graph(snapshot_adjacency(snapshot), loads_of_cells(snapshot), self._num_ranks, self._seed)
+        self._last = grow_to(self._last, snapshot)
+        owners = relabel_to_match(part, self._last[snapshot.nodes], self._num_ranks).astype(np.int16)
+        self._last[snapshot.nodes] = owners
+        return owners
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"last": self._last.copy()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._last = np.array(state["last"], np.int16)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetisSoFar(StickyPlacement):
+    """METIS on the union of the snapshots so far, whenever new nodes arrive: ``metis`` without later snapshots.
+
+    Parts are matched to ranks so that most nodes would stay, and only new nodes are assigned. Loads may become uneven,
+    since earlier nodes do not move. Cost: memory of a few union graphs, and one METIS run per snapshot with new nodes.
+    """
+
+    name: ClassVar[str] = "metis-so-far"
+
+    def start(self, num_ranks: int, *, seed: int = 0) -> StickyPartitioner:
+        """Start a partitioner without snapshots."""
+        return _UnionPartitioner(num_ranks, seed)
+
+
+class _UnionPartitioner(StickyPartitioner):
+    def __init__(self, num_ranks: int, seed: int) -> None:
+        super().__init__(num_ranks)
+        self._seed = seed
+        self._loads = np.empty(0, np.int64)  # load of every node so far, [N]
+        self._pairs = empty_pairs()  # pairs with an edge so far, and in how many snapshots
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"loads": self._loads.copy(), "pairs": self._pairs[0], "counts": self._pairs[1]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self._loads = np.array(state["loads"], np.int64)
+        self._pairs = np.array(state["pairs"], np.int64), np.array(state["counts"], np.int32)
+
+    def _observe(self, snapshot: Snapshot) -> None:
+        if self._num_ranks == 1:
+            return
+        self._loads = np.concatenate((self._loads, np.zeros(len(self._node_owner) - len(self._loads), np.int64)))
+        self._loads[snapshot.nodes] += loads_of_cells(snapshot)
+        place = snapshot.nodes.astype(np.int64)
+        pairs = extract_pairs(snapshot.row_ptr, snapshot.col, directed=snapshot.directed, place=place)
+        self._pairs = add_pairs(self._pairs, pairs)
+
+    def _assign_new(self, snapshot: Snapshot, new: IntArray) -> IntArray:
+        present = np.flatnonzero(self._loads)
+        adjacency = to_symmetric_csr(self._pairs, len(self._loads))[present][:, present]
+        part = part_graph(adjacency, self._loads[present], self._num_ranks, self._seed)
+        ranks = relabel_to_match(part, self._node_owner[present], self._num_ranks)
+        return ranks[np.searchsorted(present, snapshot.nodes[new])]

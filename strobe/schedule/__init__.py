@@ -11,9 +11,8 @@ if TYPE_CHECKING:
     from strobe.schedule.balanced import Balanced
     from strobe.schedule.free_running import FreeRunning
     from strobe.schedule.greedy import Greedy
-    from strobe.schedule.in_order import InOrder
+    from strobe.schedule.in_order import InOrder, RandomSplit
     from strobe.schedule.optimal import Optimal
-    from strobe.schedule.random_split import RandomSplit
 
 __all__ = [
     "Balanced",

@@ -1,16 +1,17 @@
 from __future__ import annotations
 
 import sys
+from itertools import pairwise, permutations
 
 import numpy as np
 import pytest
 
 from strobe.errors import MissingPackageError
 from strobe.graph import from_edges
-from strobe.placement import Metis
+from strobe.placement import Metis, MetisPerSnapshot, MetisSoFar
 from strobe.placement.loads import loads_of_ranks
 from tests.support.graphs import AWKWARD
-from tests.support.placement_cases import communities
+from tests.support.placement_cases import communities, owned
 
 pytest.importorskip("pymetis")
 
@@ -46,3 +47,75 @@ def test_one_rank_needs_no_package(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not Metis().place(graph, [], 1).node_owner.any()
     with pytest.raises(MissingPackageError):
         Metis().place(graph, [], 2)
+
+
+def test_every_snapshot_is_even() -> None:
+    random = np.random.default_rng(0)
+    shots = [np.stack([random.integers(0, 300, 900), random.integers(0, 300, 900)]) for _ in range(3)]
+    graph = from_edges(shots, num_nodes=300)
+    placed = MetisPerSnapshot().place(graph, [], 4)
+    of_ranks = loads_of_ranks(graph, placed, [range(t, t + 1) for t in range(3)])
+    assert (of_ranks.max(axis=1) < 1.05 * of_ranks.min(axis=1)).all()
+
+
+def test_nodes_stay_while_nothing_changes() -> None:
+    graph = communities([4, 7, 5], 4)
+    owners = owned(graph, MetisPerSnapshot().place(graph, [], 3))
+    assert all(owner == owners[0, v] for (_, v), owner in owners.items())
+
+
+def test_no_other_ranks_for_its_parts_would_let_more_nodes_stay() -> None:
+    random = np.random.default_rng(0)
+    shots = [np.stack([random.integers(0, 60, 90), random.integers(0, 60, 90)]) for _ in range(6)]
+    graph = from_edges(shots, num_nodes=60)
+    placed = MetisPerSnapshot().place(graph, [], 3)
+    owners = [placed.owners(graph, t) for t in range(6)]
+    for before, after in pairwise(owners):
+        most = max(int((np.array(names)[after] == before).sum()) for names in permutations(range(3)))
+        assert int((after == before).sum()) == most
+
+
+def test_communities_go_back_to_the_rank_they_had_before_they_left() -> None:
+    nodes = [range(12), range(6), range(12)]
+    edges = [(a, b) for first in (0, 6) for a in range(first, first + 6) for b in range(first, a)]
+    shots = [np.array([edge for edge in edges if edge[0] in present]).T for present in nodes]
+    graph = from_edges(shots, num_nodes=12, nodes=nodes, directed=False)
+    owners = owned(graph, MetisPerSnapshot().place(graph, [], 2))
+    assert [owners[0, v] for v in range(12)] == [owners[2, v] for v in range(12)]
+    assert len({owners[0, v] for v in range(12)}) == 2
+
+
+def test_with_all_nodes_there_at_first_it_is_metis_on_the_first_snapshot() -> None:
+    random = np.random.default_rng(0)
+    shots = [random.integers(0, 60, (2, 120)) for _ in range(4)]
+    graph = from_edges(shots, num_nodes=60, directed=False)
+    so_far, first = MetisSoFar().place(graph, [], 3, seed=1), Metis().place(graph[:1], [], 3, seed=1)
+    part, rank = first.node_owner.tolist(), so_far.node_owner.tolist()
+    assert len(set(zip(part, rank, strict=True))) == 3  # but for names
+
+
+def test_newcomers_go_where_the_union_so_far_has_them() -> None:
+    """Two cliques grow, one node each at a time: who is new is with its own."""
+    whole = communities([8, 8], 1)
+    sources, destinations, _ = whole[0].edges()
+    shots, nodes = [], []
+    for size in range(4, 9):
+        there = [*range(size), *range(8, 8 + size)]
+        inside = np.isin(sources, there) & np.isin(destinations, there)
+        shots.append(np.stack([sources[inside], destinations[inside]]))
+        nodes.append(there)
+    graph = from_edges(shots, num_nodes=16, nodes=nodes, directed=False)
+    owners = owned(graph, MetisSoFar().place(graph, [], 2))
+    assert {owners[4, v] for v in range(8)} == {owners[0, 0]}
+    assert {owners[4, v] for v in range(8, 16)} == {owners[0, 8]}
+    assert owners[0, 0] != owners[0, 8]
+
+
+def test_edges_of_earlier_snapshots_count() -> None:
+    """A node without neighbours that are known belongs to whom its edges led when it came, also if they are gone."""
+    cliques = np.array([(a, b) for first in (0, 5) for a in range(first, first + 5) for b in range(first, a)]).T
+    later = np.array([[10, 10, 10], [0, 1, 2]])
+    nodes = [range(10), range(11)]
+    graph = from_edges([cliques, later], num_nodes=11, nodes=nodes, directed=False)
+    owners = owned(graph, MetisSoFar().place(graph, [], 2))
+    assert owners[1, 10] == owners[0, 0] != owners[0, 5]

@@ -1,6 +1,6 @@
 """GPU kernels in Triton, which comes with torch's builds for CUDA.
 
-Without Triton, or for tensors without kernels, operations run in plain torch. The modules of this package import Triton;
+Without Triton, or for tensors without kernels, operations run in plain torch. Modules of this package import Triton;
 they are imported when they are first used, after ``usable``.
 """
 

@@ -1,4 +1,4 @@
-"""Snapshot groups: independent windows, each computed by one rank."""
+"""Batches of whole snapshots: all of them, consecutive windows, or groups that one rank computes each."""
 
 from __future__ import annotations
 
@@ -9,6 +9,51 @@ from strobe.batching.base import Batching, BatchSpec, split_times
 from strobe.errors import OptionError
 from strobe.graph import DynamicGraph
 from strobe.strategy import Fact, Need
+
+
+@dataclass(frozen=True, kw_only=True)
+class Full(Batching):
+    """One step per epoch over all training snapshots: the exact gradient."""
+
+    name: ClassVar[str] = "full"
+
+    def with_window(self, size: int) -> Batching:
+        return Windows(size=size)
+
+    def batches(self, graph: DynamicGraph, times: range, *, hops: int, seed: int = 0) -> list[BatchSpec]:
+        del graph, hops, seed
+        return [BatchSpec(times, times)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Windows(Batching):
+    """A step per ``size`` consecutive snapshots: states are carried from window to window, gradients are not.
+
+    Windows of 1 snapshot can also be made of snapshots as they arrive.
+    """
+
+    name: ClassVar[str] = "windows"
+    size: int = 8
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.size < 1:
+            raise OptionError(f"a window has at least 1 snapshot, not {self.size}")
+
+    @property
+    def gives(self) -> tuple[Fact, ...]:
+        return ("streaming batches",) if self.size == 1 else ()
+
+    @property
+    def window(self) -> int:
+        return self.size
+
+    def with_window(self, size: int) -> Batching:
+        return replace(self, size=size)
+
+    def batches(self, graph: DynamicGraph, times: range, *, hops: int, seed: int = 0) -> list[BatchSpec]:
+        del graph, hops, seed
+        return [BatchSpec(window, window) for window in split_times(times, self.size)]
 
 
 @dataclass(frozen=True, kw_only=True)
