@@ -1,4 +1,7 @@
-"""Snapshots that arrive, each a window of its own, with states carried from the snapshot before."""
+"""Snapshots that arrive, each a window of its own, with states carried from the snapshot before.
+
+A share of a snapshot's examples may be for validation: by hash, so it is the same in every sample and on every rank.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
@@ -17,12 +21,14 @@ from strobe.engine.examples import ExampleCache, LocalExamples, training_example
 from strobe.engine.job import Job
 from strobe.engine.sources.carried_states import find_node_states, move_node_rows, run_window, tensors
 from strobe.engine.sources.prepared import StreamedValidation
-from strobe.engine.sources.validation_split import split_examples
 from strobe.engine.windows import Segment, Window
 from strobe.errors import FormatError
 from strobe.ops.sparse.csr import IntArray
 from strobe.schedule.base import Pacer
+from strobe.tasks.base import Examples, edge_ends
 from strobe.view import Carry, WindowData
+
+Mask = npt.NDArray[np.bool_]
 
 
 class ArrivingSnapshotsSource(StreamingSource):
@@ -126,3 +132,48 @@ def _nodes_with_slots(data: WindowData) -> IntArray:
     if data.local_partition is None:
         return np.arange(data.graph.num_nodes)
     return np.flatnonzero(data.local_partition.sequence_owner == data.comm.rank)
+
+
+def split_examples(
+    local: LocalExamples, data: WindowData, share: float, key: tuple[int, int]
+) -> tuple[LocalExamples, LocalExamples]:
+    """The examples of one snapshot to train on, and those for validation, each with the probability ``share``.
+
+    Nodes are chosen by their id, pairs by the positive, with all its negatives; ``key``: seed and snapshot.
+    """
+    out = _are_validation(local.examples, data, share, key)
+    return _select(local, ~out), _select(local, out)
+
+
+def _are_validation(examples: Examples, data: WindowData, share: float, key: tuple[int, int]) -> Mask:
+    if examples.edge_label_index is None:
+        nodes = data.graph[0].nodes
+        nodes = nodes if data.local_partition is None else nodes[data.local_partition.own[0]]
+        cells = slice(None) if examples.cell_index is None else examples.cell_index[0].cpu().numpy()
+        return hash_uniform(key, nodes[cells]) < share
+    positive = examples.labels.cpu().numpy() > 0
+    ends = [each[positive] for each in edge_ends(examples)]
+    if not data.graph.directed:
+        ends = [np.minimum(*ends), np.maximum(*ends)]  # samples differ in their direction
+    out: Mask = (hash_uniform(key, *ends) < share)[np.cumsum(positive) - 1]
+    return out
+
+
+def hash_uniform(key: tuple[int, ...], *ids: IntArray) -> npt.NDArray[np.float64]:
+    """A number of [0, 1) for each row of ids, by splitmix64."""
+    value = np.zeros(len(ids[0]), np.uint64)
+    for number in (*map(np.array, key), *ids):
+        value = (value ^ number.astype(np.uint64)) + np.uint64(0x9E3779B97F4A7C15)
+        value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        value ^= value >> np.uint64(31)
+    uniform: npt.NDArray[np.float64] = (value >> np.uint64(11)).astype(np.float64) / 2.0**53
+    return uniform
+
+
+def _select(local: LocalExamples, mask: Mask) -> LocalExamples:
+    index = torch.from_numpy(np.flatnonzero(mask)).to(local.examples.labels.device)
+    chosen = replace(local.examples, edge_label_index=None).select(index)
+    if chosen.cell_index is None and local.examples.edge_label_index is None:
+        chosen = replace(chosen, cell_index=(index,))
+    return replace(local, examples=chosen, example_index=None)

@@ -26,7 +26,7 @@ from strobe.engine.launch.processes import OutputConfig
 from strobe.engine.online.loop import OnlineConfig, train_online_on_rank
 from strobe.engine.online.result import OnlineResult
 from strobe.engine.progress import Progress
-from strobe.engine.sources.validation_split import hash_uniform
+from strobe.engine.sources.arriving import hash_uniform
 from strobe.errors import OptionError
 from strobe.graph import Degrees, DynamicGraph, from_edges
 from strobe.graph.follow import follow

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from strobe.engine.examples import LocalExamples
-from strobe.engine.sources.validation_split import hash_uniform, split_examples
+from strobe.engine.sources.arriving import hash_uniform, split_examples
 from strobe.tasks.base import Examples
 from strobe.view import WindowData
 from tests.support.runs import small_graph

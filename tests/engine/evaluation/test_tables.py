@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from strobe.engine.evaluation.snapshot_times import time_of
+from strobe.engine.evaluation.tables import time_of
 from strobe.graph import from_edges
 
 
