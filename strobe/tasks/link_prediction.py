@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from strobe.errors import InputError, OptionError, UnknownNameError
-from strobe.graph import DynamicGraph, Snapshot
+from strobe.graph import DynamicGraph
 from strobe.ops.graph.edge_times import Features
 from strobe.ops.sparse.csr import FloatArray, IntArray
 from strobe.tasks.base import Examples, Metrics, Problem, Task, edge_ends
@@ -29,17 +30,21 @@ from strobe.tasks.grid import CandidateGrid
 from strobe.tasks.heads import PairDecoder
 from strobe.tasks.inputs import inputs_state, with_inputs
 from strobe.tasks.listed_negatives import SUFFIXES, ListedNegatives
-from strobe.tasks.listed_pairs import add_offset, final_scores, interleave_negatives, list_pairs, pair_metrics
 from strobe.tasks.pairs import (
     MAX_NODES,
     Candidates,
     Keys,
     TargetEdges,
+    add_offset,
     contains,
     edge_keys,
-    sample_of_lists,
+    final_scores,
+    interleave_negatives,
+    is_bipartite,
+    list_pairs,
+    pair_metrics,
+    replace_by_listed,
     split_keys,
-    unique_arcs,
 )
 from strobe.tasks.saved_state import read_flag, read_integer, read_numbers
 from strobe.tasks.split import Split
@@ -156,24 +161,17 @@ class LinkProblem(Problem):
         self._target_edges_cache: dict[int, TargetEdges] = {}
         if state is None and not any(len(self._target_edges(t).edges) for t in self.split.with_examples("train")):
             raise InputError("no training snapshot is followed by an edge: there are no positives")
-        self.is_bipartite: bool = self._is_bipartite() if state is None else read_flag(state, "is_bipartite")
-        self._first_source = self._first_seen = self._first_destination = None
-        if self.is_bipartite:
-            self._first_source = self._first_times(source_nodes, None if previous is None else previous._first_source)
-        if task.candidates == "seen":
-            self._first_seen = self._first_times(present_nodes, None if previous is None else previous._first_seen)
-        if task.candidates == "destinations":
-            self._first_destination = self._first_times(
-                destination_nodes, None if previous is None else previous._first_destination
-            )
-        self._previous_history = None if previous is None else previous._history
-        self._history: EdgeHistory | None = None
+        self.is_bipartite: bool = read_flag(state, "is_bipartite") if state else is_bipartite(graph, self.split.train)
+        self._first_times: dict[str, FirstTimes] = previous._first_times if previous else self._find_first_times()
+        for first_times in self._first_times.values():
+            first_times.update(self.graph)
+        self._previous_history: EdgeHistory | None = None if previous is None else vars(previous).get("history")
         self.offset_weights: FloatArray | None = None
         if task.pair_features or task.from_history:
             _ = self.history  # before threads ask for it
         self._listed = self._read_listed() if task.eval_sampling not in EVAL_SAMPLING else None
         if task.from_history:
-            size = 1 + self._num_offset_features
+            size = 2 * self.history.num_node_features + self.history.num_pair_features + 2
             self.offset_weights = self._fit() if state is None else read_numbers(state, "offset_weights", size)
 
     @property
@@ -184,16 +182,13 @@ class LinkProblem(Problem):
         sizes = (self.history.num_node_features, self.history.num_pair_features) if self.task.pair_features else (0, 0)
         return PairDecoder(width, *sizes, starts_at_zero=self.task.from_history)
 
-    @property
+    @cached_property
     def history(self) -> EdgeHistory:
         """The edges of all snapshots, read when they are first needed."""
-        if self._history is None:
-            if self._previous_history is None:
-                self._history = EdgeHistory(self.graph)
-            else:
-                self._previous_history.update(self.graph)
-                self._history = self._previous_history
-        return self._history
+        if self._previous_history is None:
+            return EdgeHistory(self.graph)
+        self._previous_history.update(self.graph)
+        return self._previous_history
 
     def examples(self, t: int, epoch: int | None = None) -> Examples | None:
         pairs = self.sample_pairs(t, epoch)
@@ -204,15 +199,9 @@ class LinkProblem(Problem):
         return self._sample_listed_pairs(t, epoch, self.task.eval_negatives if epoch is None else self.task.negatives)
 
     def _sample_listed_pairs(self, t: int, epoch: int | None, negatives: int) -> Examples | None:
-        future = self._target_edges(t) if self.split.part_of(t) else None
-        if future is None or not len(future.edges):
+        rng, src, dst = self._sample_positives(t, epoch)
+        if not len(src):
             return None
-        # A random stream per snapshot: examples do not depend on the order of calls.
-        rng = np.random.default_rng([self.seed, t] if epoch is None else [self.seed, t, 1 + epoch])
-        keys, most = future.edges, self.task.eval_max_pairs if epoch is None else self.task.max_pairs
-        if most is not None and len(keys) > most:
-            keys = keys[np.sort(rng.choice(len(keys), most, replace=False, shuffle=False))]
-        src, dst = split_keys(keys)
         if not self.graph.directed:
             turned = rng.random(len(src)) < 0.5
             src, dst = np.where(turned, dst, src), np.where(turned, src, dst)
@@ -221,10 +210,19 @@ class LinkProblem(Problem):
                 src, dst = self._listed.orient(t + self.task.ahead, src, dst)
             return interleave_negatives(src, dst, *self._listed.of_sources(t + self.task.ahead, src))
         candidates = self.candidates(t)
-        has, sampled = future.sample_negatives(src, candidates, negatives, rng)
+        has, sampled = self._target_edges(t).sample_negatives(src, candidates, negatives, rng)
         if epoch is None and self.task.eval_sampling in ("historical", "inductive"):
             self._replace_by_past(t, src[has], sampled, candidates, rng)
         return interleave_negatives(src, dst, has * negatives, sampled.ravel())
+
+    def _sample_positives(self, t: int, epoch: int | None) -> tuple[np.random.Generator, Keys, Keys]:
+        """The snapshot's own random stream, so that calls may come in any order; sources and destinations."""
+        rng = np.random.default_rng([self.seed, t] if epoch is None else [self.seed, t, 1 + epoch])
+        keys = self._target_edges(t).edges if self.split.part_of(t) else np.empty(0, np.int64)
+        most = self.task.eval_max_pairs if epoch is None else self.task.max_pairs
+        if most is not None and len(keys) > most:
+            keys = keys[np.sort(rng.choice(len(keys), most, replace=False, shuffle=False))]
+        return rng, *split_keys(keys)
 
     def _replace_by_past(
         self, t: int, src: Keys, sampled: Keys, candidates: Candidates, rng: np.random.Generator
@@ -236,11 +234,7 @@ class LinkProblem(Problem):
         owner, past = self.history.past_pairs(sources, since, target - 1)
         absent = ~contains(self._target_edges(t).arcs, sources[owner] * MAX_NODES + past)
         absent &= candidates.positions(past) >= 0
-        owner, past = owner[absent], past[absent]
-        size = np.bincount(owner, minlength=len(sources))
-        has, place = sample_of_lists(size[row], sampled.shape[1], rng)
-        first = (np.cumsum(size) - size)[row]
-        sampled[has] = past[(first[:, None] + place)[has]]
+        replace_by_listed(sampled, row, owner[absent], past[absent], rng)
 
     @property
     def _last_training_target(self) -> int:
@@ -250,10 +244,7 @@ class LinkProblem(Problem):
         """Read the file of negatives and check it for all snapshots of evaluation."""
         listed = ListedNegatives.read(Path(self.task.eval_sampling), self.graph)
         for t in (*self.split.with_examples("validation"), *self.split.with_examples("test")):
-            edges, target = self._target_edges(t), t + self.task.ahead
-            listed.check(target, edges)
-            src, dst = split_keys(edges.edges)
-            listed.of_sources(target, src if self.graph.directed else listed.orient(target, src, dst)[0])
+            listed.check(t + self.task.ahead, self._target_edges(t), directed=self.graph.directed)
         return listed
 
     def unlabeled_examples(self, t: int) -> Examples | None:
@@ -307,12 +298,11 @@ class LinkProblem(Problem):
         }
 
     def state(self) -> dict[str, Any]:
-        weights = None if self.offset_weights is None else self.offset_weights.tolist()
         return {
             "inputs": inputs_state(self.graph),
             "seed": self.seed,
             "is_bipartite": self.is_bipartite,
-            "offset_weights": weights,
+            "offset_weights": None if self.offset_weights is None else self.offset_weights.tolist(),
         }
 
     def describe_pairs(self, t: int, pairs: Examples) -> Examples:
@@ -324,10 +314,6 @@ class LinkProblem(Problem):
             log_odds = predict_log_odds(self._offset_features(features), self.offset_weights)
             pairs = replace(pairs, offset=torch.from_numpy(log_odds))
         return replace(pairs, features=torch.from_numpy(features)) if self.task.pair_features else pairs
-
-    @property
-    def _num_offset_features(self) -> int:
-        return 2 * self.history.num_node_features + self.history.num_pair_features + 1
 
     def _offset_features(self, features: Features) -> FloatArray:
         """Features of the regression: those of both ends and of the pair, and whether the pair has any."""
@@ -344,8 +330,8 @@ class LinkProblem(Problem):
                 continue
             most = max(MAX_FIT_PAIRS // len(times), 1)
             chosen = np.random.default_rng([self.seed, t]).permutation(len(pairs))[:most]
-            src, dst = (ends[chosen] for ends in edge_ends(pairs))
-            features.append(self._offset_features(self.history.features(t, src, dst)))
+            src, dst = edge_ends(pairs)
+            features.append(self._offset_features(self.history.features(t, src[chosen], dst[chosen])))
             labels.append(pairs.labels.numpy()[chosen].astype(np.float64))
         return fit_logistic_regression(features, labels)
 
@@ -353,26 +339,17 @@ class LinkProblem(Problem):
         """The nodes that may be destinations of the edges that follow snapshot t."""
         num_nodes = self.graph.num_nodes
         chosen = np.ones(num_nodes, bool)
-        if self._first_seen is not None:
-            chosen &= self._first_seen.is_in(t + self.task.ahead, num_nodes)
-        if self._first_destination is not None:
-            chosen &= self._first_destination.is_in(self._last_training_target, num_nodes)
-        if self._first_source is not None:
-            chosen &= ~self._first_source.is_in(t, num_nodes)
+        first_times = self._first_times
+        if "seen" in first_times:
+            chosen &= first_times["seen"].is_in(t + self.task.ahead, num_nodes)
+        if "destinations" in first_times:
+            chosen &= first_times["destinations"].is_in(self._last_training_target, num_nodes)
+        if "sources" in first_times:
+            chosen &= ~first_times["sources"].is_in(t, num_nodes)
         if chosen.all():
             return Candidates(num_nodes)
         nodes = np.flatnonzero(chosen)
         return Candidates(len(nodes), nodes)
-
-    def _is_bipartite(self) -> bool:
-        """Whether training snapshots have edges, and no source of them is a destination."""
-        sources, destinations = (np.zeros(self.graph.num_nodes, bool) for _ in range(2))
-        for t in self.split.train if self.graph.directed else ():
-            src, dst = unique_arcs(self.graph[t])
-            sources[src], destinations[dst] = True, True
-            if (sources & destinations).any():
-                return False
-        return bool(sources.any())
 
     def target_arcs(self, t: int) -> Keys:
         """Ascending keys of the edges that follow snapshot t, both directions of undirected ones."""
@@ -416,8 +393,8 @@ class LinkProblem(Problem):
             return grid
         return self.history.describe_grid(t, grid, self.offset_weights, with_features=self.task.pair_features)
 
-    def _first_times(self, nodes_of: Callable[[Snapshot], IntArray], known: FirstTimes | None) -> FirstTimes:
-        if known is None:
-            return FirstTimes(nodes_of, self.graph)
-        known.update(self.graph)
-        return known
+    def _find_first_times(self) -> dict[str, FirstTimes]:
+        """When nodes first appear as what decides whether they are candidates."""
+        nodes_of = {"seen": present_nodes, "destinations": destination_nodes, "sources": source_nodes}
+        needed = {self.task.candidates, *(("sources",) if self.is_bipartite else ())}
+        return {kind: FirstTimes(nodes, self.graph) for kind, nodes in nodes_of.items() if kind in needed}

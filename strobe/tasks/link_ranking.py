@@ -79,14 +79,9 @@ class LinkRankingProblem(LinkProblem):
 
     def sample_pairs(self, t: int, epoch: int | None = None) -> Examples | None:
         """The positives of snapshot t, by source, and the candidates they are ranked among."""
-        future = self._target_edges(t) if self.split.part_of(t) else None
-        if future is None or not len(future.edges):
+        rng, src, dst = self._sample_positives(t, epoch)
+        if not len(src):
             return None
-        rng = np.random.default_rng([self.seed, t] if epoch is None else [self.seed, t, 1 + epoch])
-        keys, most = future.edges, self.task.eval_max_pairs if epoch is None else self.task.max_pairs
-        if most is not None and len(keys) > most:
-            keys = keys[np.sort(rng.choice(len(keys), most, replace=False, shuffle=False))]
-        src, dst = split_keys(keys)
         candidates, log_weight = self._sample_candidates(t, dst, epoch, rng)
         return Examples(
             None,

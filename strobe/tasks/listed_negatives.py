@@ -64,8 +64,8 @@ class ListedNegatives:
         pairs = src * MAX_NODES + dst
         return cls(path, {int(t): np.unique(pairs[target == t]) for t in np.unique(target)})
 
-    def check(self, target: int, edges: TargetEdges) -> None:
-        """Refuse edges of the target snapshot among its negatives."""
+    def check(self, target: int, edges: TargetEdges, *, directed: bool) -> None:
+        """Refuse edges of the target snapshot among its negatives, and sources of positives without negatives."""
         pairs = self.keys.get(target, np.empty(0, np.int64))
         wrong = pairs[contains(edges.arcs, pairs)]
         if len(wrong):
@@ -74,6 +74,8 @@ class ListedNegatives:
                 f"{self.path}: the pair of nodes {s} and {d} is an edge of snapshot {target}, no negative, as "
                 f"{len(wrong) - 1:,} others are: leave them out"
             )
+        src, dst = split_keys(edges.edges)
+        self.of_sources(target, src if directed else self.orient(target, src, dst)[0])
 
     def orient(self, target: int, src: Keys, dst: Keys) -> tuple[Keys, Keys]:
         """Exchange the ends of undirected edges where only the other end has negatives."""
