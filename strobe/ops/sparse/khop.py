@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from strobe.errors import InputError, OptionError
-from strobe.ops.sparse.csr import FloatArray, IntArray, distinct, readonly_view, transpose
+from strobe.ops.sparse.csr import FloatArray, IntArray, distinct, readonly_view
 from strobe.ops.sparse.khop_kernels import copy_rows, expand_hops, gather_node_ids
 
 Places = npt.NDArray[np.int32]
@@ -73,23 +73,11 @@ class SnapshotCsr:
 
     def block(self, t: int, *, out: bool = False) -> tuple[IntArray, IntArray, FloatArray | None]:
         """Row pointers, columns and weights of one snapshot."""
-        rows = _outgoing_rows(self) if out else self.reads
+        rows = self.out if out else self.reads
+        assert rows is not None
         arcs = slice(int(rows.arc_ptr[t]), int(rows.arc_ptr[t + 1]))
         row_ptr = rows.row_ptr[int(self.cell_ptr[t]) + t : int(self.cell_ptr[t + 1]) + t + 1]
         return row_ptr, rows.col[arcs], None if rows.weight is None else rows.weight[arcs]
-
-    def with_outgoing(self) -> SnapshotCsr:
-        """Add outgoing rows, by transposing all snapshots: once per graph."""
-        row_ptr, col = np.empty_like(self.reads.row_ptr), np.empty_like(self.reads.col)
-        weight = None if self.reads.weight is None else np.empty_like(self.reads.weight)
-        blocks = replace(self, out=ArcRows(self.reads.arc_ptr, row_ptr, col, weight))
-        for t in range(len(self.cell_ptr) - 1):
-            rows, cols, weights = self.block(t)
-            to_rows, to_cols, to_weights = blocks.block(t, out=True)
-            to_rows[:], to_cols[:], at = transpose(rows, cols, rows.size - 1)
-            if weights is not None and to_weights is not None:
-                to_weights[:] = weights[at]
-        return blocks
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,23 +101,9 @@ class KHopSubgraph:
         """Index of each cell among all cells of ``full``, [c]."""
         return self._cell_offsets(self.full.cell_ptr[self.times])
 
-    @cached_property
-    def in_degree(self) -> IntArray:
-        """In-degree of each cell in ``full``, [c]."""
-        return self._degree(self.full.reads)
-
-    @cached_property
-    def out_degree(self) -> IntArray:
-        """Out-degree of each cell in ``full``, [c]."""
-        return self._degree(_outgoing_rows(self.full))
-
     def _cell_offsets(self, first: IntArray) -> IntArray:
         """Offset of each cell in an array whose snapshots begin at ``first``."""
         return np.repeat(first, np.diff(self.blocks.cell_ptr)) + self.position
-
-    def _degree(self, rows: ArcRows) -> IntArray:
-        row = self._cell_offsets(self.full.cell_ptr[self.times] + self.times)
-        return rows.row_ptr[row + 1] - rows.row_ptr[row]
 
 
 def khop_subgraph(
@@ -149,7 +123,9 @@ def khop_subgraph(
         OptionError: ``hops`` out of range.
     """
     when, wanted = _check_snapshots(blocks, times), _sorted_targets(blocks, targets)
-    outgoing = _outgoing_rows(blocks) if out else None
+    outgoing = blocks.out if out else None
+    if out and outgoing is None:
+        raise InputError("outgoing arcs are missing")
     if not 0 <= hops <= _MAX_HOPS:
         raise OptionError(f"hops must be 0 to {_MAX_HOPS}, not {hops}")
     scratch = _take_scratch(int(np.diff(blocks.cell_ptr)[when].max(initial=0)))
@@ -205,13 +181,6 @@ def _sorted_targets(blocks: SnapshotCsr, targets: IntArray) -> IntArray:
         wrong = wanted[0] if wanted[0] < 0 else wanted[-1]
         raise InputError(f"node {wrong} is not one of the graph's {blocks.num_nodes:,} nodes, numbered from 0")
     return wanted
-
-
-def _outgoing_rows(blocks: SnapshotCsr) -> ArcRows:
-    """Outgoing rows."""
-    if blocks.out is None:
-        raise InputError("outgoing arcs are missing: use blocks.with_outgoing()")
-    return blocks.out
 
 
 def _take_scratch(most_cells: int) -> _Scratch:
