@@ -237,7 +237,7 @@ def test_what_went_wrong_once_does_not_spoil_the_next(monkeypatch: pytest.Monkey
         given[2][:] = 7  # a number for every cell is left behind
         raise MemoryError
 
-    monkeypatch.setattr(khop, "copy_rows", fails)
+    monkeypatch.setattr(khop, "_copy_rows", fails)
     with pytest.raises(MemoryError):
         khop_subgraph(blocks, range(3), targets, 1)
     monkeypatch.undo()
