@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +13,7 @@ from rich.table import Table
 
 from strobe.api import open_run
 from strobe.cli.console import out, print_json, print_note, print_result, progress_bar
-from strobe.cli.options.groups import option
+from strobe.cli.options.groups import flatten_options, option
 from strobe.cli.options.run import AsJsonOption, DeviceOption, GraphOption, RunArgument
 from strobe.engine.evaluation.node_files import NODE, PAIR, NodeRows, find_nodes, read_node_rows
 from strobe.engine.evaluation.predict import write_predictions
@@ -22,39 +22,68 @@ from strobe.engine.evaluation.tables import WrittenTable, opener
 from strobe.engine.run import Run
 from strobe.errors import OptionError
 from strobe.format import file_size, pluralize
+from strobe.graph import DynamicGraph
 
 _LINKS = "Links, of link-prediction and link-ranking"
 
 
+@dataclass(frozen=True, kw_only=True)
+class LinkOptions:
+    """Which links to predict: the best candidates of nodes, or the pairs of a file."""
+
+    top: Annotated[
+        int | None,
+        option("The N likeliest destinations of every node in the next snapshot.", metavar="N", panel=_LINKS),
+    ] = None
+    nodes: Annotated[
+        Path | None, option("Only for the nodes of this file (column node; .csv or .parquet).", panel=_LINKS)
+    ] = None
+    node: Annotated[
+        list[str] | None, option("Only for this node, by name or id; may be repeated.", metavar="NAME", panel=_LINKS)
+    ] = None
+    exclude: Annotated[
+        str, option("Pairs left out: none, last (an edge in the snapshot read), ever (in any).", panel=_LINKS)
+    ] = "none"
+    pairs: Annotated[
+        Path | None,
+        option("Score the pairs of this file (columns source, destination; .csv or .parquet).", panel=_LINKS),
+    ] = None
+    skip_bad_rows: Annotated[bool, option("Leave out rows of unknown nodes.", "--skip-bad-rows", panel=_LINKS)] = False
+
+    def top_links(self, part: str, embeddings: bool) -> TopLinks:
+        """What --top and --exclude ask for; refuses options that do not go together."""
+        if self.top is not None and self.pairs is not None:
+            raise OptionError("--top finds pairs, --pairs lists them: give one of them")
+        if (self.nodes or self.node or self.exclude != "none") and self.top is None:
+            raise OptionError("--nodes, --node and --exclude choose among the best candidates: add --top N")
+        if (self.top is not None or self.pairs is not None) and (embeddings or part != "next"):
+            raise OptionError(
+                "--top and --pairs predict the next snapshot, without embeddings: leave out --part, --embeddings"
+            )
+        return TopLinks(top=20 if self.top is None else self.top, exclude=self.exclude)
+
+    def read(self, graph: DynamicGraph, path: Path, columns: tuple[str, ...]) -> NodeRows:
+        """Read a file of nodes or pairs, and note the rows that are left out."""
+        read = read_node_rows(graph, path, columns, skip_bad_rows=self.skip_bad_rows)
+        if read.bad:
+            print_note(f"skipped {pluralize(len(read.bad), 'bad row')}:\n{read.describe_bad()}", "yellow")
+        return read
+
+
+@flatten_options
 def predict(
     run: RunArgument,
     to: Annotated[
         Path, option("The file to write: Parquet (.parquet) or CSV (.csv).", "--out", "-o", metavar="FILE")
     ] = Path("predictions.parquet"),
+    *,
     part: Annotated[
         str, option("Which snapshots: next (the newest, with an unknown future), train, validation, test.")
     ] = "next",
     embeddings: Annotated[
         bool, option("Also write the embeddings that predictions are made from.", "--embeddings")
     ] = False,
-    top: Annotated[
-        int | None,
-        option("The N likeliest destinations of every node in the next snapshot.", metavar="N", panel=_LINKS),
-    ] = None,
-    nodes: Annotated[
-        Path | None, option("Only for the nodes of this file (column node; .csv or .parquet).", panel=_LINKS)
-    ] = None,
-    node: Annotated[
-        list[str] | None, option("Only for this node, by name or id; may be repeated.", metavar="NAME", panel=_LINKS)
-    ] = None,
-    exclude: Annotated[
-        str, option("Pairs left out: none, last (an edge in the snapshot read), ever (in any).", panel=_LINKS)
-    ] = "none",
-    pairs: Annotated[
-        Path | None,
-        option("Score the pairs of this file (columns source, destination; .csv or .parquet).", panel=_LINKS),
-    ] = None,
-    skip_bad_rows: Annotated[bool, option("Leave out rows of unknown nodes.", "--skip-bad-rows", panel=_LINKS)] = False,
+    links: LinkOptions,
     graph: GraphOption = None,
     device: DeviceOption = None,
     overwrite: Annotated[bool, option("Replace an existing file.", "--overwrite")] = False,
@@ -86,16 +115,13 @@ def predict(
     A probability is calibrated: of pairs with probability 0.2 one in five has an edge in the predicted snapshot. A run
     without a calibration has scores alone.
     """
-    links = top is not None or pairs is not None
-    _check_options(top, pairs, links, part=part, embeddings=embeddings, of_top=bool(nodes or node) or exclude != "none")
+    wanted = links.top_links(part, embeddings)
     _check_output_path(to, overwrite)
-    opener(to)  # refuses an unknown file extension before the graph is read
-    wanted = TopLinks(top=20 if top is None else top, exclude=exclude)
     opened = open_run(run, graph=graph, device=device)
-    if pairs is not None:
-        written = _write_pairs(opened, to, pairs, skip_bad_rows)
-    elif top is not None:
-        written = _write_top(opened, to, wanted, nodes, node or [], skip_bad_rows)
+    if links.pairs is not None:
+        written = _write_pairs(opened, to, links, links.pairs)
+    elif links.top is not None:
+        written = _write_top(opened, to, links, wanted)
     else:
         with progress_bar("snapshots") as on_progress:
             written = write_predictions(opened, to, part, embeddings=embeddings, on_progress=on_progress)
@@ -107,44 +133,21 @@ def predict(
     out.print(_first_rows(written.first), highlight=False)
 
 
-def _check_options(
-    top: int | None, pairs: Path | None, links: bool, *, part: str, embeddings: bool, of_top: bool
-) -> None:
-    if top is not None and pairs is not None:
-        raise OptionError("--top finds pairs, --pairs lists them: give one of them")
-    if of_top and top is None:
-        raise OptionError("--nodes, --node and --exclude choose among the best candidates: add --top N")
-    if links and (embeddings or part != "next"):
-        raise OptionError(
-            "--top and --pairs predict the next snapshot, without embeddings: leave out --part, --embeddings"
-        )
-
-
-def _write_top(
-    run: Run, to: Path, links: TopLinks, nodes: Path | None, names: list[str], skip_bad_rows: bool
-) -> WrittenTable:
+def _write_top(run: Run, to: Path, links: LinkOptions, wanted: TopLinks) -> WrittenTable:
     graph = link_problem(run).graph
-    sources: list[int] = find_nodes(graph, names)
-    if nodes is not None:
-        read = read_node_rows(graph, nodes, NODE, skip_bad_rows=skip_bad_rows)
-        _note_bad(read)
-        sources += read.nodes[0].tolist()
-    if nodes is not None or names:
-        links = replace(links, nodes=sources)
+    sources: list[int] = find_nodes(graph, links.node or [])
+    if links.nodes is not None:
+        sources += links.read(graph, links.nodes, NODE).nodes[0].tolist()
+    if links.nodes is not None or links.node:
+        wanted = replace(wanted, nodes=sources)
     with progress_bar("sources") as on_progress:
-        return write_top_links(run, to, links, on_progress)
+        return write_top_links(run, to, wanted, on_progress)
 
 
-def _write_pairs(run: Run, to: Path, pairs: Path, skip_bad_rows: bool) -> WrittenTable:
-    read = read_node_rows(link_problem(run).graph, pairs, PAIR, skip_bad_rows=skip_bad_rows)
-    _note_bad(read)
+def _write_pairs(run: Run, to: Path, links: LinkOptions, pairs: Path) -> WrittenTable:
+    read = links.read(link_problem(run).graph, pairs, PAIR)
     with progress_bar("pairs") as on_progress:
         return write_pairs(run, to, read.nodes[0], read.nodes[1], on_progress)
-
-
-def _note_bad(read: NodeRows) -> None:
-    if read.bad:
-        print_note(f"skipped {pluralize(len(read.bad), 'bad row')}:\n{read.describe_bad()}", "yellow")
 
 
 def _first_rows(written: pa.Table, count: int = 5) -> Table:
@@ -163,3 +166,4 @@ def _check_output_path(path: Path, overwrite: bool) -> None:
         raise OptionError(f"cannot write {path}: give the name of a file in a directory that exists")
     if path.exists() and not overwrite:
         raise OptionError(f"{path} exists already: choose another name (-o), or replace it (--overwrite)")
+    opener(path)  # refuses an unknown file extension before the graph is read
