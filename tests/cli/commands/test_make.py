@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from strobe.cli.commands.make import parse_count
+from strobe.cli.commands.data import parse_count
 from strobe.errors import OptionError, StrobeError
 from strobe.graph import open_graph
 from strobe.graph.synthetic import Changing, Generator, Growth, PublishedShape, Social, Uneven
