@@ -133,7 +133,7 @@ def train_online_on_rank(
             arrivals = _FollowedSource(config, path, progress, comm)
         with comm.rank_0_alone("start"):  # at its end the graph is there
             if comm.rank == 0:
-                arrivals.start(stack, record, request, earlier, overwrite=mine.overwrite)
+                arrivals.start(stack, _Opening(record, request, earlier, mine.overwrite))
         online = OnlineTrainer(
             request,
             earlier,
@@ -156,6 +156,16 @@ def train_online_on_rank(
         return online.finish(arrivals.row_counts)
 
 
+@dataclass(frozen=True)
+class _Opening:
+    """What a run starts from: its record and request, and the config of the earlier run that it continues."""
+
+    record: RunRecord
+    request: TrainRequest
+    earlier: dict[str, Any] | None
+    overwrite: bool
+
+
 class _Arrivals(Protocol):
     """Where a run's snapshots come from, on one rank."""
 
@@ -169,15 +179,7 @@ class _Arrivals(Protocol):
         """What became of the rows of the source, on rank 0."""
         ...
 
-    def start(
-        self,
-        stack: ExitStack,
-        record: RunRecord,
-        request: TrainRequest,
-        earlier: dict[str, Any] | None,
-        *,
-        overwrite: bool,
-    ) -> None:
+    def start(self, stack: ExitStack, opening: _Opening) -> None:
         """Prepare the run directory and open the source; rank 0 alone calls it."""
         ...
 
@@ -198,16 +200,8 @@ class _ReplayedGraph:
     def graph_source(self) -> GraphSource:
         return open_graph_source(self.graph)
 
-    def start(
-        self,
-        stack: ExitStack,
-        record: RunRecord,
-        request: TrainRequest,
-        earlier: dict[str, Any] | None,
-        *,
-        overwrite: bool,
-    ) -> None:
-        del stack, record, request, earlier, overwrite
+    def start(self, stack: ExitStack, opening: _Opening) -> None:
+        del stack, opening
         if self.path is not None and (self.path / GRAPH).exists():
             raise OptionError(f"the run at {self.path} has the graph of a source: choose another place (out)")
 
@@ -231,31 +225,23 @@ class _FollowedSource:
     def row_counts(self) -> Mapping[str, int]:
         return {} if self._source is None else asdict(self._source.counts)
 
-    def start(
-        self,
-        stack: ExitStack,
-        record: RunRecord,
-        request: TrainRequest,
-        earlier: dict[str, Any] | None,
-        *,
-        overwrite: bool,
-    ) -> None:
-        config, path = self._config, self._path
+    def start(self, stack: ExitStack, opening: _Opening) -> None:
+        config, path, earlier = self._config, self._path, opening.earlier
         assert config.open_source is not None
         if earlier is None:
-            if not overwrite:
+            if not opening.overwrite:
                 stack.enter_context(remove_if_refused(path))
             replace_run(
                 path,
-                record,
-                request,
+                opening.record,
+                opening.request,
                 self._comm.num_ranks,
                 open_source=config.open_source,
                 source_config=config.source_config,
             )
         self._source = stack.enter_context(closing(config.open_source(path / GRAPH)))
         if earlier is None or earlier["problem"] is None:
-            dry_run(request, GrowingGraph(path / GRAPH).open(0))
+            dry_run(opening.request, GrowingGraph(path / GRAPH).open(0))
         self._known = RowCounts() if earlier is None else self._source.counts
 
     def snapshots(self, online: OnlineTrainer) -> Iterator[DynamicGraph]:
