@@ -151,11 +151,14 @@ def _write_pairs(run: Run, to: Path, links: LinkOptions, pairs: Path) -> Written
 
 
 def _first_rows(written: pa.Table, count: int = 5) -> Table:
-    """The first rows of the written table, without embeddings, which are too wide."""
-    shown = written.select([name for name in written.column_names if not name.endswith("embedding")])
+    """The first rows of the written table, as far as they fit into a terminal: without embeddings, the snapshot read,
+    and ids of nodes that have names."""
+    names = written.column_names
+    hidden = {"t", "read_time", *(name.removesuffix("_name") for name in names if name.endswith("_name"))}
+    shown = written.select([name for name in names if name not in hidden and not name.endswith("embedding")])
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for name in shown.column_names:
-        table.add_column(name.replace("_", " "), justify="right")
+        table.add_column(name.removesuffix("_name").replace("_", " "), justify="right")
     for row in shown.slice(0, count).to_pylist():
         table.add_row(*(escape(f"{value:.4f}" if isinstance(value, float) else str(value)) for value in row.values()))
     return table

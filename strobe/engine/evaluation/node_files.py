@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,8 @@ MAX_SHOWN = 10
 
 PAIR = ("source", "destination")
 NODE = ("node",)
+SYNONYMS = {"source": ("source", "src"), "destination": ("destination", "dst", "target")}
+"""Names that columns may have in a file."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +43,8 @@ def read_node_rows(graph: DynamicGraph, path: Path, columns: Sequence[str], *, s
     """Read rows of nodes by name or, in a graph without names, by id.
 
     A Parquet file has the columns by name. The first line of a CSV file may be a header with these names, in any order
-    and among other columns; without one its first columns are read.
+    and among other columns; without one its first columns are read. ``SYNONYMS`` lists other names of a column. If the
+    graph has names, a column that ends in ``_name`` comes first: tables of predictions have ids and names.
 
     Args:
         graph: the graph.
@@ -56,7 +59,7 @@ def read_node_rows(graph: DynamicGraph, path: Path, columns: Sequence[str], *, s
         BadRowsError: there are bad rows, each named with file, line and reason, or no good ones.
         InputError: the file cannot be read.
     """
-    rows = _readers(path)(path, columns)
+    rows = _readers(path)(path, {column: _accepted_names(column, graph) for column in columns})
     lookup = _Lookup(graph)
     good: list[list[int]] = []
     bad: list[BadRow] = []
@@ -67,7 +70,8 @@ def read_node_rows(graph: DynamicGraph, path: Path, columns: Sequence[str], *, s
             try:
                 found.append(lookup.find(value))
             except (UnknownNameError, InputError) as error:
-                bad.append(BadRow(str(path), unit, place, column, _shown(value), f"is no node: {error}"))
+                header = f" (a header would be {','.join(columns)})" if (unit, place) == ("line", 1) else ""
+                bad.append(BadRow(str(path), unit, place, column, _shown(value), f"is no node: {error}{header}"))
                 break
         else:
             if reason is None and len(found) == 2 and found[0] == found[1]:
@@ -84,6 +88,18 @@ def read_node_rows(graph: DynamicGraph, path: Path, columns: Sequence[str], *, s
     if not good:
         raise InputError(f"{path} has no rows: give {' and '.join(columns)}")
     return read
+
+
+def _accepted_names(column: str, graph: DynamicGraph) -> tuple[str, ...]:
+    """Names of a column in a file, the preferred one first."""
+    names = SYNONYMS.get(column, (column,))
+    return names if graph.names is None else (*(f"{name}_name" for name in names), *names)
+
+
+def _find_columns(header: Sequence[str], columns: _Columns) -> dict[str, int]:
+    """The position of each column that a header has, by the first of its names that is there."""
+    places = {column: [header.index(name) for name in names if name in header] for column, names in columns.items()}
+    return {column: found[0] for column, found in places.items() if found}
 
 
 class _Lookup:
@@ -123,9 +139,11 @@ def find_nodes(graph: DynamicGraph, names: Sequence[str]) -> list[int]:
 
 
 _Row = tuple[str, int, Sequence[Any]]
+_Columns = Mapping[str, Sequence[str]]
+"""Columns with their names in a file."""
 
 
-def _read_csv(path: Path, columns: Sequence[str]) -> Iterator[_Row]:
+def _read_csv(path: Path, columns: _Columns) -> Iterator[_Row]:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.reader(file)
@@ -134,9 +152,8 @@ def _read_csv(path: Path, columns: Sequence[str]) -> Iterator[_Row]:
                 if not values:
                     continue
                 if chosen is None:
-                    names = [value.strip().lower() for value in values]
-                    if all(name in names for name in columns):
-                        chosen = [names.index(name) for name in columns]
+                    chosen = list(_find_columns([value.strip().lower() for value in values], columns).values())
+                    if len(chosen) == len(columns):
                         continue
                     chosen = list(range(len(columns)))
                 yield "line", reader.line_num, [values[k].strip() for k in chosen if k < len(values)]
@@ -144,15 +161,16 @@ def _read_csv(path: Path, columns: Sequence[str]) -> Iterator[_Row]:
         raise InputError(f"{path} cannot be read: {error}") from error
 
 
-def _read_parquet(path: Path, columns: Sequence[str]) -> Iterator[_Row]:
+def _read_parquet(path: Path, columns: _Columns) -> Iterator[_Row]:
     try:
         table = parquet.read_table(path)
     except (OSError, pa.ArrowException) as error:
         raise InputError(f"{path} cannot be read: {error}") from error
+    chosen = _find_columns(table.column_names, columns)
     for column in columns:
-        if column not in table.column_names:
+        if column not in chosen:
             raise UnknownNameError(f"column of {path}", column, table.column_names)
-    rows = zip(*(table[column].to_pylist() for column in columns), strict=True)
+    rows = zip(*(table.column(place).to_pylist() for place in chosen.values()), strict=True)
     for number, values in enumerate(rows, 1):
         yield "row", number, values
 

@@ -30,6 +30,8 @@ def unnamed() -> DynamicGraph:
         "anna,bob\nö,anna\n",
         "source,destination\r\nanna,bob\r\nö,anna\r\n",
         "rank,Destination,source\n1,bob,anna\n\n2,anna,ö",
+        "src,dst\nanna,bob\nö,anna\n",
+        "source,source_name,destination,destination_name\n9,anna,9,bob\n9,ö,9,anna\n",  # a table of predictions
     ],
 )
 def test_pairs_are_read_with_and_without_a_header(named: DynamicGraph, tmp_path: Path, text: str) -> None:
@@ -42,6 +44,12 @@ def test_parquet_has_columns_by_name(unnamed: DynamicGraph, tmp_path: Path) -> N
     assert read_node_rows(unnamed, tmp_path / "pairs.parquet", PAIR).nodes.tolist() == [[11, 0], [1, 2]]
     with pytest.raises(UnknownNameError, match="'node'"):
         read_node_rows(unnamed, tmp_path / "pairs.parquet", NODE)
+
+
+def test_a_header_that_is_not_understood_is_explained(named: DynamicGraph, tmp_path: Path) -> None:
+    (tmp_path / "pairs.csv").write_text("from,to\nanna,bob\n")
+    with pytest.raises(BadRowsError, match=r"line 1: .*a header would be source,destination"):
+        read_node_rows(named, tmp_path / "pairs.csv", PAIR)
 
 
 def test_bad_rows_are_reported_with_file_line_and_reason(named: DynamicGraph, tmp_path: Path) -> None:
