@@ -15,7 +15,7 @@ MAY_CHANGE = ("epochs", "patience", "recompute", "offload", "device", "threads",
 """Settings that a resumed run may change. With another device, number of threads or segment length of a model with
 dropout, its weights are as good but not bit-identical."""
 
-ONLINE_ONLY = ("steps_per_snapshot", "validation_share", "reset_optimizer")
+ONLINE_ONLY = ("steps_per_snapshot", "validation_share", "reset_optimizer", "replay", "replay_memory")
 """Settings of runs whose snapshots arrive one by one."""
 
 MAX_FACTOR = 1e30
@@ -41,7 +41,8 @@ class Settings:
     Online training takes at most ``steps_per_snapshot`` optimizer steps on each snapshot that arrives. With a
     ``validation_share`` of the snapshot's examples, which are not trained on, ``patience`` ends these steps after as
     many without a lower validation loss, and the weights with the lowest one stay; without it all steps are taken.
-    ``reset_optimizer`` starts each snapshot with a new optimizer.
+    ``reset_optimizer`` starts each snapshot with a new optimizer. Each step trains on ``replay`` earlier snapshots,
+    too, drawn at random from the latest ``replay_memory``, whose states are kept: all examples count alike.
     ``eval_history`` is how far back scoring and prediction read: ``auto`` as far as the plan's batching trains (all
     history where states are carried, the same groups or windows where they are not), ``all`` carries states from the
     first snapshot on, a number reads that many snapshots up to the one predicted, from an initial state.
@@ -67,6 +68,8 @@ class Settings:
     steps_per_snapshot: int = 1
     validation_share: float = 0.0
     reset_optimizer: bool = False
+    replay: int = 0
+    replay_memory: int = 32
     fit_snapshots: int | None = None
     precision: Precision = "float32"
     offload: Offload = "auto"
@@ -77,13 +80,13 @@ class Settings:
     def __post_init__(self) -> None:
         check_options("training", asdict(self), option_types(Settings))
         counts = ("epochs", "evaluate_every", "window", "recompute", "steps_per_snapshot", "fit_snapshots", "threads")
-        for name in counts:
+        for name in (*counts, "replay_memory"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise OptionError(f"{name} must be at least 1, not {value}")
         if isinstance(self.eval_history, int) and self.eval_history < 1:
             raise OptionError(f"eval_history must be auto, all or at least 1 snapshot, not {self.eval_history}")
-        for name in ("weight_decay", "clip", "patience", "seed"):
+        for name in ("weight_decay", "clip", "patience", "seed", "replay"):
             if getattr(self, name) < 0:
                 raise OptionError(f"{name} must be 0 or more, not {getattr(self, name)}")
         if not 0 <= self.validation_share < 1:

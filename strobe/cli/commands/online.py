@@ -24,6 +24,7 @@ from strobe.cli.progress import show_online_progress
 from strobe.engine.online.loop import OnlineConfig
 from strobe.engine.online.result import OnlineResult
 from strobe.engine.records.run_directory import last_started, read_config, refuse_other_kind
+from strobe.engine.settings import ONLINE_ONLY
 from strobe.errors import OptionError
 from strobe.graph.follow.base import Follower
 from strobe.graph.follow.resolve import follow
@@ -80,6 +81,8 @@ _SHARE = (
 )
 _PATIENCE = "With --validation-share: end the steps on a snapshot after N without a lower validation loss; 0: never."
 _RESET = "Start each snapshot with a new optimizer."
+_REPLAY = "Earlier snapshots that each step trains on, too, with windows of 1 snapshot: weights forget less of them."
+_REPLAY_MEMORY = "The latest N snapshots that --replay draws from; the states before each are kept in memory."
 _ONCE = "No more events will arrive: the last snapshot is complete, and the run ends with it."
 
 
@@ -93,13 +96,15 @@ class OnlineTrainingOptions:
     validation_share: Annotated[float | None, _online(_SHARE, metavar="SHARE", default="0")] = None
     patience: Annotated[int | None, _online(_PATIENCE, metavar="N", default="20")] = None
     reset_optimizer: Annotated[bool | None, _online(_RESET, "--reset-optimizer", default=False)] = None
+    replay: Annotated[int | None, _online(_REPLAY, metavar="N", default="0")] = None
+    replay_memory: Annotated[int | None, _online(_REPLAY_MEMORY, metavar="N", default="32")] = None
     poll: Annotated[float, _online("Seconds between polls.", metavar="SECONDS")] = 2.0
     once: Annotated[bool, _online(_ONCE, "--once")] = False
     snapshots: Annotated[int | None, _online("Stop after N snapshots.", metavar="N", default="never")] = None
 
     def settings(self) -> dict[str, Any]:
         """The settings of training that were given."""
-        names = ("fit_snapshots", "steps_per_snapshot", "validation_share", "patience", "reset_optimizer")
+        names = ("fit_snapshots", *ONLINE_ONLY, "patience")
         return explicit_options(**{name: getattr(self, name) for name in names})
 
 

@@ -314,11 +314,11 @@ def _plan_and_settings(request: TrainRequest, earlier: dict[str, Any] | None) ->
 def _check_settings(plan: Plan, settings: Settings) -> None:
     """Refuse settings that the batches of a plan give no meaning to."""
     is_whole_snapshot = plan.batching.window == 1
-    if not is_whole_snapshot and (settings.steps_per_snapshot > 1 or settings.validation_share):
+    if not is_whole_snapshot and (settings.steps_per_snapshot > 1 or settings.validation_share or settings.replay):
         raise OptionError(
-            f"steps_per_snapshot and validation_share are for steps of a whole snapshot, and batching {plan.batching} "
-            "takes steps of some examples: take windows of 1 snapshot (--batching windows:size=1), or more passes "
-            "(--passes)"
+            "steps_per_snapshot, validation_share and replay are for steps of a whole snapshot, and batching "
+            f"{plan.batching} takes steps of some examples: take windows of 1 snapshot (--batching windows:size=1), or "
+            "more passes (--passes)"
         )
     if is_whole_snapshot and settings.eval_history != "auto":
         raise OptionError(

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor, nn
-from torch.utils import _pytree as pytree
+from torch import nn
 
 from strobe.batching.base import StreamingSource
 from strobe.engine.examples import ExampleCache, LocalExamples, training_examples
 from strobe.engine.job import Job
 from strobe.engine.sources.carried_states import find_node_states, move_node_rows, run_window, tensors
 from strobe.engine.sources.prepared import StreamedValidation
+from strobe.engine.sources.replay import ReplayMemory, SnapshotStart, to_device
 from strobe.engine.windows import Segment, Window
 from strobe.errors import FormatError
 from strobe.ops.sparse.csr import IntArray
@@ -36,6 +36,9 @@ class ArrivingSnapshotsSource(StreamingSource):
 
     Every pass over a snapshot starts from the same states, however many steps are taken on it; ``advance`` runs it once
     more and carries the states on. Every node's state stays on the rank of the node.
+
+    With the setting ``replay`` a step has windows of that many earlier snapshots, too, each from the states that it was
+    trained from. These states come from earlier weights: they are not computed again.
     """
 
     def __init__(self, job: Job) -> None:
@@ -45,6 +48,9 @@ class ArrivingSnapshotsSource(StreamingSource):
         self._nodes: IntArray = np.empty(0, np.int64)  # that have a row in the states, ascending
         self._per_node: list[bool] | None = None  # whether each tensor of the states has a row per node
         self._segment: Segment | None = None
+        settings = job.settings
+        self._memory = ReplayMemory(settings.replay_memory if settings.replay else 0, settings.seed)
+        self._replayed: dict[int, Segment] = {}
 
     @property
     def carried_states(self) -> Carry | None:
@@ -64,28 +70,35 @@ class ArrivingSnapshotsSource(StreamingSource):
 
     def windows_of(self, job: Job, times: range, epoch: int) -> Iterator[dict[int, Window]]:
         for t in times:
-            yield {0: self._window(job, t, epoch, validation=False)}
+            windows = [_window(job, self._started(self._snapshot(job, t)), epoch, validation=False)]
+            for start in self._memory.draw(job.settings.replay, t, epoch):
+                again = epoch + job.settings.steps_per_snapshot * (t - start.t)  # with other negatives than before
+                windows.append(_window(job, self._replay(job, start), again, validation=False))
+            yield dict(enumerate(windows))
 
     def evaluation_windows(self, job: Job, times: range) -> list[Window]:
         return [(self._snapshot(job, t),) for t in times]
 
     def snapshot_validation_windows(self, job: Job, times: range) -> list[Window]:
         """Windows whose negatives are those of the first step."""
-        return [self._window(job, t, 0, validation=True) for t in times if job.settings.validation_share]
+        started = (self._started(self._snapshot(job, t)) for t in times if job.settings.validation_share)
+        return [_window(job, segment, 0, validation=True) for segment in started]
 
     def advance(self, job: Job, times: range, model: nn.Module, head: nn.Module) -> None:
         for t in times:
             segment = self._snapshot(job, t)
             if self._per_node is None:
                 self._per_node = find_node_states(model, head, job.problem, segment.data)
+            self._memory.add(SnapshotStart(t, self._states, self._nodes))
             self._states = run_window(model, head, job.problem, (self._started(segment),))
-            self._nodes, self._segment = _nodes_with_slots(segment.data), None
+            self._nodes, self._segment, self._replayed = _nodes_with_slots(segment.data), None, {}
 
     def state_dict(self) -> dict[str, Any]:
         if self._states is None:
             return {"carried": None}
         nodes = torch.from_numpy(self._nodes)
-        return {"carried": {"states": self._states, "per_node": self._per_node, "nodes": nodes}}
+        carried = {"states": self._states, "per_node": self._per_node, "nodes": nodes}
+        return {"carried": carried | {"replay": self._memory.state_dict()}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if state["carried"] is None:
@@ -95,7 +108,8 @@ class ArrivingSnapshotsSource(StreamingSource):
         if rows - {len(nodes)}:
             raise FormatError("the checkpoint's batches are damaged: states are not those of its nodes")
         self._nodes, self._per_node = nodes.numpy(), per_node
-        self._states = pytree.tree_map_only(Tensor, lambda each: each.to(self._job.device), states)
+        self._states = to_device(states, self._job.device)
+        self._memory.load_state_dict(state["carried"].get("replay", []), self._job.device)
 
     def _snapshot(self, job: Job, t: int) -> Segment:
         """Snapshot t, prepared once for all passes over it; the states have rows of its nodes."""
@@ -104,18 +118,32 @@ class ArrivingSnapshotsSource(StreamingSource):
             self._job = job
             self._segment = Segment(times, job.partitioned_graph.window_data(times), ExampleCache())
             nodes = _nodes_with_slots(self._segment.data)
-            if self._states is not None and not np.array_equal(nodes, self._nodes):
-                assert self._per_node is not None
-                self._states, self._nodes = move_node_rows(self._states, self._per_node, self._nodes, nodes), nodes
+            self._states, self._nodes = self._move(self._states, self._nodes, nodes), nodes
         return self._segment
+
+    def _move(self, states: Carry | None, old: IntArray, new: IntArray) -> Carry | None:
+        """States with rows of the nodes ``new`` instead of ``old``."""
+        if states is None or np.array_equal(old, new):
+            return states
+        assert self._per_node is not None
+        return move_node_rows(states, self._per_node, old, new)
 
     def _started(self, segment: Segment) -> Segment:
         return replace(segment, resets_state=True, initial_state=self._states)
 
-    def _window(self, job: Job, t: int, epoch: int, *, validation: bool) -> Window:
-        segment = self._snapshot(job, t)
-        examples = partial(_examples, job, segment, epoch, validation=validation)
-        return (replace(self._started(segment), examples_fn=examples, example_cache=ExampleCache()),)
+    def _replay(self, job: Job, start: SnapshotStart) -> Segment:
+        """An earlier snapshot from the states before it, prepared once for all steps on the newest one."""
+        if start.t not in self._replayed:
+            times = range(start.t, start.t + 1)
+            segment = Segment(times, job.partitioned_graph.window_data(times), ExampleCache())
+            states = self._move(start.states, start.nodes, _nodes_with_slots(segment.data))
+            self._replayed[start.t] = replace(segment, resets_state=True, initial_state=states)
+        return self._replayed[start.t]
+
+
+def _window(job: Job, segment: Segment, epoch: int, *, validation: bool) -> Window:
+    examples = partial(_examples, job, segment, epoch, validation=validation)
+    return (replace(segment, examples_fn=examples, example_cache=ExampleCache()),)
 
 
 def _examples(job: Job, segment: Segment, epoch: int, *, validation: bool) -> LocalExamples | None:

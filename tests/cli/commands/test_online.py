@@ -124,13 +124,15 @@ WHOLE = ("--plan", "relay", "--window", "1")
 
 
 def test_steps_on_whole_snapshots_are_options(payments: Path) -> None:
-    update = ("--steps-per-snapshot", "3", "--validation-share", "0.4", "--patience", "1", "--reset-optimizer")
+    update = ("--steps-per-snapshot", "3", "--validation-share", "0.4", "--patience", "1", "--reset-optimizer",
+              "--replay", "1", "--replay-memory", "2")  # fmt: skip
     once = ("payments", *EVENTS, *SMALL, "--model", "roland", *WHOLE, "--once")
     run = strobe(*once, *update, "--out", "run")
     assert run.exit_code == 0, run.output
     settings = json.loads(Path("run/config.json").read_text())["settings"]
     assert (settings["steps_per_snapshot"], settings["validation_share"]) == (3, 0.4)
     assert (settings["patience"], settings["reset_optimizer"]) == (1, True)
+    assert (settings["replay"], settings["replay_memory"]) == (1, 2)
     lines = [line for line in read_lines(Path("run")) if line["event"] == "epoch"]
     assert all("best_step" in line for line in lines)
     assert len(lines) < lines[-1]["step"] <= 3 * len(lines)

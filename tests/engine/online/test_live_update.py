@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -116,11 +117,12 @@ def plain_live_update(
     """Average precision of every snapshot from the fourth on and its lowest validation loss, by a plain loop."""
     whole = TASK.bind(graph, state=TASK.bind(graph[:4]).state())
     plain, found = PlainROLAND(model, head, whole.graph), []
+    starts: list[PlainROLAND] = []  # of all snapshots so far
     parameters = [*model.parameters(), *head.parameters()]
 
-    def mean_loss(t: int, pairs: Examples) -> Tensor:
+    def mean_loss(t: int, pairs: Examples, start: PlainROLAND = plain) -> Tensor:
         labels = pairs.labels.double()
-        return nn.functional.binary_cross_entropy_with_logits(plain.scores(t, pairs), labels)
+        return nn.functional.binary_cross_entropy_with_logits(start.scores(t, pairs), labels)
 
     optimizer = torch.optim.Adam(parameters, lr=0.01)
     for t in range(len(graph) - 1):
@@ -148,11 +150,19 @@ def plain_live_update(
             if (options["patience"] and since >= options["patience"]) or step == options["steps_per_snapshot"]:
                 break
             optimizer.zero_grad()
-            mean_loss(t, training).backward()
+            losses, size = [mean_loss(t, training) * len(training)], len(training)
+            for past in range(max(t - options.get("replay_memory", 0), 0), t):
+                pairs = problem.examples(past, step + options["steps_per_snapshot"] * (t - past))
+                assert pairs is not None
+                pairs = split(pairs, 0, past, options["validation_share"], directed=graph.directed)[0]
+                losses.append(mean_loss(past, pairs, starts[past]) * len(pairs))
+                size += len(pairs)
+            (sum(losses, torch.zeros(())) / size).backward()
             optimizer.step()
         with torch.no_grad():
             for parameter, value in zip(parameters, best_weights, strict=True):
                 parameter.copy_(value)
+        starts.append(copy(plain))
         plain.advance(t)
         found.append((metrics["ap"], best))
     return found
@@ -165,8 +175,9 @@ def plain_live_update(
         UPDATE | {"patience": 0, "steps_per_snapshot": 3, "reset_optimizer": False},
         {"steps_per_snapshot": 3, "validation_share": 0.0, "reset_optimizer": True},
         {"steps_per_snapshot": 1, "validation_share": 0.0, "reset_optimizer": False},
+        UPDATE | {"replay": 9, "replay_memory": 2},
     ],
-    ids=["patience", "all steps, best weights", "all steps, last weights", "one step"],
+    ids=["patience", "all steps, best weights", "all steps, last weights", "one step", "replay of the latest two"],
 )
 @pytest.mark.parametrize("layers", [1, 2])
 def test_live_update_equals_a_plain_loop(options: dict[str, Any], layers: int) -> None:
@@ -258,8 +269,8 @@ def followed(graph: DynamicGraph, out: Path, model: Any, **options: Any) -> Onli
 def test_states_keep_their_nodes_when_new_nodes_arrive(model: str, tmp_path: Path) -> None:
     """A graph whose nodes are all known from the beginning gives the same."""
     graph = growing_graph()
-    grown = followed(graph, tmp_path / "run", model)
-    known = live(graph, model, LinkPrediction(candidates="seen"), **UPDATE)
+    grown = followed(graph, tmp_path / "run", model, replay=2)
+    known = live(graph, model, LinkPrediction(candidates="seen"), replay=2, **UPDATE)
     assert [line["validation_loss"] for line in grown.history] == pytest.approx(
         [line["validation_loss"] for line in known.history], rel=1e-9
     )
@@ -328,7 +339,7 @@ def test_ranks_train_as_one_does(model: str) -> None:
         (growing_graph(), LinkPrediction(candidates="seen"), placement.Hash(), 2),
     ]
     for graph, task, chosen, num_ranks in cases:
-        request = request_of(model, task, chosen, steps_per_snapshot=2)
+        request = request_of(model, task, chosen, steps_per_snapshot=2, replay=1)
         alone, shared = (on_ranks(request, graph, number, OutputConfig()) for number in (1, num_ranks))
         losses, expected = ([line["validation_loss"] for line in each.history] for each in (shared, alone))
         assert losses == pytest.approx(expected, rel=1e-8)
@@ -338,7 +349,7 @@ def test_ranks_train_as_one_does(model: str) -> None:
 
 def test_several_ranks_resume_with_their_states(tmp_path: Path) -> None:
     graph = small_graph()
-    request = request_of("roland", "regression", placement.Hash())
+    request = request_of("roland", "regression", placement.Hash(), replay=1, replay_memory=3)
     whole, out = on_ranks(request, graph, 2, OutputConfig()), tmp_path / "run"
     config = OnlineConfig(graph=graph, snapshots=5)
     as_threads(lambda comm: train_online_on_rank(config, request, OutputConfig(out), Progress(), comm), 2)
@@ -373,6 +384,7 @@ def test_impossible_updates_are_refused(tmp_path: Path) -> None:
     refused("or windows of 1 snapshot", window=None)
     refused("steps of a whole snapshot", "distdy", window=None, steps_per_snapshot=2)
     refused("steps of a whole snapshot", "distdy", window=None, validation_share=0.1)
+    refused("steps of a whole snapshot", "distdy", window=None, replay=1)
     refused("of 1 snapshot where snapshots arrive", "distdy", window=None)
     refused("steps_per_snapshot must be at least 1", steps_per_snapshot=0)
     refused("validation_share must be at least 0 and less than 1", validation_share=1.0)
@@ -390,6 +402,7 @@ def test_impossible_updates_are_refused(tmp_path: Path) -> None:
         {"steps_per_snapshot": 2},
         {"validation_share": 0.1},
         {"reset_optimizer": True},
+        {"replay": 1},
     ]
     for options in only_online:
         with pytest.raises(OptionError, match=f"{next(iter(options))} is for snapshots that arrive"):
