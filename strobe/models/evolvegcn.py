@@ -88,20 +88,29 @@ class EvolvingConvH(EvolvingConv):
 
 class _EvolveGCN(Model):
     def __init__(
-        self, evolving: type[EvolvingConvO] | type[EvolvingConvH], inputs: int, hidden: int, layers: int, lift: bool
+        self,
+        evolving: type[EvolvingConvO] | type[EvolvingConvH],
+        inputs: int,
+        hidden: int,
+        layers: int,
+        lift: bool,
+        skip: bool,
     ):
         super().__init__()
         check_sizes(inputs=inputs, hidden=hidden, layers=layers)
-        self.width = hidden
+        self.skip = skip
+        self.width = hidden + inputs if skip else hidden
         self.lift = nn.Linear(inputs, hidden) if lift else None
         widths = [hidden if lift else inputs] + [hidden] * layers
         self.layers = nn.ModuleList(evolving(a, b) for a, b in pairwise(widths))
 
     def forward(self, view: View) -> Tensor:
         out: Tensor = self.layers[-1](view, self._before_last(view))
-        return out
+        return torch.cat([out, view.x.to(out)], 1) if self.skip else out
 
     def forward_readout(self, view: View, weight: Tensor, bias: Tensor) -> Tensor:
+        if self.skip:
+            return super().forward_readout(view, weight, bias)
         last = self.layers[-1]
         assert isinstance(last, EvolvingConv)
         return last.forward_readout(view, self._before_last(view), weight, bias)
@@ -118,17 +127,22 @@ class EvolveGCNO(_EvolveGCN):
     """EvolveGCN-O: the weight evolves from itself alone, independent of the graph.
 
     ``lift``: a linear layer and ReLU map the features to ``hidden`` columns before the first convolution.
+    ``skip``: the embedding of a cell also has its features (``skipfeats`` in the authors' code).
     """
 
-    def __init__(self, inputs: int, hidden: int = 32, *, layers: int = 1, lift: bool = True) -> None:
-        super().__init__(EvolvingConvO, inputs, hidden, layers, lift)
+    def __init__(
+        self, inputs: int, hidden: int = 32, *, layers: int = 1, lift: bool = True, skip: bool = False
+    ) -> None:
+        super().__init__(EvolvingConvO, inputs, hidden, layers, lift, skip)
 
 
 class EvolveGCNH(_EvolveGCN):
     """EvolveGCN-H: the weight evolves from the highest-scoring cells of each snapshot.
 
-    ``lift`` as in EvolveGCN-O.
+    ``lift`` and ``skip`` as in EvolveGCN-O.
     """
 
-    def __init__(self, inputs: int, hidden: int = 32, *, layers: int = 1, lift: bool = True) -> None:
-        super().__init__(EvolvingConvH, inputs, hidden, layers, lift)
+    def __init__(
+        self, inputs: int, hidden: int = 32, *, layers: int = 1, lift: bool = True, skip: bool = False
+    ) -> None:
+        super().__init__(EvolvingConvH, inputs, hidden, layers, lift, skip)

@@ -32,14 +32,15 @@ def dense(model: Either) -> Reference:
         layers: list[Any] = list(model.layers)
         weights = [layer.weight for layer in layers]
         said = []
-        for t, rows in enumerate(x):
+        for t, features in enumerate(x):
+            rows = features
             if model.lift is not None:
                 rows = torch.relu(rows @ model.lift.weight.T + model.lift.bias)
             for k, layer in enumerate(layers):
                 rows = torch.relu(rows) if k else rows
                 weights[k] = torch_gru(read(layer, rows, weights[k]), weights[k], layer.cell)
                 rows = adjacency(plain, t) @ rows @ weights[k]
-            said.append(rows)
+            said.append(torch.cat([rows, features], 1) if model.skip else rows)
         return said
 
     return run
@@ -57,11 +58,23 @@ def read(layer: torch.nn.Module, x: Tensor, weight: Tensor) -> Tensor:
 
 
 @BOTH
+@pytest.mark.parametrize("skip", [True, False])
 @pytest.mark.parametrize("lift", [True, False])
 @pytest.mark.parametrize("plain", AWKWARD.values(), ids=AWKWARD)
-def test_evolvegcn_equals_the_dense_formulas(plain: PlainGraph, lift: bool, kind: type[Either]) -> None:
-    model = randomised(kind(3, 4, lift=lift))
+def test_evolvegcn_equals_the_dense_formulas(plain: PlainGraph, lift: bool, skip: bool, kind: type[Either]) -> None:
+    model = randomised(kind(3, 4, lift=lift, skip=skip))
     assert_equals_reference(model, dense(model), plain)
+
+
+@BOTH
+def test_readout_reads_the_features_that_the_embedding_has(kind: type[Either]) -> None:
+    graph, _ = with_features(AWKWARD["isolated nodes"])
+    model = kind(3, 4, skip=True).double()
+    weight, bias = torch.randn(2, model.width, dtype=torch.float64), torch.randn(2, dtype=torch.float64)
+    expected = torch.relu(outputs(model, graph)) @ weight.T + bias
+    found = model.forward_readout(View(WindowData(graph, dtype=torch.float64)), weight, bias)
+    assert model.width == 7
+    torch.testing.assert_close(found, expected)
 
 
 @BOTH
