@@ -26,6 +26,7 @@ from strobe.graph.features import Concatenated, Degrees, RandomSignature
 from strobe.graph.ingest import Clock
 from strobe.graph.ingest.clock import RegularClock, SnapshotBoundaries, TimeKind
 from strobe.protocols.base import Protocol, ProtocolRequest, ProtocolResult, register
+from strobe.protocols.evolvegcn_settings import SIGNATURE, MethodSettings, evolvegcn_o
 from strobe.protocols.model_names import names_from
 from strobe.tasks import LinkRanking
 
@@ -38,12 +39,9 @@ LIVE = "+live"
 LIVE_SETTINGS: Mapping[str, Any] = {"window": 1, "lr": 0.003, "steps_per_snapshot": 10}
 """Settings of training while snapshots arrive. On both bitcoin sets more steps were worse on validation snapshots."""
 
-SIGNATURE = 32
-"""Columns of random signatures among the inputs of models without pair features: they stand for one-hot ids."""
-
 SETTINGS: Mapping[str, Any] = {"window": 1, "lr": 0.003, "epochs": 30, "patience": 8}
-"""Settings of training, a step per snapshot, equal for all data sets and models. Three learning rates were within noise
-of each other on the validation snapshots of both bitcoin sets."""
+"""Settings of training, a step per snapshot, equal for all data sets and all models but ``evolvegcn-o``. Three learning
+rates were within noise of each other on the validation snapshots of both bitcoin sets."""
 
 
 class Cut(NamedTuple):
@@ -99,7 +97,8 @@ class SnapshotRanking(Protocol):
     def run(self, request: ProtocolRequest) -> ProtocolResult:
         method, began = self.choose_model(request.model), perf_counter()
         graph = self.read(request)
-        graph = graph if WITH_PAIR_FEATURES in method else as_published(graph)
+        signature = self._settings(request, method).signature
+        graph = as_published(graph, signature) if signature else graph
         run = self._run_live if method.endswith(LIVE) else self._run_fixed
         found = [run(request, graph, method, seed) for seed in request.seed_values]
         return ProtocolResult(
@@ -125,18 +124,27 @@ class SnapshotRanking(Protocol):
         from strobe.api import train
         from strobe.protocols.training_progress import ReportedEpochs
 
-        settings = dict(SETTINGS) | ({} if request.epochs is None else {"epochs": request.epochs})
+        settings = self._settings(request, method)
         run = train(
             graph,
             method.removesuffix(WITH_PAIR_FEATURES),
-            self.task(request, with_features=WITH_PAIR_FEATURES in method),
+            replace(self.task(request, with_features=WITH_PAIR_FEATURES in method), **settings.task),
             seed=seed,
             device=request.device or "cpu",
             progress=ReportedEpochs(request, f"training, seed {seed}: epochs"),
-            **settings,
+            model_options=settings.model,
+            **settings.training,
         )
         start = run.baselines["test"].get("history", {}).get("source_mrr")
-        return _SeedResult(run.validation, run.test, settings, start, run.best_epoch)
+        return _SeedResult(run.validation, run.test, settings.to_json(), start, run.best_epoch)
+
+    def _settings(self, request: ProtocolRequest, method: str) -> MethodSettings:
+        """The settings of a method whose weights are those of the training part."""
+        if method == "evolvegcn-o":
+            found = evolvegcn_o(self.choose_data(request.data))
+        else:
+            found = MethodSettings(training=SETTINGS, signature=0 if WITH_PAIR_FEATURES in method else SIGNATURE)
+        return found if request.epochs is None else found.with_epochs(request.epochs)
 
     def _run_live(self, request: ProtocolRequest, graph: DynamicGraph, method: str, seed: int) -> _SeedResult:
         """Train on every snapshot after it was scored; the metrics are those of the test part's snapshots."""
@@ -217,11 +225,11 @@ def _means(lines: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {name: statistics.fmean(line[name] for line in lines) for name in lines[0]}
 
 
-def as_published(graph: DynamicGraph) -> DynamicGraph:
+def as_published(graph: DynamicGraph, signature: int = SIGNATURE) -> DynamicGraph:
     """The graph as the published models read it: edges without direction, all nodes in every snapshot, and degrees and
-    signatures as features."""
+    signatures of ``signature`` columns as features."""
     whole = _undirected(graph, all_nodes=True)
-    return whole.with_features(Concatenated((Degrees(log=True), RandomSignature(SIGNATURE))))
+    return whole.with_features(Concatenated((Degrees(log=True), RandomSignature(signature))))
 
 
 def plain_snapshots(graph: DynamicGraph) -> DynamicGraph:

@@ -12,8 +12,10 @@ import pytest
 from strobe.errors import UnknownNameError
 from strobe.graph import DynamicGraph
 from strobe.protocols import ProtocolRequest, find_protocol, snapshot_ranking
+from strobe.protocols.evolvegcn_settings import evolvegcn_o
 from strobe.protocols.live_update import LIVE as LIVE_UPDATE
 from strobe.protocols.snapshot_ranking import CUTS, EVOLVEGCN, ROLAND_FIXED, Cut, EveryFromFirst, as_published
+from strobe.tasks import LinkRanking
 
 SHARED = Path(os.environ.get("STROBE_DATA") or Path(__file__).parents[3] / "shared" / "data")
 LENGTH = 100
@@ -97,6 +99,20 @@ def test_baselines_read_edges_without_direction(tmp_path: Path) -> None:
     found = {each.method: each for each in EVOLVEGCN.run_baselines(request)}
     assert set(found) == {"last-snapshot", "edgebank", "popularity", "most-recent"}
     assert all(each.coverage == 1 and 0 < each.test[0] < 1 for each in found.values())
+
+
+@pytest.mark.usefixtures("_short")
+@pytest.mark.parametrize(("method", "signature"), [("evolvegcn-o", 256), ("gcn", 32), ("gcn+pair-features", 0)])
+def test_a_result_names_all_settings_of_its_method(tmp_path: Path, method: str, signature: int) -> None:
+    request = ProtocolRequest(data="collegemsg", model=method, seeds=1, epochs=1, data_dir=write_events(tmp_path))
+    settings = EVOLVEGCN.run(request).settings
+    assert (settings["signature"], settings["epochs"]) == (signature, 1)
+    assert settings.get("skip", False) == (method == "evolvegcn-o")
+
+
+def test_fewer_positives_are_trained_on_where_snapshots_are_large() -> None:
+    sizes = {data: LinkRanking(**evolvegcn_o(data).task).max_pairs for data in EVOLVEGCN.data_sets}
+    assert sizes == {"bitcoin_otc": 5_000, "bitcoin_alpha": 5_000, "collegemsg": 5_000, "as733": 1_000}
 
 
 def test_published_models_read_all_nodes_in_every_snapshot(tmp_path: Path) -> None:
