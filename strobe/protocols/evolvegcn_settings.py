@@ -43,7 +43,7 @@ class MethodSettings:
 
 EVOLVEGCN_O = MethodSettings(
     signature=256,
-    training={"window": 1, "lr": 0.001, "epochs": 50, "patience": 12},
+    training={"window": 1, "lr": 0.001, "epochs": 40, "patience": 12},
     model={"hidden": 64, "lift": False, "skip": True},
 )
 """Equal for all data sets. Chosen by validation, with one seed, among signatures of 0, 32, 128 and 256 columns, one-hot
