@@ -93,6 +93,10 @@ class LinkPrediction(Task):
     store who met whom. ``from_history``: the model predicts the difference to the log-odds of an edge given these
     features, a logistic regression fitted to training pairs. Either costs up to 28 bytes of memory for each edge of
     each snapshot.
+
+    ``calibrate``: at the end of training, probabilities of edges are fitted to the validation part and measured on the
+    test part (``strobe.tasks.calibration``): two passes over the graph and up to 16 million scores. Online training
+    never does.
     """
 
     name: ClassVar[str] = "link-prediction"
@@ -105,6 +109,7 @@ class LinkPrediction(Task):
     eval_sampling: str = "uniform"
     from_history: bool = True
     pair_features: bool = True
+    calibrate: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -78,10 +78,11 @@ def calibrate(
     Runs on one rank: a forward pass over the graph for each part and ``MAX_SCORES`` scores.
 
     Returns:
-        The calibration; None for other tasks, and where no validation snapshot is followed by an edge.
+        The calibration; None for other tasks, for those without ``calibrate``, and where no validation snapshot is
+        followed by an edge.
     """
     problem = job.problem
-    if not isinstance(problem, LinkProblem):
+    if not isinstance(problem, LinkProblem) or not problem.task.calibrate:
         return None
     alone = job if job.comm.num_ranks == 1 else job.on_one_rank()
 

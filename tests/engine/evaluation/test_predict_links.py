@@ -137,8 +137,8 @@ def test_predicted_time_follows_the_snapshot_read(run: Run) -> None:
 
 
 def test_uncalibrated_run_has_scores_and_no_probabilities() -> None:
-    run = strobe.train(short_graph(), "tgcn", "link-prediction", epochs=1)
-    run.calibration = None
+    run = strobe.train(short_graph(), "tgcn", LinkPrediction(calibrate=False), epochs=1)
+    assert run.calibration is None
     for table in (run.predict_links(2), run.predict_pairs([0], [1]), run.predict(), run.predict("test")):
         assert "score" in table.column_names
         assert "probability" not in table.column_names
