@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from strobe.ops.dense.factored_scores import FactoredScores, PairValues
 from strobe.ops.dense.readout import readout
 from strobe.ops.runtime.parallel import run_parts
+from strobe.ops.sparse.gather import gather_rows
 from strobe.tasks.grid import BLOCK_SCORES, CandidateGrid
 
 
@@ -83,7 +84,7 @@ class PairDecoder(EdgeHead):
         return torch.cat([self._scores(z, s, d, f) for (s, d), f in zip(chunks, rows, strict=True)])
 
     def _scores(self, z: Tensor, sources: Tensor, destinations: Tensor, features: Tensor | None) -> Tensor:
-        s, d, pairs = z[sources], z[destinations], None
+        pairs, (s, d) = None, (gather_rows(z, rows) for rows in (sources, destinations))
         if features is not None:
             size = self.node_features
             of_source, of_destination, pairs = features.to(z).split([size, size, features.shape[1] - 2 * size], 1)
@@ -94,7 +95,8 @@ class PairDecoder(EdgeHead):
         if pairs is None or self.pair is None:
             return scores
         known = torch.nonzero((pairs != 0).any(1)).squeeze(1)
-        of_pairs = self.pair(torch.cat([pairs[known], s[known], d[known]], 1)).squeeze(1)
+        of_ends = (gather_rows(end, known) for end in (s, d))
+        of_pairs = self.pair(torch.cat([pairs[known], *of_ends], 1)).squeeze(1)
         return scores.index_add(0, known, of_pairs.to(scores.dtype))
 
     def softmax_log_odds(self, z: Tensor, grid: CandidateGrid) -> Tensor:
@@ -121,8 +123,8 @@ class GridScorer:
         self._s, self._d = (
             encode(rows if features is None else torch.cat([rows, features], 1))
             for encode, rows, features in (
-                (head.source, z[grid.rows[0]], grid.source_features),
-                (head.destination, z[grid.rows[1]], grid.candidate_features),
+                (head.source, gather_rows(z, grid.rows[0]), grid.source_features),
+                (head.destination, gather_rows(z, grid.rows[1]), grid.candidate_features),
             )
         )
         self._query = head.query(self._s) / head.key.in_features**0.5
@@ -203,8 +205,7 @@ class GridScorer:
 
     def _pair_scores(self, row: Tensor, column: Tensor, features: Tensor) -> Tensor:
         weight, of_sources, of_candidates = self._first_layer
-        # index_select copies whole rows; an index would be twice as slow on the CPU.
-        of_ends = of_sources.index_select(0, row) + of_candidates.index_select(0, column)
+        of_ends = gather_rows(of_sources, row) + gather_rows(of_candidates, column)
         x: Tensor = torch.addmm(of_ends, features, weight.T)
         for layer in self._pair_layers[1:]:
             x = layer(x)
