@@ -22,6 +22,7 @@ from benchmarks import (
     flare,
     flare_tables,
     gpu_tables,
+    quality_tables,
     reliability_tables,
     tables,
 )
@@ -69,7 +70,8 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "gpu_products": lambda: gpu_tables.products(_record("gpu")),
     "gpu_steps": lambda: gpu_tables.steps(_record("gpu")),
     "protocols": lambda: tables.protocols(_record("protocols")),
-    "quality": lambda: tables.quality(_record("quality")),
+    "quality": lambda: quality_tables.quality(_record("quality")),
+    "quality_links": lambda: quality_tables.links(_record("quality")),
     "peers": lambda: tables.peers(_record("peers")),
     "epoch": lambda: tables.epoch(_record("epoch")),
     "linear": lambda: tables.linear(_record("linear")),

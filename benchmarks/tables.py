@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
-from benchmarks.quality import START, best_baseline, gain
 from strobe.graph.datasets import DATASETS
 
 _PEER_NAMES = {"tgcn": "T-GCN", "evolvegcno": "EvolveGCN-O", "evolvegcnh": "EvolveGCN-H", "mpnnlstm": "MPNN-LSTM"}
@@ -90,32 +89,6 @@ def linear(record: dict[str, Any]) -> list[str]:
         "| model | nodes | cells | arcs | ns per cell and arc | bytes per cell |",
         "|---|---|---|---|---|---|",
         *rows,
-    ]
-
-
-def quality(record: dict[str, Any]) -> list[str]:
-    """The table of benchmarks/quality.py: bold where a model beats every baseline, the fitted one included."""
-    figures, sets = record["figures"], record["samples"]
-    models = list(next(iter(sets.values()))["models"])
-    columns = ["data set", "task", "metric", "best trivial answer", "start", *models, "seeds", "s"]
-    lines = ["| " + " | ".join(columns) + " |", "|---" * len(columns) + "|"]
-    for name, found in sets.items():
-        trivial = best_baseline(found, with_start=False)
-        start = found["baselines"].get(START)
-        cells = [f"`{name}`", found["task"], found["metric"], f"{trivial}: {_short(found['baselines'][trivial])}"]
-        cells.append("–" if start is None else _short(start))
-        for model in models:
-            value = _short(found["models"][model])
-            cells.append(f"**{value}**" if gain(found, model) > 1 else value)
-        seconds = sum(run["seconds"] for runs in found["runs"].values() for run in runs)
-        lines.append("| " + " | ".join([*cells, str(len(found["seeds"])), f"{seconds:.0f}"]) + " |")
-    pairs = len(sets) * len(models)
-    return [
-        *lines,
-        "",
-        f"Of {pairs} pairs of data set and model {round(pairs * figures['beaten_unfitted'])} beat the best trivial "
-        f"answer, {round(pairs * figures['beaten'])} also the start. The whole run took "
-        f"{figures['seconds'] / 60:.0f} minutes on one core of an {record['hardware']['cpu']}.",
     ]
 
 
