@@ -22,26 +22,33 @@ RIDGE = 1e-4
 """L2 penalty, relative to the mean square of the features: coefficients stay finite for separable data."""
 
 
+BATCH_ARCS = 1 << 20
+"""Arcs of several snapshots that are sorted at once, at least."""
+
+
 class EdgeHistory:
     """All edges of all snapshots read so far, parallel edges once and without self-loops.
 
     Features of a snapshot never depend on later ones, so one history serves all snapshots, even while it grows: new
-    snapshots are read once, and all arcs are sorted again.
+    snapshots are read once. One costs its arcs, and a copy of the pairs if any is new.
     """
 
     def __init__(self, graph: DynamicGraph) -> None:
-        self._directed = graph.directed
-        self._arcs: list[tuple[IntArray, IntArray]] = []
+        self._times, self._num_read = EdgeTimes(directed=graph.directed), 0
         self.update(graph)
 
     def update(self, graph: DynamicGraph) -> None:
-        """Read the snapshots of a graph that were not read before."""
-        if self._arcs and len(graph) <= len(self._arcs):
-            return
-        self._arcs += [unique_arcs(graph[t]) for t in range(len(self._arcs), len(graph))]
-        times = np.repeat(np.arange(len(self._arcs)), [len(src) for src, _ in self._arcs])
-        src, dst = (np.concatenate([np.empty(0, np.int64), *(arcs[end] for arcs in self._arcs)]) for end in (0, 1))
-        self._times = EdgeTimes(src, dst, times, graph.num_nodes, directed=self._directed)
+        """Read the snapshots of a graph that were not read before, many at a time."""
+        while self._num_read < len(graph):
+            arcs, first = [unique_arcs(graph[self._num_read])], self._num_read
+            most, number = max(BATCH_ARCS, self._times.num_pairs), len(arcs[0][0])
+            while first + len(arcs) < len(graph) and number < most:
+                arcs.append(unique_arcs(graph[first + len(arcs)]))
+                number += len(arcs[-1][0])
+            self._num_read = first + len(arcs)
+            times = np.repeat(np.arange(first, self._num_read), [len(src) for src, _ in arcs])
+            src, dst = (np.concatenate([each[end] for each in arcs]) for end in (0, 1))
+            self._times.append(src, dst, times, graph.num_nodes)
 
     @property
     def num_node_features(self) -> int:

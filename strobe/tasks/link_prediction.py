@@ -91,8 +91,8 @@ class LinkPrediction(Task):
     ``pair_features``: the decoder reads, besides the embeddings, the history of the pair (when and how often it had an
     edge, common neighbors) and the activity of both ends (``strobe.ops.graph.edge_times``); embeddings alone cannot
     store who met whom. ``from_history``: the model predicts the difference to the log-odds of an edge given these
-    features, a logistic regression fitted to training pairs. Either costs up to 28 bytes of memory for each edge of
-    each snapshot.
+    features, a logistic regression fitted to training pairs. Either costs memory for each run of snapshots that have
+    an edge (``EdgeTimes``).
 
     ``calibrate``: at the end of training, probabilities of edges are fitted to the validation part and measured on the
     test part (``strobe.tasks.calibration``): two passes over the graph and up to 16 million scores. Online training

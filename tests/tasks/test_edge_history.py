@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from strobe.graph import DynamicGraph, from_edges
+from strobe.tasks import edge_history
 from strobe.tasks.edge_history import (
     EdgeHistory,
     FirstTimes,
@@ -72,6 +73,17 @@ def test_updated_history_equals_one_built_at_once(directed: bool) -> None:
         for t in range(stop + 1):
             src, dst = (random.integers(0, 5 + stop, 200) for _ in range(2))
             assert (growing.features(t, src, dst) == whole.features(t, src, dst)).all()
+
+
+def test_batches_of_snapshots_give_the_same_history(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(4)
+    built = from_edges([random.integers(0, 9, (2, 0 if t == 3 else 12)) for t in range(9)], num_nodes=9)
+    whole = EdgeHistory(built)
+    monkeypatch.setattr(edge_history, "BATCH_ARCS", 20)
+    parts = EdgeHistory(built)
+    src, dst = np.divmod(np.arange(81), 9)
+    for t in range(9):
+        assert (parts.features(t, src, dst) == whole.features(t, src, dst)).all()
 
 
 def test_first_times_know_sources_and_present_nodes() -> None:

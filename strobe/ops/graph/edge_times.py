@@ -1,8 +1,8 @@
 """When nodes and pairs of nodes had edges: features of nodes and pairs at any snapshot, from edges up to it.
 
-All edges of all snapshots are sorted once. A feature at snapshot t counts times up to t by binary search, so one
-structure serves all snapshots and never reads a later one. Common neighbors are found by intersecting sorted rows, the
-shorter one searched in the longer one.
+The times of a pair are runs of consecutive snapshots, those of a node totals. A feature at snapshot t finds the times
+up to t by binary search, so one structure serves all snapshots, also while snapshots are appended, and never reads a
+later one. Common neighbors are found by intersecting sorted rows, the shorter one searched in the longer one.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from strobe.ops.graph.arc_times import NodeTimes, PairTimes
+from strobe.ops.graph.time_lists import count_runs_until, count_until, last_until, num_until
 from strobe.ops.runtime.njit import cached_njit
 from strobe.ops.runtime.parallel import run_ranges
 from strobe.ops.sparse.csr import IntArray
@@ -39,85 +41,86 @@ _PART_PAIRS = 4096
 
 
 @dataclass(frozen=True, eq=False)
-class PairTimes:
-    """Times of arcs by source, then destination, ascending.
+class Neighbors:
+    """Neighbors of all nodes up to a snapshot.
 
     Args:
-        ptr: where the destinations of each source begin, [N + 1].
-        col: distinct destinations, ascending per source, [P].
-        time_ptr: where the times of each pair begin, [P + 1].
-        times: snapshots, ascending per pair, [E].
+        ptr: where the neighbors of each node begin, [N + 1].
+        col: neighbors, ascending per node, [n].
+        recency: 1 / sqrt(1 + snapshots since the last edge), [n].
     """
 
     ptr: npt.NDArray[np.int64]
     col: npt.NDArray[np.int32]
-    time_ptr: npt.NDArray[np.int64]
-    times: npt.NDArray[np.int32]
+    recency: npt.NDArray[np.float64]
 
-    @classmethod
-    def build(cls, src: IntArray, dst: IntArray, times: IntArray, num_nodes: int) -> PairTimes:
-        """Sort arcs, which come in order of time."""
-        key = src.astype(np.int64) * max(num_nodes, 1) + dst
-        order = np.argsort(key, kind="stable")
-        key = key[order]
-        first = np.flatnonzero(np.diff(key, prepend=-1))
-        source, col = np.divmod(key[first], max(num_nodes, 1))
-        ptr = np.searchsorted(source, np.arange(num_nodes + 1))
-        return cls(ptr, col.astype(np.int32), np.append(first, len(key)), times[order].astype(np.int32))
-
-    def arrays(self) -> tuple[Any, Any, Any, Any]:
+    def arrays(self) -> tuple[Any, Any, Any]:
         """The arrays, as kernels take them."""
-        return self.ptr, self.col, self.time_ptr, self.times
-
-    def first_times(self) -> npt.NDArray[np.int32]:
-        """The first time of each pair, ascending per source, [P]."""
-        first = self.times[self.time_ptr[:-1]]
-        source = np.repeat(np.arange(len(self.ptr) - 1), np.diff(self.ptr))
-        return first[np.lexsort((first, source))]
-
-
-@dataclass(frozen=True, eq=False)
-class NodeTimes:
-    """Times of arcs by one end, ascending: ``times[ptr[v]:ptr[v + 1]]``."""
-
-    ptr: npt.NDArray[np.int64]
-    times: npt.NDArray[np.int32]
-
-    @classmethod
-    def build(cls, nodes: IntArray, times: IntArray, num_nodes: int) -> NodeTimes:
-        """Sort arcs, which come in order of time."""
-        order = np.argsort(nodes, kind="stable")
-        return cls(np.searchsorted(nodes[order], np.arange(num_nodes + 1)), times[order].astype(np.int32))
+        return self.ptr, self.col, self.recency
 
 
 class EdgeTimes:
-    """All edges of the snapshots of a graph.
+    """All edges of the snapshots of a graph, which are appended.
 
-    Memory: 12 bytes for each arc of an undirected graph and 28 for each of a directed one, and 12 for each pair and
-    direction.
+    Memory of an undirected graph: 8 bytes for each node and snapshot with edges and for each run of consecutive
+    snapshots of a pair and direction, and 24 for each pair and direction; of a directed one about three times as much.
+    While snapshots are appended one by one up to four times as much. Features of pairs at a snapshot take 12 more for
+    each pair.
 
     Args:
-        src: sources of arcs, in order of time, both directions of undirected edges.
-        dst: their destinations.
-        times: their snapshots.
-        num_nodes: number of nodes.
         directed: whether the graph is directed.
     """
 
-    def __init__(self, src: IntArray, dst: IntArray, times: IntArray, num_nodes: int, *, directed: bool) -> None:
+    def __init__(self, *, directed: bool) -> None:
         self.directed = directed
-        self.neighbors: PairTimes
+        self.neighbors = self._arcs = PairTimes()
         """Times of arcs in any direction."""
-        self._arcs = PairTimes.build(src, dst, times, num_nodes)
-        self.neighbors = self._arcs
-        self._out = NodeTimes.build(src, times, num_nodes)
-        self._in = self._out
+        self._out = self._in = NodeTimes()
         if directed:
-            order = np.argsort(np.concatenate([times, times]), kind="stable")
-            one, other = np.concatenate([src, dst])[order], np.concatenate([dst, src])[order]
-            self.neighbors = PairTimes.build(one, other, np.concatenate([times, times])[order], num_nodes)
-            self._in = NodeTimes.build(dst, times, num_nodes)
-        self.first_times = self.neighbors.first_times()
+            self.neighbors, self._in = PairTimes(), NodeTimes()
+        self._neighbors_at: tuple[int, Neighbors] | None = None
+
+    @property
+    def num_nodes(self) -> int:
+        """Nodes that are known."""
+        return len(self._out)
+
+    @property
+    def num_pairs(self) -> int:
+        """Pairs with an edge so far."""
+        return len(self._arcs.col)
+
+    def append(self, src: IntArray, dst: IntArray, times: IntArray, num_nodes: int) -> None:
+        """Append snapshots after all known ones.
+
+        Args:
+            src: sources of arcs, both directions of undirected edges.
+            dst: their destinations.
+            times: their snapshots.
+            num_nodes: number of nodes of the graph by now.
+        """
+        src, dst, times = (np.asarray(each, np.int64) for each in (src, dst, times))
+        num_nodes = max(num_nodes, self.num_nodes)
+        self._neighbors_at = None
+        self._arcs.append(src, dst, times, num_nodes)
+        self._out.append(src, times, num_nodes)
+        if self.directed:
+            self._in.append(dst, times, num_nodes)
+            one, other = np.concatenate([src, dst]), np.concatenate([dst, src])
+            self.neighbors.append(one, other, np.concatenate([times, times]), num_nodes)
+
+    def neighbors_at(self, t: int) -> Neighbors:
+        """The neighbors of all nodes up to snapshot t. Costs a pass over all pairs, once for calls with the same t."""
+        known = self._neighbors_at
+        if known is None or known[0] != t:
+            ptr, col, runs = self.neighbors.ptr, self.neighbors.col, self.neighbors.runs.arrays()
+            recency = np.empty(len(col), np.float64)
+            run_ranges(lambda first, last: _recency(first, last, t, *runs, recency), len(col), _PART_PAIRS)
+            has_met = recency > 0
+            ptr = np.append(0, np.cumsum(has_met))[ptr]
+            known = t, Neighbors(ptr, col[has_met], recency[has_met])
+            self._neighbors_at = known
+        return known[1]
 
     @property
     def num_node_features(self) -> int:
@@ -142,7 +145,7 @@ class EdgeTimes:
 
         def run(first: int, last: int) -> None:
             for k, end in enumerate(ends):
-                _activity(first, last, nodes, t, end.ptr, end.times, SCALES, out, k * NUM_ACTIVITY)
+                _activity(first, last, nodes, t, *end.arrays(), SCALES, out, k * NUM_ACTIVITY)
 
         run_ranges(run, len(nodes), _PART_PAIRS)
         return out
@@ -162,11 +165,11 @@ class EdgeTimes:
         """
         out = np.zeros((len(src), self.num_pair_features), np.float32)
         src, dst = (np.ascontiguousarray(ends, np.int64) for ends in (src, dst))
-        neighbors, column = self.neighbors.arrays(), self.num_pair_features - NUM_COMMON
+        neighbors, column = self.neighbors_at(t).arrays(), self.num_pair_features - NUM_COMMON
         self.fill_meetings(t, src, dst, out)
 
         def run(first: int, last: int) -> None:
-            _common_neighbors(first, last, src, dst, t, *neighbors, self.first_times, out, column)
+            _common_neighbors(first, last, src, dst, *neighbors, out, column)
 
         run_ranges(run, len(src), _PART_PAIRS)
         return out
@@ -176,12 +179,12 @@ class EdgeTimes:
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Positions of sources and destinations of the arcs whose first time is ``since`` up to ``until``, [n] each, in
         order of sources, then destinations."""
-        ptr, col, time_ptr, times = self._arcs.arrays()
+        ptr, col, runs_begin, _, times, _ = self._arcs.arrays()
         known = np.flatnonzero(sources < len(ptr) - 1)
         begin, end = ptr[sources[known]], ptr[sources[known] + 1]
         count = end - begin
         pair = np.arange(int(count.sum())) + np.repeat(begin - (np.cumsum(count) - count), count)
-        first = times[time_ptr[pair]]
+        first = times[runs_begin[pair]]
         chosen = (first >= since) & (first <= until)
         return np.repeat(known, count)[chosen], col[pair[chosen]].astype(np.int64)
 
@@ -199,19 +202,6 @@ class EdgeTimes:
 
 
 @cached_njit
-def count_until(times: Any, first: int, last: int, t: int) -> int:
-    """The number of times up to t among ``times[first:last]``, which ascend."""
-    low, high = first, last
-    while low < high:
-        middle = (low + high) // 2
-        if times[middle] <= t:
-            low = middle + 1
-        else:
-            high = middle
-    return low - first
-
-
-@cached_njit
 def _find(values: Any, first: int, last: int, wanted: int) -> int:
     """The position of a value among ``values[first:last]``, which ascend; -1 if it is absent."""
     low, high = first, last
@@ -225,21 +215,39 @@ def _find(values: Any, first: int, last: int, wanted: int) -> int:
 
 
 @cached_njit
+def _recency(first: int, last: int, t: int, begin: Any, size: Any, times: Any, totals: Any, out: Any) -> None:
+    for pair in range(first, last):
+        latest = last_until(times, totals, begin[pair], begin[pair] + size[pair], t)
+        out[pair] = 1 / np.sqrt(1.0 + t - latest) if latest >= 0 else 0.0
+
+
+@cached_njit
 def _activity(
-    first: int, last: int, nodes: Any, t: int, ptr: Any, times: Any, scales: Any, out: Any, column: int
+    first: int,
+    last: int,
+    nodes: Any,
+    t: int,
+    begin: Any,
+    size: Any,
+    times: Any,
+    totals: Any,
+    scales: Any,
+    out: Any,
+    column: int,
 ) -> None:
     for i in range(first, last):
         node = nodes[i]
-        if node + 1 >= len(ptr):
+        if node >= len(begin):
             continue
-        begin = ptr[node]
-        count = count_until(times, begin, ptr[node + 1], t)
-        if count == 0:
+        start = begin[node]
+        number = num_until(times, start, start + size[node], t)
+        if number == 0:
             continue
-        end = begin + count
-        out[i, column] = np.log1p(count - count_until(times, begin, end, t - 1))
+        end = start + number
+        count = totals[end - 1]
+        out[i, column] = np.log1p(count - count_until(times, totals, start, end, t - 1))
         for k in range(len(scales)):
-            out[i, column + 1 + k] = np.log1p(count - count_until(times, begin, end, t - scales[k]))
+            out[i, column + 1 + k] = np.log1p(count - count_until(times, totals, start, end, t - scales[k]))
         out[i, column + 1 + len(scales)] = np.log1p(count)
         out[i, column + 2 + len(scales)] = 1 / (1.0 + t - times[end - 1])
 
@@ -253,8 +261,10 @@ def _meetings(
     t: int,
     ptr: Any,
     col: Any,
-    time_ptr: Any,
+    begin: Any,
+    size: Any,
     times: Any,
+    totals: Any,
     scales: Any,
     out: Any,
     column: int,
@@ -266,33 +276,22 @@ def _meetings(
         pair = _find(col, ptr[node], ptr[node + 1], dst[i])
         if pair < 0:
             continue
-        begin = time_ptr[pair]
-        count = count_until(times, begin, time_ptr[pair + 1], t)
-        if count == 0:
+        start = begin[pair]
+        end = start + num_until(times, start, start + size[pair], t)
+        if end == start:
             continue
-        end = begin + count
-        since = t - times[end - 1]
+        count = count_runs_until(times, totals, start, end, t)
+        since = t - last_until(times, totals, start, end, t)
         out[i, column] = 1.0 if since == 0 else 0.0
         out[i, column + 1] = 1 / (1.0 + since)
         for k in range(len(scales)):
-            out[i, column + 2 + k] = np.log1p(count - count_until(times, begin, end, t - scales[k]))
+            out[i, column + 2 + k] = np.log1p(count - count_runs_until(times, totals, start, end, t - scales[k]))
         out[i, column + 2 + len(scales)] = np.log1p(count)
 
 
 @cached_njit
 def _common_neighbors(
-    first: int,
-    last: int,
-    src: Any,
-    dst: Any,
-    t: int,
-    ptr: Any,
-    col: Any,
-    time_ptr: Any,
-    times: Any,
-    first_times: Any,
-    out: Any,
-    column: int,
+    first: int, last: int, src: Any, dst: Any, ptr: Any, col: Any, recency: Any, out: Any, column: int
 ) -> None:
     for i in range(first, last):
         short, long = src[i], dst[i]
@@ -307,18 +306,12 @@ def _common_neighbors(
             if q < 0:
                 continue
             low = q + 1
-            count_p = count_until(times, time_ptr[p], time_ptr[p + 1], t)
-            count_q = count_until(times, time_ptr[q], time_ptr[q + 1], t)
-            if count_p == 0 or count_q == 0:
-                continue
-            other = col[p]
-            degree = count_until(first_times, ptr[other], ptr[other + 1], t)
+            degree = ptr[col[p] + 1] - ptr[col[p]]
             if degree > MAX_HUB_DEGREE:
                 continue
             number += 1
             adamic_adar += 1 / np.log(1.0 + degree)
-            since_p, since_q = t - times[time_ptr[p] + count_p - 1], t - times[time_ptr[q] + count_q - 1]
-            recent += 1 / np.sqrt((1.0 + since_p) * (1.0 + since_q))
+            recent += recency[p] * recency[q]
         out[i, column] = np.log1p(number)
         out[i, column + 1] = adamic_adar
         out[i, column + 2] = recent

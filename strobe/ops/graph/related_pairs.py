@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from strobe.ops.graph.edge_times import MAX_HUB_DEGREE, NUM_COMMON, EdgeTimes, Features, count_until
+from strobe.ops.graph.edge_times import MAX_HUB_DEGREE, NUM_COMMON, EdgeTimes, Features
 from strobe.ops.runtime.njit import cached_njit
-from strobe.ops.runtime.parallel import run_ranges
+from strobe.ops.runtime.parallel import run_parts, run_ranges
 from strobe.ops.sparse.csr import IntArray
 
 _PART_SOURCES = 32
@@ -34,90 +34,98 @@ def find_related_pairs(
         Positions of sources and candidates, [2, n], in ascending order, and the features of the pairs, [n, K].
     """
     sources = np.ascontiguousarray(sources, np.int64)
-    num_nodes = len(history.neighbors.ptr) - 1
-    position = np.full(num_nodes, -1, np.int64)
+    neighbors = history.neighbors_at(t)
+    num_nodes = len(neighbors.ptr) - 1
+    position = np.full(num_nodes, -1, np.int32)
     known = np.flatnonzero(candidates < num_nodes)
     position[candidates[known]] = known
     found: dict[int, Any] = {}
 
-    def run(first: int, last: int) -> None:
-        found[first] = _related(first, last, sources, position, t, *history.neighbors.arrays(), history.first_times)
+    def find(first: int, last: int) -> None:
+        found[first] = _related(first, last, sources, position, len(candidates), *neighbors.arrays())
 
-    run_ranges(run, len(sources), _PART_SOURCES)
+    run_ranges(find, len(sources), _PART_SOURCES)
     parts = [found[first] for first in sorted(found)]
-    index = np.concatenate([np.empty((2, 0), np.int64), *(part[0] for part in parts)], axis=1)
-    features = np.zeros((index.shape[1], history.num_pair_features), np.float32)
-    if len(features):
-        features[:, -NUM_COMMON:] = np.concatenate([part[1] for part in parts])
-        history.fill_meetings(t, sources[index[0]], candidates[index[1]], features)
+    cuts = np.cumsum([0, *(len(common) for _, common in parts)])
+    index = np.empty((2, cuts[-1]), np.int64)
+    features = np.zeros((cuts[-1], history.num_pair_features), np.float32)
+
+    def join(part: int) -> None:
+        here = slice(cuts[part], cuts[part + 1])
+        index[:, here], common = parts[part]
+        features[here, -NUM_COMMON:] = common
+        history.fill_meetings(t, sources[index[0, here]], candidates[index[1, here]], features[here])
+
+    run_parts(join, len(parts))
     return index, features
 
 
 @cached_njit
 def _related(
-    first: int,
-    last: int,
-    sources: Any,
-    position: Any,
-    t: int,
-    ptr: Any,
-    col: Any,
-    time_ptr: Any,
-    times: Any,
-    first_times: Any,
+    first: int, last: int, sources: Any, position: Any, num_candidates: int, ptr: Any, col: Any, recency: Any
 ) -> Any:
     """Related pairs of some sources, and the features of their common neighbors."""
-    num_nodes = len(ptr) - 1
-    seen = np.full(num_nodes, -1, np.int64)  # the last row that touched a node
-    sums = np.zeros((num_nodes, NUM_COMMON))
-    touched = np.empty(num_nodes, np.int64)  # positions of candidates
-    node_at = np.full(max(position.max() + 1, 1) if num_nodes else 1, -1, np.int64)
-    for node in range(num_nodes):
-        if position[node] >= 0:
-            node_at[position[node]] = node
-    capacity = 1024
-    index, features, size = np.empty((2, capacity), np.int64), np.empty((capacity, NUM_COMMON), np.float32), 0
+    seen = np.full(num_candidates, -1, np.int32)  # the last row that touched a candidate
+    touched = np.empty(num_candidates, np.int32)
+    sums = np.zeros((num_candidates, NUM_COMMON))
+    index, features, size = np.empty((2, 1024), np.int64), np.empty((1024, NUM_COMMON), np.float32), 0
     for row in range(first, last):
-        source, count = sources[row], 0
-        if source >= num_nodes:
+        if sources[row] + 1 >= len(ptr):
             continue
-        for p in range(ptr[source], ptr[source + 1]):
-            met = count_until(times, time_ptr[p], time_ptr[p + 1], t)
-            if met == 0:
-                continue
-            middle = col[p]
-            if position[middle] >= 0 and seen[middle] != row and middle != source:
-                seen[middle], touched[count] = row, position[middle]
-                sums[middle] = 0
-                count += 1
-            degree = count_until(first_times, ptr[middle], ptr[middle + 1], t)
-            if degree > MAX_HUB_DEGREE:
-                continue
-            since, weight = t - times[time_ptr[p] + met - 1], 1 / np.log(1.0 + degree)
-            for q in range(ptr[middle], ptr[middle + 1]):
-                node = col[q]
-                if node == source or position[node] < 0:
-                    continue
-                met_too = count_until(times, time_ptr[q], time_ptr[q + 1], t)
-                if met_too == 0:
-                    continue
-                if seen[node] != row:
-                    seen[node], touched[count] = row, position[node]
-                    sums[node] = 0
-                    count += 1
-                since_too = t - times[time_ptr[q] + met_too - 1]
-                sums[node, 0] += 1
-                sums[node, 1] += weight
-                sums[node, 2] += 1 / np.sqrt((1.0 + since) * (1.0 + since_too))
-        while size + count > capacity:
-            capacity *= 2
-            larger, more = np.empty((2, capacity), np.int64), np.empty((capacity, NUM_COMMON), np.float32)
-            larger[:, :size], more[:size] = index[:, :size], features[:size]
-            index, features = larger, more
+        count = _sum_common(row, sources[row], position, ptr, col, recency, seen, touched, sums)
+        if size + count > len(features):
+            index, features = _grow(index, features, size, size + count)
         for place in np.sort(touched[:count]):
-            node = node_at[place]
             index[0, size], index[1, size] = row, place
-            features[size, 0] = np.log1p(sums[node, 0])
-            features[size, 1], features[size, 2] = sums[node, 1], sums[node, 2]
+            features[size, 0] = np.log1p(sums[place, 0])
+            features[size, 1], features[size, 2] = sums[place, 1], sums[place, 2]
             size += 1
-    return index[:, :size].copy(), features[:size].copy()
+    return index[:, :size], features[:size]
+
+
+@cached_njit
+def _sum_common(
+    row: int,
+    source: int,
+    position: Any,
+    ptr: Any,
+    col: Any,
+    recency: Any,
+    seen: Any,
+    touched: Any,
+    sums: Any,
+) -> int:
+    """Sum the features of the common neighbors of a source and each candidate; the number of candidates touched."""
+    count = 0
+    for p in range(ptr[source], ptr[source + 1]):
+        middle = col[p]
+        place = position[middle]
+        if place >= 0 and seen[place] != row and middle != source:
+            seen[place], touched[count] = row, place
+            sums[place] = 0
+            count += 1
+        degree = ptr[middle + 1] - ptr[middle]
+        if degree > MAX_HUB_DEGREE:
+            continue
+        since, weight = recency[p], 1 / np.log(1.0 + degree)
+        for q in range(ptr[middle], ptr[middle + 1]):
+            place = position[col[q]]
+            if place < 0 or col[q] == source:
+                continue
+            if seen[place] != row:
+                seen[place], touched[count] = row, place
+                sums[place] = 0
+                count += 1
+            sums[place, 0] += 1
+            sums[place, 1] += weight
+            sums[place, 2] += since * recency[q]
+    return count
+
+
+@cached_njit
+def _grow(index: Any, features: Any, size: int, needed: int) -> Any:
+    """Copies of arrays with twice the room, or what is needed."""
+    room = max(2 * len(features), needed)
+    larger, more = np.empty((2, room), np.int64), np.empty((room, NUM_COMMON), np.float32)
+    larger[:, :size], more[:size] = index[:, :size], features[:size]
+    return larger, more

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from itertools import product
-from math import log, log1p, sqrt
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strobe.ops.graph.edge_times import SCALES, EdgeTimes
+from strobe.ops.graph.edge_times import EdgeTimes
+from tests.support.plain_edge_times import Arc, node_row, pair_row
 
-Arc = tuple[int, int, int]
 NODES = 5
 
 arcs = st.lists(
@@ -21,61 +20,62 @@ arcs = st.lists(
 )
 
 
-def meetings(times: list[int], t: int) -> list[float]:
-    known = sorted(s for s in times if s <= t)
-    if not known:
-        return [0.0] * (3 + len(SCALES))
-    recent = [log1p(sum(s > t - scale for s in known)) for scale in SCALES]
-    return [float(known[-1] == t), 1 / (1 + t - known[-1]), *recent, log1p(len(known))]
-
-
-def activity(times: list[int], t: int) -> list[float]:
-    known = sorted(s for s in times if s <= t)
-    if not known:
-        return [0.0] * (3 + len(SCALES))
-    counts = [log1p(sum(s > t - scale for s in known)) for scale in (1, *SCALES)]
-    return [*counts, log1p(len(known)), 1 / (1 + t - known[-1])]
-
-
-def common(edges: list[Arc], t: int, s: int, d: int) -> list[float]:
-    last: dict[tuple[int, int], int] = {}
-    for u, v, time in edges:
-        if time <= t:
-            for pair in ((u, v), (v, u)):
-                last[pair] = max(time, last.get(pair, 0))
-    neighbors = {node: {v for u, v in last if u == node} for node in range(NODES)}
-    shared = neighbors[s] & neighbors[d]
-    return [
-        log1p(len(shared)),
-        sum(1 / log(1 + len(neighbors[u])) for u in shared),
-        sum(1 / sqrt((1 + t - last[s, u]) * (1 + t - last[d, u])) for u in shared),
-    ]
-
-
 def build(edges: list[Arc], *, directed: bool) -> tuple[EdgeTimes, list[Arc]]:
     if not directed:
         edges = sorted({arc for u, v, t in edges for arc in ((u, v, t), (v, u, t))})
-    edges = sorted(edges, key=lambda arc: arc[2])
+    found = EdgeTimes(directed=directed)
     src, dst, times = np.array(edges, np.int64).reshape(-1, 3).T
-    return EdgeTimes(src, dst, times, NODES, directed=directed), edges
+    found.append(src, dst, times, NODES)
+    return found, edges
+
+
+def check(found: EdgeTimes, edges: list[Arc], t: int, num_nodes: int) -> None:
+    """Compare the features of all nodes and pairs with their definitions."""
+    pairs = list(product(range(num_nodes), repeat=2))
+    src, dst = np.array(pairs).T
+    expected = [pair_row(edges, t, *pair, directed=found.directed) for pair in pairs]
+    np.testing.assert_allclose(found.pair_features(t, src, dst), expected, rtol=1e-6)
+    nodes = [node_row(edges, t, node, directed=found.directed) for node in range(num_nodes)]
+    np.testing.assert_allclose(found.node_features(t, np.arange(num_nodes)), nodes, rtol=1e-6)
 
 
 @settings(deadline=None, max_examples=60)
 @given(arcs, st.booleans(), st.integers(0, 31))
 def test_features_are_those_of_the_edges_so_far(edges: list[Arc], directed: bool, t: int) -> None:
     found, edges = build(edges, directed=directed)
-    pairs = list(product(range(NODES), repeat=2))
-    src, dst = np.array(pairs).T
-    expected_pairs, expected_nodes = [], []
-    for s, d in pairs:
-        forward, backward = ([time for u, v, time in edges if (u, v) == pair] for pair in ((s, d), (d, s)))
-        rows = [*meetings(forward, t), *(meetings(backward, t) if directed else [])]
-        expected_pairs.append(rows + common(edges, t, s, d))
-    for node in range(NODES):
-        out, into = ([arc[2] for arc in edges if arc[end] == node] for end in (0, 1))
-        expected_nodes.append([*activity(out, t), *(activity(into, t) if directed else [])])
-    np.testing.assert_allclose(found.pair_features(t, src, dst), expected_pairs, rtol=1e-6)
-    np.testing.assert_allclose(found.node_features(t, np.arange(NODES)), expected_nodes, rtol=1e-6)
+    check(found, edges, t, NODES)
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.data(), st.booleans())
+def test_features_of_a_growing_graph_are_those_of_the_edges_so_far(data: st.DataObject, directed: bool) -> None:
+    """Edges last for some snapshots, nodes are added, some snapshots are empty, and several may arrive at once."""
+    found, edges, num_nodes, now = EdgeTimes(directed=directed), [], 2, 0
+    kept: set[tuple[int, int]] = set()
+    for _ in range(data.draw(st.integers(1, 6))):
+        fresh: list[Arc] = []
+        num_nodes += data.draw(st.integers(0, 2))
+        for _ in range(data.draw(st.integers(1, 4))):
+            pair = st.tuples(st.integers(0, num_nodes - 1), st.integers(0, num_nodes - 1)).filter(
+                lambda e: e[0] != e[1]
+            )
+            kept = data.draw(st.sets(st.sampled_from(sorted(kept)))) if kept else kept
+            kept |= data.draw(st.sets(pair, max_size=4))
+            fresh += [(u, v, now) for u, v in (kept if directed else kept | {(v, u) for u, v in kept})]
+            now += 1
+        src, dst, times = np.array(fresh, np.int64).reshape(-1, 3).T
+        found.append(src, dst, times, num_nodes)
+        edges += fresh
+        for t in data.draw(st.sets(st.integers(0, now), max_size=2)):
+            check(found, edges, t, num_nodes)
+
+
+def test_runs_of_snapshots_take_no_memory_for_each() -> None:
+    found = EdgeTimes(directed=False)
+    for t in range(100):
+        found.append(np.array([0, 1]), np.array([1, 0]), np.array([t, t]), 2)
+    assert found.neighbors.runs.size.tolist() == [1, 1]
+    assert len(found.neighbors.runs.times) < 10
 
 
 @settings(deadline=None, max_examples=30)

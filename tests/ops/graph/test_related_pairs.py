@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from strobe.ops.graph.edge_times import MAX_HUB_DEGREE, EdgeTimes
 from strobe.ops.graph.related_pairs import find_related_pairs
-from tests.ops.graph.test_edge_times import NODES, Arc, arcs, build
+from tests.ops.graph.test_edge_times import NODES, arcs, build
+from tests.support.plain_edge_times import Arc
 
 
 @settings(deadline=None, max_examples=60)
@@ -33,7 +34,8 @@ def test_related_pairs_are_those_with_features(
 def test_hubs_relate_no_nodes() -> None:
     hub, leaves = 0, np.arange(1, MAX_HUB_DEGREE + 2)
     src, dst = np.concatenate([np.full(len(leaves), hub), leaves]), np.concatenate([leaves, np.full(len(leaves), hub)])
-    history = EdgeTimes(src, dst, np.zeros(len(src), np.int64), len(leaves) + 1, directed=False)
+    history = EdgeTimes(directed=False)
+    history.append(src, dst, np.zeros(len(src), np.int64), len(leaves) + 1)
     index, _ = find_related_pairs(history, 0, np.array([1, 2]), np.arange(len(leaves) + 1))
     assert index.tolist() == [[0, 1], [hub, hub]]
     assert not history.pair_features(0, np.array([1]), np.array([2])).any()
