@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from strobe.ops.dense.factored_scores import FactoredScores, PairValues
+from strobe.ops.dense.pair_scores import PairInputs, PairLayers, score_pairs, score_pairs_plain
 from strobe.ops.dense.readout import readout
-from strobe.ops.runtime.parallel import run_parts
 from strobe.ops.sparse.gather import gather_rows
 from strobe.tasks.grid import BLOCK_SCORES, CandidateGrid
 
@@ -24,9 +24,6 @@ class NodeReadout(nn.Linear):
 
 PAIRS_PER_CHUNK = 1 << 18
 """Pairs scored at a time without gradients; bounds memory."""
-
-RELATED_PER_CHUNK = 1 << 11
-"""Related pairs scored at a time on a core: hidden layers stay in its cache."""
 
 _COMPILED = (torch.float32, torch.float64)
 
@@ -154,17 +151,9 @@ class GridScorer:
 
     def _related_values(self) -> PairValues:
         """What is added to the scores of related pairs."""
-        values = torch.zeros(self.grid.related.shape[1], dtype=self._query.dtype)
-
-        def add(part: int) -> None:
-            here = slice(part * RELATED_PER_CHUNK, min((part + 1) * RELATED_PER_CHUNK, len(values)))
-            added = self._related_scores(here)
-            if added is not None:
-                values[here] = added
-
-        if self._head.pair is not None:
-            _ = self._first_layer  # before threads ask for it
-        run_parts(add, -(-len(values) // RELATED_PER_CHUNK))
+        values = self._related_scores(slice(0, self.grid.related.shape[1]))
+        if values is None:
+            values = self._query.new_zeros(self.grid.related.shape[1])
         return PairValues.build(self.grid.related, values, len(self.grid.sources))
 
     def scores(self, first: int, last: int) -> Tensor:
@@ -189,27 +178,21 @@ class GridScorer:
         return of_pairs if added is None else added + of_pairs
 
     @cached_property
-    def _first_layer(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Parts of the pair network's first layer: the weight of features, and the sums of sources and of candidates,
-        computed once per node instead of once per pair."""
-        layer = self._pair_layers[0]
-        assert isinstance(layer, nn.Linear)
-        hidden = self._s.shape[1]
-        of_features, of_source, of_destination = layer.weight.split([layer.in_features - 2 * hidden, hidden, hidden], 1)
-        return of_features, nn.functional.linear(self._s, of_source, layer.bias), self._d @ of_destination.T
-
-    @cached_property
-    def _pair_layers(self) -> list[nn.Module]:
+    def _pair_network(self) -> tuple[PairLayers, Tensor, Tensor]:
+        """The pair network, and the sums of its first layer of sources and of candidates, computed once per node
+        instead of once per pair."""
         assert self._head.pair is not None
-        return [layer for layer in self._head.pair.modules() if isinstance(layer, nn.Linear | nn.ReLU)]
+        first, second, last = (layer for layer in self._head.pair.modules() if isinstance(layer, nn.Linear))
+        hidden = self._s.shape[1]
+        of_features, of_source, of_destination = first.weight.split([first.in_features - 2 * hidden, hidden, hidden], 1)
+        network = PairLayers(of_features, second.weight, second.bias, last.weight.squeeze(0), last.bias.squeeze(0))
+        return network, nn.functional.linear(self._s, of_source, first.bias), self._d @ of_destination.T
 
     def _pair_scores(self, row: Tensor, column: Tensor, features: Tensor) -> Tensor:
-        weight, of_sources, of_candidates = self._first_layer
-        of_ends = gather_rows(of_sources, row) + gather_rows(of_candidates, column)
-        x: Tensor = torch.addmm(of_ends, features, weight.T)
-        for layer in self._pair_layers[1:]:
-            x = layer(x)
-        return x.squeeze(1)
+        network, of_sources, of_candidates = self._pair_network
+        is_compiled = of_sources.device.type == "cpu" and of_sources.dtype in _COMPILED
+        score = score_pairs if is_compiled and not torch.is_autocast_enabled("cpu") else score_pairs_plain
+        return score(network, of_sources, of_candidates, PairInputs(row, column, features))
 
 
 def _network(inputs: int, hidden: int, outputs: int) -> nn.Sequential:

@@ -1,0 +1,216 @@
+"""A network of three layers on pairs of rows, in parts that stay in a core's cache, with gradients.
+
+The input of a pair are its features and a row of each of two tables; the first layer's products with the tables are
+given. Floor: 2 H (H + K) flops per pair forward and three times as much backward, which computes hidden layers again:
+main memory sees indices, features and scores alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from strobe.ops.runtime.njit import cached_njit
+from strobe.ops.runtime.parallel import run_parts
+
+PART_PAIRS = 1 << 11
+"""Pairs whose hidden layers are in memory at a time, per thread."""
+
+_STRIPS, _STRIP_ROWS = 8, 1 << 16
+"""Most sums of gradients that are in memory at a time, and most rows of one of the tables in all of them. Neither
+depends on the number of threads, so that results do not."""
+
+
+class PairLayers(NamedTuple):
+    """Parameters: ``last_weight · ReLU(weight ReLU(feature_weight f + a + b) + bias) + last_bias``.
+
+    Args:
+        feature_weight: [H, K].
+        weight: [H, H].
+        bias: [H].
+        last_weight: [H].
+        last_bias: [].
+    """
+
+    feature_weight: Tensor
+    weight: Tensor
+    bias: Tensor
+    last_weight: Tensor
+    last_bias: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class PairInputs:
+    """Pairs in order of rows: rows of both tables, [n] each, and features, [n, K]."""
+
+    row: Tensor
+    column: Tensor
+    features: Tensor
+
+
+def score_pairs(network: PairLayers, of_rows: Tensor, of_columns: Tensor, pairs: PairInputs) -> Tensor:
+    """Scores of pairs, [n], on the CPU in float32 or float64.
+
+    Args:
+        network: the parameters.
+        of_rows: a, the first layer's products with the inputs of the rows, [S, H].
+        of_columns: b, those of the columns, [M, H].
+        pairs: the pairs; features have no gradient.
+    """
+    scores: Tensor = _ScorePairs.apply(pairs, of_rows, of_columns, *network)  # type: ignore[no-untyped-call]
+    return scores
+
+
+def score_pairs_plain(network: PairLayers, of_rows: Tensor, of_columns: Tensor, pairs: PairInputs) -> Tensor:
+    """``score_pairs`` in torch, on any device and in any precision."""
+    # index_select copies whole rows; an index would be twice as slow on the CPU.
+    of_ends = of_rows.index_select(0, pairs.row) + of_columns.index_select(0, pairs.column)
+    x: Tensor = torch.addmm(of_ends, pairs.features, network.feature_weight.T).relu()
+    x = torch.nn.functional.linear(x, network.weight, network.bias).relu()
+    return torch.nn.functional.linear(x, network.last_weight[None], network.last_bias[None]).squeeze(1)
+
+
+class _ScorePairs(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, pairs: PairInputs, *inputs: Tensor) -> Tensor:
+        ctx.pairs = pairs
+        ctx.save_for_backward(*inputs)
+        layers = _Layers(pairs, inputs)
+        scores = layers.weight.new_empty(len(pairs.row))
+
+        def run(part: int) -> None:
+            here = slice(part * PART_PAIRS, min((part + 1) * PART_PAIRS, len(scores)))
+            first, second = layers.buffers(2)
+            second = layers.second(here, layers.first(here, first), second).relu_()
+            torch.mv(second, layers.last_weight, out=scores[here])
+
+        run_parts(run, -(-len(scores) // PART_PAIRS))
+        return scores.add_(inputs[-1].detach())
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        layers, pairs = _Layers(ctx.pairs, ctx.saved_tensors), ctx.pairs
+        gradient = gradient.contiguous()
+        cuts = _strips(pairs.row.numpy(), layers.num_columns)
+        sums = [layers.zeros() for _ in cuts[1:]]
+        of_rows = torch.zeros_like(ctx.saved_tensors[0])
+
+        def run(strip: int) -> None:
+            buffers = layers.buffers(3)
+            for begin in range(cuts[strip], cuts[strip + 1], PART_PAIRS):
+                here = slice(begin, min(begin + PART_PAIRS, cuts[strip + 1]))
+                layers.add_gradients(here, gradient[here], buffers, of_rows, sums[strip])
+
+        run_parts(run, len(sums))
+        of_columns, feature_weight, *rest = (torch.stack(each).sum(0) for each in zip(*sums, strict=True))
+        return None, of_rows, of_columns, feature_weight.T, *rest, gradient.sum()
+
+
+class _Layers:
+    """The layers on some pairs, without autograd."""
+
+    def __init__(self, pairs: PairInputs, inputs: tuple[Tensor, ...]) -> None:
+        inputs = tuple(each.detach() for each in inputs)
+        self.of_rows, self.of_columns, self.feature_weight, self.weight, self.bias, self.last_weight, _ = inputs
+        self.num_columns = len(self.of_columns)
+        self._row, self._column = pairs.row.numpy(), pairs.column.numpy()
+        self._features = pairs.features.detach().to(self.weight.dtype).contiguous()
+        tables = (self.of_rows.contiguous(), self.of_columns.contiguous(), self.feature_weight.T.contiguous())
+        self._tables: Any = tuple(each.numpy() for each in tables)
+        self._transposed = self.weight.T
+
+    def buffers(self, count: int) -> list[Tensor]:
+        """Space for hidden layers."""
+        return [self.weight.new_empty(PART_PAIRS, len(self.weight)) for _ in range(count)]
+
+    def zeros(self) -> list[Tensor]:
+        """Sums of gradients: of columns, of the features' weight, [K, H], and of all others but the last bias."""
+        parameters = (self.of_columns, self.feature_weight.T, self.weight, self.bias, self.last_weight)
+        return [torch.zeros_like(each, memory_format=torch.contiguous_format) for each in parameters]
+
+    def first(self, here: slice, out: Tensor) -> Tensor:
+        """The first hidden layer, [n, H]."""
+        out = out[: here.stop - here.start]
+        of_pairs: Any = self._row[here], self._column[here], self._features.numpy()[here]
+        _first_layer(*of_pairs, *self._tables, out.numpy())
+        return out
+
+    def second(self, here: slice, first: Tensor, out: Tensor) -> Tensor:
+        """The second hidden layer before its ReLU, [n, H]."""
+        return torch.addmm(self.bias, first, self._transposed, out=out[: here.stop - here.start])
+
+    def add_gradients(
+        self, here: slice, gradient: Tensor, buffers: list[Tensor], of_rows: Tensor, sums: list[Tensor]
+    ) -> None:
+        """Add the gradients of some pairs to those of rows and to sums."""
+        of_columns, feature_weight, weight, bias, last_weight = sums
+        first = self.first(here, buffers[0])
+        second = self.second(here, first, buffers[1])
+        _last_gradient(gradient.numpy(), self.last_weight.numpy(), second.numpy(), bias.numpy(), last_weight.numpy())
+        weight.addmm_(second.T, first)
+        of_first = torch.mm(second, self.weight, out=buffers[2][: len(second)])
+        rows = self._row[here], self._column[here]
+        outputs = of_rows.numpy(), of_columns.numpy(), feature_weight.numpy()
+        _first_gradient(*rows, self._features.numpy()[here], first.numpy(), of_first.numpy(), *outputs)
+
+
+def _strips(row: npt.NDArray[np.int64], num_columns: int) -> list[int]:
+    """Where the strips of pairs begin and end; no row is in two."""
+    strips = max(min(_STRIPS, _STRIP_ROWS // max(num_columns, 1), -(-len(row) // PART_PAIRS)), 1)
+    inner = [len(row) * k // strips for k in range(1, strips)]
+    return [0, *np.searchsorted(row, row[inner]).tolist(), len(row)] if inner else [0, len(row)]
+
+
+@cached_njit
+def _first_layer(row: Any, column: Any, features: Any, of_rows: Any, of_columns: Any, weight: Any, out: Any) -> None:
+    """ReLU of the sum of two rows and of the features' products; NaN stays."""
+    zero = out.dtype.type(0)
+    for i in range(len(row)):
+        a, b, to = of_rows[row[i]], of_columns[column[i]], out[i]
+        for j in range(len(to)):
+            to[j] = a[j] + b[j]
+        for k in range(features.shape[1]):
+            value, w = features[i, k], weight[k]
+            for j in range(len(to)):
+                to[j] += value * w[j]
+        for j in range(len(to)):
+            to[j] = zero if to[j] < 0 else to[j]
+
+
+@cached_njit
+def _last_gradient(gradient: Any, last_weight: Any, second: Any, bias: Any, of_last_weight: Any) -> None:
+    """Replace a hidden layer before its ReLU by its gradient, and add those of the bias and of the last layer."""
+    zero = second.dtype.type(0)
+    for i in range(len(gradient)):
+        g, x = gradient[i], second[i]
+        for j in range(len(x)):
+            value = x[j]
+            d = g * last_weight[j]
+            d = zero if value <= 0 else d
+            of_last_weight[j] += g * (zero if value <= 0 else value)
+            bias[j] += d
+            x[j] = d
+
+
+@cached_njit
+def _first_gradient(
+    row: Any, column: Any, features: Any, first: Any, of_first: Any, of_rows: Any, of_columns: Any, of_weight: Any
+) -> None:
+    """Mask the gradient of the first hidden layer by its ReLU; add it to both rows and to the features' weight, [K, H]."""
+    zero = first.dtype.type(0)
+    for i in range(len(row)):
+        x, g, a, b = first[i], of_first[i], of_rows[row[i]], of_columns[column[i]]
+        for j in range(len(x)):
+            d = zero if x[j] <= 0 else g[j]
+            g[j] = d
+            a[j] += d
+            b[j] += d
+        for k in range(features.shape[1]):
+            value, w = features[i, k], of_weight[k]
+            for j in range(len(g)):
+                w[j] += value * g[j]
