@@ -11,8 +11,10 @@ from torch import Tensor, nn
 from strobe.ops.dense.factored_scores import FactoredScores, PairValues
 from strobe.ops.dense.pair_scores import PairInputs, PairLayers, score_pairs, score_pairs_plain
 from strobe.ops.dense.readout import readout
+from strobe.ops.dense.row_softmax import Scores, row_logsumexp
 from strobe.ops.sparse.gather import gather_rows
 from strobe.tasks.grid import BLOCK_SCORES, CandidateGrid
+from strobe.tasks.positions import find_positions
 
 
 class NodeReadout(nn.Linear):
@@ -102,10 +104,12 @@ class PairDecoder(EdgeHead):
         A candidate that was sampled with probability p counts 1 / p times, so that the sum over a sample estimates the
         sum over all candidates (sampled softmax).
         """
-        scores = GridScorer(self, z, grid).scores(0, len(grid.sources))
+        scorer, excluded = GridScorer(self, z, grid), torch.cat([grid.positive, grid.same_node], 1)
+        if scorer.is_compiled and grid.related.shape[1]:
+            return scorer.softmax_log_odds(excluded)
+        scores = scorer.scores(0, len(grid.sources))
         row, column = grid.positive
         negatives = scores if grid.log_weight is None else scores + grid.log_weight
-        excluded = torch.cat([grid.positive, grid.same_node], 1)
         negatives = negatives.index_put((excluded[0], excluded[1]), scores.new_tensor(-torch.inf))
         total = torch.logsumexp(negatives, 1).clamp(min=torch.finfo(scores.dtype).min)
         return scores[row, column] - total[row]
@@ -130,6 +134,29 @@ class GridScorer:
         if grid.source_offset is not None and grid.candidate_offset is not None:
             self._source_score = self._source_score + grid.source_offset[:, None]
             self._destination_score = self._destination_score + grid.candidate_offset
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether there are compiled passes over the scores: on the CPU, without autocast."""
+        is_known = self._query.device.type == "cpu" and self._query.dtype in _COMPILED
+        return is_known and not torch.is_autocast_enabled("cpu")
+
+    def softmax_log_odds(self, excluded: Tensor) -> Tensor:
+        """``PairDecoder.softmax_log_odds``, tile by tile."""
+        grid, (row, column) = self.grid, self.grid.positive
+        values = self._related_scores(slice(0, grid.related.shape[1]))
+        if values is None:
+            values = self._query.new_zeros(grid.related.shape[1])
+        of_rows, of_columns = self._source_score.squeeze(1), self._destination_score.squeeze(0)
+        own = torch.linalg.vecdot(self._query[row], self._key[column]) + of_rows[row] + of_columns[column]
+        keys, wanted = (index[0] * len(grid.candidates) + index[1] for index in (grid.related, grid.positive))
+        place = torch.from_numpy(find_positions(wanted.numpy(), keys.numpy()))
+        is_related = torch.nonzero(place >= 0).squeeze(1)
+        own = own.index_add(0, is_related, values[place[is_related]])
+        weighted = of_columns if grid.log_weight is None else of_columns + grid.log_weight
+        negatives = Scores(self._query, self._key, of_rows, weighted, grid.related, values)
+        log_odds: Tensor = own - row_logsumexp(negatives, excluded)[row]
+        return log_odds
 
     def blocks(self) -> Iterable[tuple[int, Tensor]]:
         """First row and scores, [b, M], of consecutive rows; without gradients on the CPU, scores as factors."""
@@ -190,8 +217,7 @@ class GridScorer:
 
     def _pair_scores(self, row: Tensor, column: Tensor, features: Tensor) -> Tensor:
         network, of_sources, of_candidates = self._pair_network
-        is_compiled = of_sources.device.type == "cpu" and of_sources.dtype in _COMPILED
-        score = score_pairs if is_compiled and not torch.is_autocast_enabled("cpu") else score_pairs_plain
+        score = score_pairs if self.is_compiled else score_pairs_plain
         return score(network, of_sources, of_candidates, PairInputs(row, column, features))
 
 

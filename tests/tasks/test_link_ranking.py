@@ -126,6 +126,23 @@ def test_loss_is_the_weighted_softmax_over_the_negatives_of_each_source() -> Non
     assert float(found.detach()) == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.parametrize("pair_features", [True, False])
+def test_compiled_log_odds_and_their_gradients_equal_those_of_scores_in_memory(
+    pair_features: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = LinkRanking(negatives=6, pair_features=pair_features).bind(random_graph())
+    head, z, scorer = score_grid(problem, examples_at(problem, 2, 0))
+    assert scorer.grid.related.shape[1]
+    z.requires_grad_()
+    inputs, found = [z, *head.parameters()], []
+    for is_compiled in (True, False):
+        monkeypatch.setattr(GridScorer, "is_compiled", is_compiled)
+        log_odds = head.softmax_log_odds(z, scorer.grid)
+        gradients = torch.autograd.grad(log_odds.square().sum(), inputs, allow_unused=True, materialize_grads=True)
+        found.append([log_odds, *gradients])
+    torch.testing.assert_close(*found)
+
+
 def plain_metrics(
     scores: Sequence[np.ndarray[Any, Any]], sources: list[list[int]], truth: list[list[set[int]]]
 ) -> dict[str, float]:

@@ -136,8 +136,8 @@ class _Layers:
     def first(self, here: slice, out: Tensor) -> Tensor:
         """The first hidden layer, [n, H]."""
         out = out[: here.stop - here.start]
-        of_pairs: Any = self._row[here], self._column[here], self._features.numpy()[here]
-        _first_layer(*of_pairs, *self._tables, out.numpy())
+        arrays: Any = self._row[here], self._column[here], self._features.numpy()[here], *self._tables, out.numpy()
+        _first_layer(*arrays)
         return out
 
     def second(self, here: slice, first: Tensor, out: Tensor) -> Tensor:
@@ -201,7 +201,7 @@ def _last_gradient(gradient: Any, last_weight: Any, second: Any, bias: Any, of_l
 def _first_gradient(
     row: Any, column: Any, features: Any, first: Any, of_first: Any, of_rows: Any, of_columns: Any, of_weight: Any
 ) -> None:
-    """Mask the gradient of the first hidden layer by its ReLU; add it to both rows and to the features' weight, [K, H]."""
+    """Mask the gradient of the first hidden layer by its ReLU; add it to both rows and the features' weight."""
     zero = first.dtype.type(0)
     for i in range(len(row)):
         x, g, a, b = first[i], of_first[i], of_rows[row[i]], of_columns[column[i]]
