@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from strobe.ops.dense.column_scores import ColumnScores
 from strobe.ops.dense.factored_scores import FactoredScores, count_above_in_rows, count_above_plain
 
 BLOCK_SCORES = 1 << 20
@@ -85,14 +86,14 @@ class CandidateGrid:
 
 
 def rank_in_grid(
-    grid: CandidateGrid, blocks: Iterable[tuple[int, Tensor]], *, tolerance: float | None = None
+    grid: CandidateGrid, blocks: Iterable[tuple[int, Tensor]] | ColumnScores, *, tolerance: float | None = None
 ) -> Tensor:
     """Rank the positives of a grid among the negatives of their source: all candidates but its positives and itself.
 
     Args:
         grid: the grid.
         blocks: first row and scores, [b, M], of consecutive rows, which are overwritten; or ``FactoredScores``, which
-            are ranked tile by tile.
+            are ranked tile by tile; or ``ColumnScores``, which are sorted.
         tolerance: scores that differ by less are equal; None for that of products of their type.
 
     Returns:
@@ -103,7 +104,7 @@ def rank_in_grid(
     excluded = torch.cat([grid.positive, grid.same_node], 1)
     is_hidden = None if grid.log_weight is None else grid.log_weight == -torch.inf
     hidden = row[:0] if is_hidden is None else torch.nonzero(is_hidden).squeeze(1)
-    if isinstance(blocks, FactoredScores):
+    if isinstance(blocks, FactoredScores | ColumnScores):
         own = blocks.at(grid.positive)
         counts = blocks.count_above(excluded, hidden, _row_ptr(row, len(grid.sources)), *_bounds(own, tolerance))
         found = [_join_counts(own, row, *counts)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -13,9 +13,11 @@ from torch import Tensor
 
 from strobe.errors import OptionError, UnknownNameError
 from strobe.graph import DynamicGraph
-from strobe.ops.sparse.csr import FloatArray, IntArray
+from strobe.ops.dense.column_scores import ColumnScores
+from strobe.ops.dense.factored_scores import PairValues
+from strobe.ops.sparse.csr import IntArray
 from strobe.tasks.base import Examples, Metrics, Problem, edge_ends
-from strobe.tasks.grid import BLOCK_SCORES, CandidateGrid, rank_in_grid
+from strobe.tasks.grid import CandidateGrid, rank_in_grid
 from strobe.tasks.link_prediction import LinkPrediction, LinkProblem
 from strobe.tasks.metrics import rank_metrics
 from strobe.tasks.pairs import MAX_NODES, Keys, TargetEdges, split_keys
@@ -123,8 +125,9 @@ class LinkRankingProblem(LinkProblem):
             if grid.candidate_offset is not None and grid.related_offset is not None:
                 scored["history"] = grid.candidate_offset.numpy(), grid.related_offset.numpy()
             for name, (of_candidates, of_related) in scored.items():
-                blocks = _fixed_blocks(grid, of_candidates, of_related)
-                ranks.setdefault(name, []).append(rank_in_grid(grid, blocks, tolerance=1e-14))
+                pairs = PairValues.build(grid.related, torch.from_numpy(of_related), len(grid.sources))
+                scores = ColumnScores(torch.from_numpy(of_candidates), pairs)
+                ranks.setdefault(name, []).append(rank_in_grid(grid, scores, tolerance=1e-14))
         return {name: rank_metrics([each.numpy() for each in found], sources) for name, found in ranks.items()}
 
     def _with_history(self, t: int, grid: CandidateGrid) -> CandidateGrid:
@@ -164,16 +167,3 @@ def _source_weights(src: IntArray) -> npt.NDArray[np.float32]:
     """One over the number of positives that have the same source; sources ascend."""
     _, row, count = np.unique(src, return_inverse=True, return_counts=True)
     return (1 / count[row]).astype(np.float32)
-
-
-def _fixed_blocks(
-    grid: CandidateGrid, of_candidates: FloatArray, of_related: FloatArray
-) -> Iterator[tuple[int, Tensor]]:
-    """Blocks of scores that are given: those of candidates and, added to them, of related pairs."""
-    columns, added = torch.from_numpy(of_candidates), torch.from_numpy(of_related)
-    size = max(BLOCK_SCORES // max(len(grid.candidates), 1), 1)
-    for first in range(0, len(grid.sources), size):
-        last = min(first + size, len(grid.sources))
-        scores, here = columns.repeat(last - first, 1), grid.rows_of(first, last)
-        row, column = grid.related[:, here]
-        yield first, scores.index_put((row - first, column), added[here], accumulate=True)
