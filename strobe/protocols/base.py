@@ -5,9 +5,10 @@ from __future__ import annotations
 import statistics
 import tomllib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
+from itertools import chain
 from os import PathLike
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar, get_args
@@ -34,6 +35,7 @@ class PublishedRow:
         source: where the value was published.
         confidence: whether the value was checked or is second hand.
         note: what a reader must know to compare it.
+        more: values of the protocol's further metrics on the test part, by name.
     """
 
     method: str
@@ -44,6 +46,7 @@ class PublishedRow:
     deviation: float | None = None
     seeds: int | None = None
     note: str = ""
+    more: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.confidence not in get_args(Confidence):
@@ -68,6 +71,7 @@ class ProtocolResult:
         coverage: share of the protocol's test examples that were scored.
         settings: every choice that the result depends on.
         seconds: time of all runs together.
+        more: further metrics on the test part by name, per seed.
     """
 
     protocol: str
@@ -80,6 +84,7 @@ class ProtocolResult:
     coverage: float
     settings: Mapping[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
+    more: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not len(self.seeds) == len(self.validation) == len(self.test) > 0:
@@ -87,6 +92,9 @@ class ProtocolResult:
                 f"a result has one value per seed: {len(self.seeds)} seeds, {len(self.validation)} validation and "
                 f"{len(self.test)} test values"
             )
+        for name, values in self.more.items():
+            if len(values) != len(self.seeds):
+                raise OptionError(f"a result has one value per seed: {len(self.seeds)} seeds, {len(values)} of {name}")
 
     @property
     def mean(self) -> float:
@@ -111,10 +119,27 @@ class ProtocolResult:
         return _values(self) | {name: getattr(self, name) for name in derived}
 
     @classmethod
+    def join(cls, results: Sequence[ProtocolResult]) -> ProtocolResult:
+        """Join the results of the same method with different seeds; settings that are lists of one value per seed are
+        joined, too."""
+        first = results[0]
+        return replace(
+            first,
+            seeds=tuple(chain(*(each.seeds for each in results))),
+            validation=tuple(chain(*(each.validation for each in results))),
+            test=tuple(chain(*(each.test for each in results))),
+            more={name: tuple(chain(*(each.more[name] for each in results))) for name in first.more},
+            coverage=min(each.coverage for each in results),
+            settings=_join_settings([each.settings for each in results], [len(each.seeds) for each in results]),
+            seconds=sum(each.seconds for each in results),
+        )
+
+    @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> ProtocolResult:
         """Read what ``to_json`` returned, also after a trip through text."""
-        known = {each.name: values[each.name] for each in fields(cls)}
-        return cls(**known | {name: tuple(known[name]) for name in ("seeds", "validation", "test")})
+        known = {each.name: values[each.name] for each in fields(cls) if each.name in values}
+        known |= {name: tuple(known[name]) for name in ("seeds", "validation", "test")}
+        return cls(**known | {"more": {name: tuple(each) for name, each in known.get("more", {}).items()}})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,6 +196,7 @@ class Protocol(ABC):
         data_sets: data sets it is defined on, the default first.
         models: models it can run, the default first; empty if it takes every model of Strobe.
         metric: name of the metric.
+        more_metrics: names of further metrics of the test part, which results and published rows may have.
         higher_is_better: direction of the metric.
         snapshots: how time is cut, in words.
         split: training, validation and test parts, in words.
@@ -184,6 +210,7 @@ class Protocol(ABC):
     data_sets: tuple[str, ...]
     models: tuple[str, ...] = ()
     metric: str
+    more_metrics: tuple[str, ...] = ()
     higher_is_better: bool = True
     snapshots: str
     split: str
@@ -195,6 +222,11 @@ class Protocol(ABC):
     @abstractmethod
     def run(self, request: ProtocolRequest) -> ProtocolResult:
         """Train and score the model of a request, once per seed."""
+
+    def run_each_seed(self, request: ProtocolRequest) -> Iterator[ProtocolResult]:
+        """Yield the result of one seed after the other."""
+        for seed in request.seed_values:
+            yield self.run(replace(request, seeds=1, first_seed=seed))
 
     def run_baselines(self, request: ProtocolRequest) -> list[ProtocolResult]:
         """Score the trivial methods that a model is compared with, in the order in which they are shown."""
@@ -280,7 +312,23 @@ def load_published() -> Mapping[tuple[str, str], tuple[PublishedRow, ...]]:
     }
 
 
+def _join_settings(settings: Sequence[Any], sizes: Sequence[int]) -> Any:
+    """Join lists with a value per seed, also inside mappings; other settings are those of the first result."""
+    first = settings[0]
+    if isinstance(first, Mapping):
+        return {name: _join_settings([each[name] for each in settings], sizes) for name in first}
+    if all(isinstance(each, list) and len(each) == size for each, size in zip(settings, sizes, strict=True)):
+        return list(chain(*settings))
+    return first
+
+
 def _values(record: Any) -> dict[str, Any]:
     """Return the fields of a dataclass as JSON has them."""
-    values = {each.name: getattr(record, each.name) for each in fields(record)}
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+    values = {each.name: _plain(getattr(record, each.name)) for each in fields(record)}
+    return values if values["more"] else {name: value for name, value in values.items() if name != "more"}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _plain(each) for name, each in value.items()}
+    return list(value) if isinstance(value, tuple) else value

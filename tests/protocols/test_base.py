@@ -17,7 +17,7 @@ class Fixed(Protocol):
 
     def run(self, request: ProtocolRequest) -> ProtocolResult:
         values = tuple(self.value for _ in range(request.seeds))
-        return result(seeds=tuple(range(request.seeds)), validation=values, test=values)
+        return result(seeds=request.seed_values, validation=values, test=values)
 
 
 FIXED = Fixed(
@@ -122,3 +122,33 @@ def test_published_rows_have_a_source_and_a_confidence() -> None:
     assert FIXED.published() == ()
     with pytest.raises(OptionError, match="checked or second hand"):
         PublishedRow(method="m", test=0.5, source="s", confidence="guessed")  # type: ignore[arg-type]
+
+
+def test_results_of_single_seeds_join_to_that_of_all() -> None:
+    whole = result(settings={"hidden": 64, "epochs": [3, 1, 2], "parts": {"map": [0.1, 0.2, 0.3], "ends": [4, 5]}})
+    more = {"AUC": (0.7, 0.8, 0.9)}
+    singles = [
+        result(
+            seeds=(k,),
+            validation=(whole.validation[k],),
+            test=(whole.test[k],),
+            more={"AUC": (more["AUC"][k],)},
+            settings={
+                "hidden": 64,
+                "epochs": [whole.settings["epochs"][k]],
+                "parts": {"map": [whole.settings["parts"]["map"][k]], "ends": [4, 5]},
+            },
+            seconds=1.0,
+            coverage=1.0 - k / 10,
+        )
+        for k in range(3)
+    ]
+    assert ProtocolResult.join(singles) == replace(whole, more=more, seconds=3.0, coverage=0.8)
+    assert ProtocolResult.from_json(json.loads(json.dumps(singles[0].to_json()))) == singles[0]
+    with pytest.raises(OptionError, match="AUC"):
+        result(more={"AUC": (0.5,)})
+
+
+def test_seeds_are_run_one_after_the_other() -> None:
+    request = ProtocolRequest(seeds=2, first_seed=5)
+    assert [each.seeds for each in FIXED.run_each_seed(request)] == [(5,), (6,)]

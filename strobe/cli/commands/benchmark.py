@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import runpy
+import statistics
 from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from inspect import Parameter
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,6 +20,7 @@ from strobe.cli.options.groups import keyword, option, with_parameters
 from strobe.cli.options.run import AsJsonOption, DataDirOption
 from strobe.errors import InputError
 from strobe.format import align_columns, duration, percent, pluralize
+from strobe.graph.progress import OnStage
 from strobe.io.atomic import write_json
 from strobe.protocols import ProtocolRequest, ProtocolResult, PublishedRow, find_protocol, list_protocols
 from strobe.protocols.base import SEEDS, Protocol
@@ -93,23 +96,25 @@ def list_all(as_json: AsJsonOption = False) -> None:
 
 
 def _describe(protocol: Protocol) -> dict[str, Any]:
-    names = ("name", "description", "citation", "data_sets", "models", "higher_is_better", *protocol.words)
-    return {name: getattr(protocol, name) for name in names}
+    facts = ("name", "description", "citation", "data_sets", "models", "higher_is_better", "more_metrics")
+    return {name: getattr(protocol, name) for name in (*facts, *protocol.words)}
 
 
 def _make_command(protocol: Protocol) -> Any:
     """Build the command of a protocol; its help says what the protocol fixes."""
 
     def command(*, json: Path | None, **choices: Any) -> None:
-        with stage_bar() as on_stage:
-            request = ProtocolRequest(**choices, on_stage=on_stage)
-            baselines = protocol.run_baselines(request)
-            result = next((each for each in baselines if each.method == request.model), None) or protocol.run(request)
-        published = protocol.published(request.data)
-        _show(protocol, result, [each for each in baselines if each is not result], published)
-        if json is not None:
-            write_json(json, _to_json(protocol, result, baselines, published))
-            print_note(f"written: {json}")
+        request = ProtocolRequest(**choices)
+        benchmark_run = _BenchmarkRun(protocol, request)
+        try:
+            with stage_bar() as on_stage:
+                benchmark_run.run(on_stage)
+        finally:  # also where Ctrl-C or an error ends it: what there is so far
+            if benchmark_run.baselines or benchmark_run.results:
+                benchmark_run.show()
+                if json is not None:
+                    write_json(json, benchmark_run.to_json())
+                    print_note(f"written: {json}")
 
     one = typer.Typer(add_completion=False, rich_markup_mode="markdown")
     one.command(protocol.name, help=_help(protocol))(with_parameters(command, _parameters(protocol)))
@@ -138,56 +143,103 @@ def _help(protocol: Protocol) -> str:
     return "\n\n".join([protocol.description, "\n".join(facts), f"{protocol.citation}."])
 
 
-def _to_json(
-    protocol: Protocol,
-    result: ProtocolResult,
-    baselines: Sequence[ProtocolResult],
-    published: Sequence[PublishedRow],
-) -> dict[str, Any]:
-    return {
-        "protocol": _describe(protocol),
-        "result": result.to_json(),
-        "baselines": [each.to_json() for each in baselines],
-        "published": [row.to_json() for row in published],
-    }
+@dataclass
+class _BenchmarkRun:
+    """What a run has found so far.
+
+    Attributes:
+        protocol, request: what is run.
+        baselines: results of the baselines but the chosen one.
+        results: of the chosen method, a seed each.
+        wanted: results there will be.
+    """
+
+    protocol: Protocol
+    request: ProtocolRequest
+    baselines: list[ProtocolResult] = field(default_factory=list)
+    results: list[ProtocolResult] = field(default_factory=list)
+    wanted: int = 0
+
+    def run(self, on_stage: OnStage) -> None:
+        """Run baselines, then one seed after the other."""
+        request = replace(self.request, on_stage=on_stage)
+        if self.protocol.models:
+            self.protocol.choose_model(request.model)
+        baselines = self.protocol.run_baselines(request)
+        self.baselines = [each for each in baselines if each.method != request.model]
+        self.results = [each for each in baselines if each.method == request.model]
+        self.wanted = len(self.results) or request.seeds
+        if not self.results:
+            for result in self.protocol.run_each_seed(request):
+                self.results.append(result)
+
+    @property
+    def result(self) -> ProtocolResult | None:
+        """The result of all seeds so far."""
+        return ProtocolResult.join(self.results) if self.results else None
+
+    @property
+    def published(self) -> tuple[PublishedRow, ...]:
+        return self.protocol.published(self.request.data)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "protocol": _describe(self.protocol),
+            "result": None if self.result is None else self.result.to_json(),
+            "baselines": [each.to_json() for each in self.baselines],
+            "published": [row.to_json() for row in self.published],
+        }
+
+    def show(self) -> None:
+        """Print one table, best first: this run, its baselines, and published rows."""
+        protocol, result, more = self.protocol, self.result, self.protocol.more_metrics
+        rows = [] if result is None else [(result.mean, _result_cells(result, "this run", more), "bold")]
+        rows += [(each.mean, _result_cells(each, "baseline", more), "") for each in self.baselines]
+        rows += [(row.test, _published_cells(row, more), "dim") for row in self.published]
+        rows.sort(key=lambda row: row[0], reverse=protocol.higher_is_better)
+        names = ["method", "from", "seeds", "validation", "test", *more]
+        header, *lines = align_columns([names, *(cells for _, cells, _ in rows)], text_columns=2, gap=2)
+        print_result(self._title(), "", header)
+        for line, (_, _, style) in zip(lines, rows, strict=True):
+            out.print(Text(line, style=style), soft_wrap=True)
+        if result is not None:
+            print_result("", f"coverage {percent(result.coverage)} of the test examples, {duration(result.seconds)}")
+        self._note_sources()
+
+    def _title(self) -> str:
+        """What was run, and how much of it where it was interrupted."""
+        protocol, done = self.protocol, len(self.results)
+        title = f"{protocol.name} on {protocol.choose_data(self.request.data)}, {protocol.metric}"
+        if self.result is None:
+            return f"{title}: baselines; interrupted before a seed was finished"
+        title = f"{title}: {self.result.method}, {pluralize(done, 'seed')}"
+        return title if done == self.wanted else f"{title} of {self.wanted} (interrupted)"
+
+    def _note_sources(self) -> None:
+        if self.published:
+            sources = ", ".join(dict.fromkeys(row.source for row in self.published))
+            print_note(f"checked, second hand: published values, from {sources}")
+        for row in self.published:
+            if row.note:
+                print_note(f"{row.method}: {row.note}")
 
 
-def _show(
-    protocol: Protocol,
-    result: ProtocolResult,
-    baselines: Sequence[ProtocolResult],
-    published: Sequence[PublishedRow],
-) -> None:
-    """Print one table, best first: this run, its baselines, and published rows."""
-    rows = [(result.mean, _result_cells(result, "this run"), "bold")]
-    rows += [(each.mean, _result_cells(each, "baseline"), "") for each in baselines]
-    rows += [(row.test, _published_cells(row), "dim") for row in published]
-    rows.sort(key=lambda row: row[0], reverse=protocol.higher_is_better)
-    header, *lines = align_columns(
-        [["method", "from", "seeds", "validation", "test"], *(cells for _, cells, _ in rows)], text_columns=2, gap=2
-    )
-    seeds = pluralize(len(result.seeds), "seed")
-    print_result(f"{protocol.name} on {result.data}, {protocol.metric}: {result.method}, {seeds}", "", header)
-    for line, (_, _, style) in zip(lines, rows, strict=True):
-        out.print(Text(line, style=style), soft_wrap=True)
-    print_result("", f"coverage {percent(result.coverage)} of the test examples, {duration(result.seconds)}")
-    if published:
-        sources = ", ".join(dict.fromkeys(row.source for row in published))
-        print_note(f"checked, second hand: published values, from {sources}")
-    for row in published:
-        if row.note:
-            print_note(f"{row.method}: {row.note}")
-
-
-def _result_cells(result: ProtocolResult, origin: str) -> list[str]:
+def _result_cells(result: ProtocolResult, origin: str, more: Sequence[str]) -> list[str]:
     validation = _with_deviation(result.validation_mean, result.validation_deviation)
-    return [result.method, origin, str(len(result.seeds)), validation, _with_deviation(result.mean, result.deviation)]
+    test = _with_deviation(result.mean, result.deviation)
+    others = [_mean_and_deviation(result.more[name]) if name in result.more else "–" for name in more]
+    return [result.method, origin, str(len(result.seeds)), validation, test, *others]
 
 
-def _published_cells(row: PublishedRow) -> list[str]:
+def _published_cells(row: PublishedRow, more: Sequence[str]) -> list[str]:
     validation = "–" if row.validation is None else f"{row.validation:.4f}"
     seeds = "–" if row.seeds is None else str(row.seeds)
-    return [row.method, row.confidence, seeds, validation, _with_deviation(row.test, row.deviation)]
+    others = [f"{row.more[name]:.4f}" if name in row.more else "–" for name in more]
+    return [row.method, row.confidence, seeds, validation, _with_deviation(row.test, row.deviation), *others]
+
+
+def _mean_and_deviation(values: Sequence[float]) -> str:
+    return _with_deviation(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None)
 
 
 def _with_deviation(mean: float, deviation: float | None) -> str:

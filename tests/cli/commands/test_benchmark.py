@@ -19,17 +19,19 @@ from strobe.protocols import Protocol, ProtocolRequest, ProtocolResult, register
 @dataclass(frozen=True, kw_only=True)
 class Constant(Protocol):
     def run(self, request: ProtocolRequest) -> ProtocolResult:
-        seeds = tuple(range(request.seeds))
+        seeds = request.seed_values
+        if 2 in seeds and request.epochs == 99:
+            raise KeyboardInterrupt
         values = tuple(1.0 + seed for seed in seeds)
         return ProtocolResult(
             protocol=self.name, data=self.choose_data(request.data), method=self.choose_model(request.model),
-            metric=self.metric, seeds=seeds, validation=values, test=values, coverage=1.0,
+            metric=self.metric, seeds=seeds, validation=values, test=values, coverage=1.0, more={"MAE": values},
         )
 
 
 register(Constant(
     name="constant", description="Says the seed.", citation="No one, 2024", data_sets=("none",), models=("mine",),
-    metric="RMSE", higher_is_better=False, snapshots="a", split="b", negatives="c", update="d",
+    metric="RMSE", more_metrics=("MAE",), higher_is_better=False, snapshots="a", split="b", negatives="c", update="d",
 ))
 """
 
@@ -86,7 +88,17 @@ def test_a_protocol_of_a_file_runs_by_name(folder: Path) -> None:
     (folder / "own.py").write_text(OWN)
     shown = run_command("benchmark", "--register", folder / "own.py", "constant", "--seeds", 3).stdout
     assert "constant on none, RMSE: mine, 3 seeds" in shown
-    assert "2.0000 ± 1.0000" in shown
+    assert shown.count("2.0000 ± 1.0000") == 3  # validation, test and MAE
+    assert "MAE" in shown.splitlines()[2]
+
+
+def test_an_interrupted_run_shows_the_seeds_it_has_finished(folder: Path) -> None:
+    (folder / "own.py").write_text(OWN)
+    target = folder / "result.json"
+    arguments = ("--register", folder / "own.py", "constant", "--epochs", 99, "--json", target)
+    shown = run_command("benchmark", *arguments, code=130)
+    assert "constant on none, RMSE: mine, 2 seeds of 3 (interrupted)" in shown.stdout
+    assert json.loads(target.read_text())["result"]["seeds"] == [0, 1]
 
 
 def test_errors_name_what_is_wrong(folder: Path) -> None:
