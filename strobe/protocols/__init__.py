@@ -5,6 +5,7 @@ from strobe.protocols import live_update as live_update
 from strobe.protocols import los_loop as los_loop
 from strobe.protocols import snapshot_ranking as snapshot_ranking
 from strobe.protocols import tgb as tgb
+from strobe.protocols import utg as utg
 from strobe.protocols.base import (
     Protocol,
     ProtocolRequest,

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from strobe.errors import InputError, OptionError
 from strobe.graph.datasets import data_dir as find_data_dir
 from strobe.graph.datasets import find
-from strobe.graph.datasets.folder import fetch
+from strobe.graph.datasets.folder import fetch, open_text
 from strobe.graph.datasets.loaders import EventTable
 from strobe.graph.progress import OnStage
 
@@ -160,8 +160,10 @@ def read_events(
 ) -> tuple[Ids, Ids, Floats]:
     """Read the events of a data set as its file has them: sources, destinations, times.
 
+    Ids that are no numbers are numbered from 0 on, in alphabetical order.
+
     Args:
-        data: name of a data set that is one table of events with named columns.
+        data: name of a data set that is one table of events.
         data_dir: directory of data sets (default: $STROBE_DATA, or the user's cache).
         on_stage: called while files are downloaded.
 
@@ -172,23 +174,38 @@ def read_events(
     """
     dataset = find(data)
     loader = dataset.loader
-    columns = [loader.options.get(name) for name in ("src", "dst", "time")] if isinstance(loader, EventTable) else []
-    if len(dataset.files) != 1 or not columns or not all(isinstance(column, str) for column in columns):
-        raise OptionError(f"{dataset.name} is not one table of events with named columns")
+    if len(dataset.files) != 1 or not isinstance(loader, EventTable):
+        raise OptionError(f"{dataset.name} is not one table of events")
+    options = {"src": 0, "dst": 1, "time": 2} | loader.options
     [path] = fetch(dataset, find_data_dir(data_dir), on_stage).values()
-    src, dst, time = _read_columns(path, [str(column) for column in columns])
+    src, dst, time = _read_columns(path, [options[name] for name in ("src", "dst", "time")], options.get("ids"))
+    if src.dtype.kind == "O":
+        _, number = np.unique(np.concatenate([src, dst]), return_inverse=True)
+        src, dst = number[: len(src)], number[len(src) :]
     return src.astype(np.int64), dst.astype(np.int64), time.astype(np.float64)
 
 
-def _read_columns(path: Path, names: list[str]) -> list[npt.NDArray[np.generic]]:
+def _read_columns(path: Path, columns: list[str | int], ids: str | None) -> list[npt.NDArray[np.generic]]:
+    """Read sources, destinations and times from columns with these names, or at these positions of a table without a
+    header."""
     import pyarrow as pa
     from pyarrow import csv
 
-    types = dict(zip(names, (pa.int64(), pa.int64(), pa.float64()), strict=True))
+    has_header = all(isinstance(column, str) for column in columns)
+    names = [str(column) if has_header else f"f{column}" for column in columns]
+    id_type = pa.string() if ids == "string" else pa.int64()
+    types = dict(zip(names, (id_type, id_type, pa.float64()), strict=True))
+    with open_text(path) as file:
+        delimiter = "," if "," in file.readline() else " "
     try:
-        table = csv.read_csv(path, convert_options=csv.ConvertOptions(column_types=types, include_columns=names))
+        table = csv.read_csv(
+            path,
+            read_options=csv.ReadOptions(autogenerate_column_names=not has_header),
+            parse_options=csv.ParseOptions(delimiter=delimiter),
+            convert_options=csv.ConvertOptions(column_types=types, include_columns=names),
+        )
     except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
         raise InputError(f"{path}: {error}") from error
     if nulls := sum(table[name].null_count for name in names):
-        raise InputError(f"{path}: {nulls} values of the columns {', '.join(names)} are empty")
+        raise InputError(f"{path}: {nulls} values of the columns {', '.join(map(str, columns))} are empty")
     return [table[name].to_numpy() for name in names]
