@@ -1,6 +1,7 @@
 """Published evaluation protocols by name; on the command line ``strobe benchmark``."""
 
-from strobe.protocols import dysat as dysat  # each registers its protocols
+from strobe.protocols import dyglib as dyglib  # each registers its protocols
+from strobe.protocols import dysat as dysat
 from strobe.protocols import live_update as live_update
 from strobe.protocols import los_loop as los_loop
 from strobe.protocols import snapshot_ranking as snapshot_ranking
