@@ -7,13 +7,13 @@ Data sets are looked for below $STROBE_DATA.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from benchmarks.job_pool import Job, run_jobs
 from benchmarks.record import Record, option_parser, table
+from strobe.protocols import ProtocolRequest, ProtocolResult, find_protocol
 
 SEEDS = (0, 1, 2)
 BITCOINS_AND_UCI = ("bitcoin_otc", "bitcoin_alpha", "collegemsg")
@@ -27,6 +27,11 @@ METHODS: dict[str, dict[str, tuple[str, ...]]] = {
     "dysat": {"enron_dysat": ("dysat",), "uci_dysat": ("dysat",)},
     "tgcn-los-loop": {"metr_la_week": ("tgcn",)},
     "tgbl-wiki": {"wikipedia_jodie": ("pair-network",)},
+    "utg": {"collegemsg": ("evolvegcn-o", "evolvegcn-o+pair-features")},
+    **{
+        f"dyglib-{strategy}": dict.fromkeys(("canvote", "uslegis"), ("gcn", "gcn+pair-features"))
+        for strategy in ("random", "historical", "inductive")
+    },
 }
 """Methods by protocol and data set."""
 
@@ -44,6 +49,10 @@ FIGURES = {
     "live_alpha": ("roland-live", "bitcoin_alpha", "roland+pair-features"),
     "live_uci": ("roland-live", "collegemsg", "roland+pair-features"),
     "live_as733": ("roland-live", "as733", "roland+pair-features"),
+    "utg_uci": ("utg", "collegemsg", "evolvegcn-o+pair-features"),
+    "utg_edgebank_window_test": ("utg", "collegemsg", "edgebank-window"),
+    "dyglib_canvote_ap": ("dyglib-random", "canvote", "gcn+pair-features"),
+    "dyglib_uslegis_ap": ("dyglib-random", "uslegis", "gcn+pair-features"),
 }
 """Figures that are the test value of one method."""
 
@@ -60,8 +69,6 @@ FROM_OTHERS = {"ranking_vs_product": "ranking", "sets_above_start": "quality", "
 
 def run_job(job: Job) -> list[dict[str, Any]]:
     """Run one method with one seed, or all baselines of a data set."""
-    from strobe.protocols import ProtocolRequest, find_protocol
-
     protocol, epochs = find_protocol(job["protocol"]), job.get("epochs")
     request = ProtocolRequest(data=job["data"], seeds=1, first_seed=job.get("seed", 0), epochs=epochs)
     if job["method"] == BASELINES:
@@ -82,24 +89,11 @@ def jobs(*, quick: bool, only: Collection[str]) -> list[Job]:
 
 def merge(results: list[tuple[Job, Any]]) -> list[dict[str, Any]]:
     """One result per protocol, data set and method, with the values of all seeds."""
-    merged: dict[tuple[str, str, str], dict[str, Any]] = {}
+    merged: dict[tuple[str, str, str], list[ProtocolResult]] = {}
     for _, found in results:
-        for each in found:
-            key = (each["protocol"], each["data"], each["method"])
-            if key not in merged:
-                merged[key] = each
-                continue
-            known = merged[key]
-            for name in ("seeds", "validation", "test"):
-                known[name] = known[name] + each[name]
-            known["seconds"] += each["seconds"]
-            known["coverage"] = min(known["coverage"], each["coverage"])
-    for each in merged.values():
-        for name, part in (("mean", "test"), ("validation_mean", "validation")):
-            each[name] = statistics.fmean(each[part])
-        for name, part in (("deviation", "test"), ("validation_deviation", "validation")):
-            each[name] = statistics.stdev(each[part]) if len(each[part]) > 1 else None
-    return list(merged.values())
+        for each in map(ProtocolResult.from_json, found):
+            merged.setdefault((each.protocol, each.data, each.method), []).append(each)
+    return [ProtocolResult.join(each).to_json() for each in merged.values()]
 
 
 def fill_figures(record: Record, found: list[dict[str, Any]]) -> None:
@@ -112,8 +106,6 @@ def fill_figures(record: Record, found: list[dict[str, Any]]) -> None:
         models = [each for key, each in by_name.items() if key[:2] == (protocol, data) and "+pair-features" in key[2]]
         if models:
             record.figures[figure] = max(models, key=lambda each: each["validation_mean"])["mean"]
-    from strobe.protocols import find_protocol
-
     ratios = [
         each["mean"] / next(row.test for row in find_protocol("evolvegcn").published(data) if "-O" in row.method)
         for (protocol, data, method), each in by_name.items()

@@ -6,6 +6,7 @@ import statistics
 from typing import Any
 
 from strobe.graph.datasets import DATASETS
+from strobe.protocols import PublishedRow, find_protocol
 
 _PEER_NAMES = {"tgcn": "T-GCN", "evolvegcno": "EvolveGCN-O", "evolvegcnh": "EvolveGCN-H", "mpnnlstm": "MPNN-LSTM"}
 
@@ -179,40 +180,43 @@ def graphs(record: dict[str, Any]) -> list[str]:
 
 def protocols(record: dict[str, Any]) -> list[str]:
     """The table of benchmarks/protocols.py: every protocol and data set, beside the published rows."""
-    from strobe.protocols import find_protocol
-
     by_set: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for each in record["samples"].values():
         by_set.setdefault((each["protocol"], each["data"]), []).append(each)
     lines = []
     for (name, data), found in sorted(by_set.items()):
         protocol = find_protocol(name)
-        rows = [(each["mean"], _protocol_row(each)) for each in found]
-        rows += [
-            (
-                row.test,
-                f"| {row.method} | {row.confidence} | {row.seeds or '–'} | – "
-                f"| {row.test:.4g}{_spread(row.deviation)} |",
-            )
-            for row in protocol.published(data)
-        ]
+        more = [name for name in protocol.more_metrics if any(name in each.get("more", {}) for each in found)]
+        rows = [(each["mean"], _protocol_row(each, more)) for each in found]
+        rows += [(row.test, _published_row(row, more)) for row in protocol.published(data)]
         rows.sort(key=lambda row: row[0], reverse=protocol.higher_is_better)
+        names = ["method", "from", "seeds", "validation", "test", *more]
         lines += [
             f"`strobe benchmark {name} --data {data}`, {protocol.metric}:",
             "",
-            "| method | from | seeds | validation | test |",
-            "|---|---|---|---|---|",
+            f"| {' | '.join(names)} |",
+            f"|{'---|' * len(names)}",
             *(row for _, row in rows),
             "",
         ]
     return lines
 
 
-def _protocol_row(each: dict[str, Any]) -> str:
+def _protocol_row(each: dict[str, Any], more: list[str]) -> str:
     validation, test = f"{each['validation_mean']:.4f}", f"{each['mean']:.4f}{_spread(each['deviation'])}"
+    values = each.get("more", {})
+    others = [f"{sum(values[name]) / len(values[name]):.4f}" if name in values else "–" for name in more]
     if len(each["seeds"]) > 1:
-        return f"| **{each['method']}** | Strobe | {len(each['seeds'])} | {validation} | **{test}** |"
-    return f"| {each['method']} | baseline | – | {validation} | {test} |"
+        cells = [f"**{each['method']}**", "Strobe", str(len(each["seeds"])), validation, f"**{test}**", *others]
+    else:
+        cells = [each["method"], "baseline", "–", validation, test, *others]
+    return f"| {' | '.join(cells)} |"
+
+
+def _published_row(row: PublishedRow, more: list[str]) -> str:
+    others = [f"{row.more[name]:.4g}" if name in row.more else "–" for name in more]
+    seeds, test = str(row.seeds or "–"), f"{row.test:.4g}{_spread(row.deviation)}"
+    return f"| {' | '.join([row.method, row.confidence, seeds, '–', test, *others])} |"
 
 
 def _spread(deviation: float | None) -> str:
