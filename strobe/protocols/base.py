@@ -301,6 +301,11 @@ def list_protocols() -> list[Protocol]:
     return [_PROTOCOLS[name] for name in sorted(_PROTOCOLS)]
 
 
+def baseline_name(rule: str) -> str:
+    """The name of a method that is a baseline of a link task; the same rules have the same names in all protocols."""
+    return {"most recent": "most-recent-first"}.get(rule, rule.replace(" ", "-"))
+
+
 @cache
 def load_published() -> Mapping[tuple[str, str], tuple[PublishedRow, ...]]:
     """Read published.toml: rows per protocol and data set, in the order of the file."""

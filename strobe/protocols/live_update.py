@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 from strobe.graph import DynamicGraph
 from strobe.graph.datasets import load
 from strobe.graph.ingest import Calendar
-from strobe.protocols.base import Protocol, ProtocolRequest, ProtocolResult, register
+from strobe.protocols.base import Protocol, ProtocolRequest, ProtocolResult, baseline_name, register
 from strobe.protocols.model_names import names_from
 from strobe.protocols.snapshot_ranking import WITH_PAIR_FEATURES, plain_snapshots
+from strobe.tasks import LinkRanking
 
 if TYPE_CHECKING:
     from strobe.engine.online.result import OnlineResult
@@ -49,7 +50,7 @@ class LiveUpdate(Protocol):
         steps = {} if request.epochs is None else {"steps_per_snapshot": request.epochs}
         settings = dict(SETTINGS) | steps
         runs = [self._run(request, graph, method, seed, settings) for seed in request.seed_values]
-        halves = [_halves(run.evaluated) for run in runs]
+        halves = [_halves([line["validation"]["best_mrr"] for line in run.evaluated]) for run in runs]
         rules: dict[str, list[float]] = {}
         for line in runs[0].evaluated:
             for name, metrics in line["baselines"].items():
@@ -73,23 +74,46 @@ class LiveUpdate(Protocol):
             seconds=perf_counter() - began,
         )
 
+    def run_baselines(self, request: ProtocolRequest) -> list[ProtocolResult]:
+        """The task's rules, which rank the same candidates as a model with the first seed."""
+        began, graph = perf_counter(), self.read(request)
+        task = _task(with_features=False)
+        problem = task.rebind(task.bind(graph[:FIT_SNAPSHOTS], seed=request.first_seed), graph)
+        lines, times = [], range(FIT_SNAPSHOTS - 1, len(graph) - 1)
+        for t in times:
+            request.report("baselines: snapshots", t - times.start, len(times))
+            lines.append(problem.with_online_split(t).baselines("validation"))
+        results = []
+        for name in lines[0]:
+            values = [line[name]["best_mrr"] for line in lines]
+            first, second = _halves(values)
+            results.append(
+                ProtocolResult(
+                    protocol=self.name,
+                    data=self.choose_data(request.data),
+                    method=baseline_name(name),
+                    metric=self.metric,
+                    seeds=(0,),
+                    validation=(first,),
+                    test=(statistics.fmean(values),),
+                    coverage=1.0,  # every edge is ranked
+                    settings={"scored": len(values), "second_half": [second]},
+                    seconds=perf_counter() - began,
+                )
+            )
+        return results
+
     def _run(
         self, request: ProtocolRequest, graph: DynamicGraph, method: str, seed: int, settings: dict[str, Any]
     ) -> OnlineResult:
         from strobe.api import train_online
         from strobe.protocols.training_progress import ReportedEpochs
-        from strobe.tasks import LinkRanking
 
         stage = f"seed {seed}: snapshots"
         return train_online(
             graph,
             method.removesuffix(WITH_PAIR_FEATURES),
-            LinkRanking(
-                eval_negatives=NEGATIVES,
-                metric="best_mrr",
-                from_history=False,
-                pair_features=method.endswith(WITH_PAIR_FEATURES),
-            ),
+            _task(with_features=method.endswith(WITH_PAIR_FEATURES)),
             plan="relay",
             seed=seed,
             device=request.device or "cpu",
@@ -100,9 +124,12 @@ class LiveUpdate(Protocol):
         )
 
 
-def _halves(lines: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
-    """The metric over the first and over the second half of the scored snapshots."""
-    values = [line["validation"]["best_mrr"] for line in lines]
+def _task(*, with_features: bool) -> LinkRanking:
+    return LinkRanking(eval_negatives=NEGATIVES, metric="best_mrr", from_history=False, pair_features=with_features)
+
+
+def _halves(values: Sequence[float]) -> tuple[float, float]:
+    """The means over the first and over the second half of the scored snapshots."""
     middle = len(values) // 2
     return statistics.fmean(values[:middle] or values), statistics.fmean(values[middle:])
 

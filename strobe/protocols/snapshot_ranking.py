@@ -25,7 +25,7 @@ from strobe.graph.datasets import load
 from strobe.graph.features import Concatenated, Degrees, RandomSignature
 from strobe.graph.ingest import Clock
 from strobe.graph.ingest.clock import RegularClock, SnapshotBoundaries, TimeKind
-from strobe.protocols.base import Protocol, ProtocolRequest, ProtocolResult, register
+from strobe.protocols.base import Protocol, ProtocolRequest, ProtocolResult, baseline_name, register
 from strobe.protocols.evolvegcn_settings import SIGNATURE, MethodSettings, evolvegcn_o
 from strobe.protocols.model_names import names_from
 from strobe.tasks import LinkRanking
@@ -180,7 +180,7 @@ class SnapshotRanking(Protocol):
             ProtocolResult(
                 protocol=self.name,
                 data=self.choose_data(request.data),
-                method=name.replace(" ", "-"),
+                method=baseline_name(name),
                 metric=self.metric,
                 seeds=(0,),
                 validation=(found["validation"][name]["source_mrr"],),

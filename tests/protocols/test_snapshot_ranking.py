@@ -97,7 +97,7 @@ def test_snapshots_after_the_validation_part_change_no_validation_value(tmp_path
 def test_baselines_read_edges_without_direction(tmp_path: Path) -> None:
     request = ProtocolRequest(data="collegemsg", data_dir=write_events(tmp_path))
     found = {each.method: each for each in EVOLVEGCN.run_baselines(request)}
-    assert set(found) == {"last-snapshot", "edgebank", "popularity", "most-recent"}
+    assert set(found) == {"last-snapshot", "edgebank", "popularity", "most-recent-first"}
     assert all(each.coverage == 1 and 0 < each.test[0] < 1 for each in found.values())
 
 
@@ -141,7 +141,11 @@ def test_live_update_scores_every_week_before_it_is_trained_on(tmp_path: Path) -
     result = LIVE_UPDATE.run(request)
     assert (result.settings["snapshots"], result.settings["scored"], result.coverage) == (8, 4, 1.0)
     assert 0 < result.test[0] < 1
-    assert set(result.settings["rules"]) == {"last snapshot", "edgebank", "popularity", "most recent"}
+    rules = {"last-snapshot": "last snapshot", "most-recent-first": "most recent"}
+    baselines = {each.method: each for each in LIVE_UPDATE.run_baselines(request)}
+    assert set(baselines) == {"edgebank", "popularity", *rules}
+    for name, each in baselines.items():
+        assert each.test == pytest.approx((result.settings["rules"][rules.get(name, name)],))
 
 
 @pytest.mark.skipif(not (SHARED / "bitcoin_otc").exists(), reason="needs the data sets below STROBE_DATA")
