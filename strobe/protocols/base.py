@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
+from importlib import import_module
 from itertools import chain
 from os import PathLike
 from pathlib import Path
@@ -263,6 +264,20 @@ class Protocol(ABC):
 
 ProtocolT = TypeVar("ProtocolT", bound=Protocol)
 
+BUILT_IN: Mapping[str, str] = {
+    "dyglib-historical": "dyglib:HISTORICAL",
+    "dyglib-inductive": "dyglib:INDUCTIVE",
+    "dyglib-random": "dyglib:RANDOM",
+    "dysat": "dysat:DYSAT",
+    "evolvegcn": "snapshot_ranking:EVOLVEGCN",
+    "roland-fixed": "snapshot_ranking:ROLAND_FIXED",
+    "roland-live": "live_update:LIVE",
+    "tgbl-wiki": "tgb:WIKI",
+    "tgcn-los-loop": "los_loop:LOS_LOOP",
+    "utg": "utg:UTG",
+}
+"""Module and variable of each protocol of Strobe; the module is imported when the protocol is looked up."""
+
 _PROTOCOLS: dict[str, Protocol] = {}
 
 
@@ -279,7 +294,9 @@ def register(protocol: ProtocolT, *, replace: bool = False) -> ProtocolT:
     Raises:
         OptionError: the name is taken.
     """
-    if not replace and _PROTOCOLS.get(protocol.name, protocol) != protocol:
+    module, _, _ = BUILT_IN.get(protocol.name, "").partition(":")
+    is_other = bool(module) and type(protocol).__module__ != f"{__package__}.{module}"
+    if not replace and (is_other or _PROTOCOLS.get(protocol.name, protocol) != protocol):
         raise OptionError(f"there is a protocol named {protocol.name!r}: choose another name, or give replace=True")
     _PROTOCOLS[protocol.name] = protocol
     return protocol
@@ -291,14 +308,23 @@ def find_protocol(name: str) -> Protocol:
     Raises:
         UnknownNameError: there is none; the message suggests the nearest name.
     """
-    if name not in _PROTOCOLS:
-        raise UnknownNameError("protocol", name, _PROTOCOLS)
-    return _PROTOCOLS[name]
+    if name in _PROTOCOLS:
+        return _PROTOCOLS[name]
+    if name not in BUILT_IN:
+        raise UnknownNameError("protocol", name, protocol_names())
+    module, _, variable = BUILT_IN[name].partition(":")
+    protocol: Protocol = getattr(import_module(f"{__package__}.{module}"), variable)
+    return protocol
+
+
+def protocol_names() -> list[str]:
+    """Return the names of all protocols, in alphabetical order, without importing them."""
+    return sorted({*BUILT_IN, *_PROTOCOLS})
 
 
 def list_protocols() -> list[Protocol]:
-    """Return all registered protocols, by name."""
-    return [_PROTOCOLS[name] for name in sorted(_PROTOCOLS)]
+    """Return all protocols, by name."""
+    return [find_protocol(name) for name in protocol_names()]
 
 
 def baseline_name(rule: str) -> str:

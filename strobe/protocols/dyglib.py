@@ -23,7 +23,7 @@ import numpy as np
 from strobe.api import open_run, train
 from strobe.engine.run import Run
 from strobe.graph import DynamicGraph
-from strobe.protocols.base import Protocol, ProtocolRequest, ProtocolResult, register
+from strobe.protocols.base import Protocol, ProtocolRequest, ProtocolResult
 from strobe.protocols.dyglib_events import Batch, SplitEvents, iter_batches
 from strobe.protocols.events import Floats, read_events
 from strobe.protocols.model_names import names_from
@@ -204,33 +204,30 @@ def mean_metrics(batches: Sequence[Floats]) -> tuple[float, float]:
 
 _MODELS = names_from("gcn")
 
-_PROTOCOLS = [
-    register(
-        DyglibLinkPrediction(
-            name=f"dyglib-{strategy}",
-            strategy=strategy,
-            description=f"DyGLib's link prediction with {strategy} negatives: is a pair an event, or a negative?",
-            citation="Yu et al., Towards Better Dynamic Graph Learning: New Architecture and Unified Library, "
-            "NeurIPS 2023",
-            data_sets=("canvote", "uslegis"),
-            models=(*(name + WITH_PAIR_FEATURES for name in _MODELS), *_MODELS, *BASELINES),
-            metric="AP",
-            more_metrics=("AUC", "AP new nodes", "AUC new nodes"),
-            snapshots="years (canvote), congresses (uslegis); scored in batches of 200 events",
-            split="70 / 15 / 15 % of the events, by quantiles of time; a tenth of the nodes is held out from training, "
-            "and events with nodes that training has not are also scored alone (new nodes)",
-            negatives=f"one per event: {meaning}",
-            update="models read the snapshots before the event's own, the rules also earlier batches of the same "
-            "snapshot, as EdgeBank in the authors' code does; weights are trained on the training part only",
-        )
+
+def _protocol(strategy: str, meaning: str) -> DyglibLinkPrediction:
+    return DyglibLinkPrediction(
+        name=f"dyglib-{strategy}",
+        strategy=strategy,
+        description=f"DyGLib's link prediction with {strategy} negatives: is a pair an event, or a negative?",
+        citation="Yu et al., Towards Better Dynamic Graph Learning: New Architecture and Unified Library, NeurIPS 2023",
+        data_sets=("canvote", "uslegis"),
+        models=(*(name + WITH_PAIR_FEATURES for name in _MODELS), *_MODELS, *BASELINES),
+        metric="AP",
+        more_metrics=("AUC", "AP new nodes", "AUC new nodes"),
+        snapshots="years (canvote), congresses (uslegis); scored in batches of 200 events",
+        split="70 / 15 / 15 % of the events, by quantiles of time; a tenth of the nodes is held out from training, "
+        "and events with nodes that training has not are also scored alone (new nodes)",
+        negatives=f"one per event: {meaning}",
+        update="models read the snapshots before the event's own, the rules also earlier batches of the same "
+        "snapshot, as EdgeBank in the authors' code does; weights are trained on the training part only",
     )
-    for strategy, meaning in (
-        ("random", "the same source with a uniform destination"),
-        ("historical", "pairs that had an event before the batch, but not in it"),
-        (
-            "inductive",
-            "pairs that had their first event after training or validation and before the batch, but not in "
-            "it; where there are too few, uniform pairs",
-        ),
-    )
-]
+
+
+RANDOM = _protocol("random", "the same source with a uniform destination")
+HISTORICAL = _protocol("historical", "pairs that had an event before the batch, but not in it")
+INDUCTIVE = _protocol(
+    "inductive",
+    "pairs that had their first event after training or validation and before the batch, but not in it; where there "
+    "are too few, uniform pairs",
+)

@@ -15,17 +15,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from strobe.graph.datasets import load
-from strobe.protocols.base import Protocol, ProtocolRequest, ProtocolResult, register
+from strobe.protocols.base import Protocol, ProtocolRequest, ProtocolResult
 from strobe.protocols.link_baselines import BASELINES, FITTED
+from strobe.protocols.link_classifier import SCORED, StepScores, aucs
+from strobe.protocols.link_evaluation import LinkSteps, ModelRun
 from strobe.protocols.model_names import names_from
 from strobe.protocols.next_links import PARTS
-
-if TYPE_CHECKING:
-    from strobe.protocols.link_classifier import StepScores
-    from strobe.protocols.link_evaluation import LinkSteps
+from strobe.protocols.step_embeddings import EmbeddingSettings
 
 WITH_PAIR_FEATURES = "+pair-features"
 """Ending of the methods whose classifier also reads features of the pair: not the published protocol."""
@@ -53,17 +52,12 @@ class DysatLinkPrediction(Protocol):
 
     def read(self, request: ProtocolRequest) -> LinkSteps:
         """Load the data set of a request and draw the pairs of every step."""
-        from strobe.protocols.link_evaluation import LinkSteps
-
         return LinkSteps(load(self.choose_data(request.data), data_dir=request.data_dir))
 
     def run(self, request: ProtocolRequest) -> ProtocolResult:
         method = self.choose_model(request.model)
         if method in (*BASELINES, *FITTED):
             return next(each for each in self.run_baselines(request) if each.method == method)
-        from strobe.protocols.link_evaluation import ModelRun
-        from strobe.protocols.step_embeddings import EmbeddingSettings
-
         settings = EmbeddingSettings(**CHANGES.get(self.choose_data(request.data), {}))
         if request.epochs is not None:
             settings = replace(settings, epochs=request.epochs)
@@ -101,8 +95,6 @@ class DysatLinkPrediction(Protocol):
         seconds: float,
     ) -> ProtocolResult:
         """Build the result from the scores of every seed and step."""
-        from strobe.protocols.link_classifier import SCORED, aucs
-
         found = {part: [aucs(links.steps, each, part) for each in scores] for part in SCORED}
         fixed = {
             "steps": len(links.steps),
@@ -127,24 +119,22 @@ class DysatLinkPrediction(Protocol):
 
 _MODELS = names_from("dysat")
 
-DYSAT = register(
-    DysatLinkPrediction(
-        name="dysat",
-        description="DySAT's link prediction: a classifier on embeddings predicts the links of the next snapshot.",
-        citation="Sankar et al., DySAT: Deep Neural Representation Learning on Dynamic Graphs via Self-Attention "
-        "Networks, WSDM 2020",
-        data_sets=("enron_dysat", "uci_dysat"),
-        models=(*_MODELS, *(name + WITH_PAIR_FEATURES for name in _MODELS), *BASELINES, *FITTED),
-        metric="micro AUC",
-        more_metrics=("macro AUC",),
-        snapshots="16 (Enron) and 13 (UCI), as the authors publish them; every node seen so far is in a snapshot",
-        split="per step: links of the next snapshot between nodes seen so far, 20 % to train the logistic regression, "
-        "20 % to choose the epoch, 60 % test; micro AUC is over the pairs of all steps, macro AUC is the mean over "
-        "steps",
-        negatives="as many pairs without a link in the next snapshot, uniform over nodes seen so far",
-        update="per step, a model trained from scratch on the snapshots up to t, to predict random-walk contexts "
-        "(DySAT's loss; not on UCI) and links of the next snapshot up to t; the classifier reads Hadamard products of "
-        "embeddings, and in methods that end in +pair-features, which are not the published protocol, also the history "
-        "of the pair",
-    )
+DYSAT = DysatLinkPrediction(
+    name="dysat",
+    description="DySAT's link prediction: a classifier on embeddings predicts the links of the next snapshot.",
+    citation="Sankar et al., DySAT: Deep Neural Representation Learning on Dynamic Graphs via Self-Attention "
+    "Networks, WSDM 2020",
+    data_sets=("enron_dysat", "uci_dysat"),
+    models=(*_MODELS, *(name + WITH_PAIR_FEATURES for name in _MODELS), *BASELINES, *FITTED),
+    metric="micro AUC",
+    more_metrics=("macro AUC",),
+    snapshots="16 (Enron) and 13 (UCI), as the authors publish them; every node seen so far is in a snapshot",
+    split="per step: links of the next snapshot between nodes seen so far, 20 % to train the logistic regression, "
+    "20 % to choose the epoch, 60 % test; micro AUC is over the pairs of all steps, macro AUC is the mean over "
+    "steps",
+    negatives="as many pairs without a link in the next snapshot, uniform over nodes seen so far",
+    update="per step, a model trained from scratch on the snapshots up to t, to predict random-walk contexts "
+    "(DySAT's loss; not on UCI) and links of the next snapshot up to t; the classifier reads Hadamard products of "
+    "embeddings, and in methods that end in +pair-features, which are not the published protocol, also the history "
+    "of the pair",
 )

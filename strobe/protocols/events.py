@@ -10,6 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+from pyarrow import csv
 
 from strobe.errors import InputError, OptionError
 from strobe.graph.datasets import data_dir as find_data_dir
@@ -188,9 +190,6 @@ def read_events(
 def _read_columns(path: Path, columns: list[str | int], ids: str | None) -> list[npt.NDArray[np.generic]]:
     """Read sources, destinations and times from columns with these names, or at these positions of a table without a
     header."""
-    import pyarrow as pa
-    from pyarrow import csv
-
     has_header = all(isinstance(column, str) for column in columns)
     names = [str(column) if has_header else f"f{column}" for column in columns]
     id_type = pa.string() if ids == "string" else pa.int64()

@@ -13,18 +13,18 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from strobe.api import train_online
+from strobe.engine.online.result import OnlineResult
 from strobe.graph import DynamicGraph
 from strobe.graph.datasets import load
 from strobe.graph.ingest import Calendar
 from strobe.protocols.base import Protocol, ProtocolRequest, ProtocolResult, baseline_name, register
 from strobe.protocols.model_names import names_from
 from strobe.protocols.snapshot_ranking import WITH_PAIR_FEATURES, plain_snapshots
+from strobe.protocols.training_progress import ReportedEpochs
 from strobe.tasks import LinkRanking
-
-if TYPE_CHECKING:
-    from strobe.engine.online.result import OnlineResult
 
 NEGATIVES = 1000
 
@@ -106,9 +106,6 @@ class LiveUpdate(Protocol):
     def _run(
         self, request: ProtocolRequest, graph: DynamicGraph, method: str, seed: int, settings: dict[str, Any]
     ) -> OnlineResult:
-        from strobe.api import train_online
-        from strobe.protocols.training_progress import ReportedEpochs
-
         stage = f"seed {seed}: snapshots"
         return train_online(
             graph,

@@ -20,20 +20,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import sqrt
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from strobe.api import train
+from strobe.engine.run import Run
 from strobe.errors import InputError
 from strobe.graph import DynamicGraph
 from strobe.graph.datasets import load
-from strobe.protocols.base import Protocol, ProtocolRequest, ProtocolResult, register
+from strobe.protocols.base import Protocol, ProtocolRequest, ProtocolResult
 from strobe.protocols.model_names import names_from
-
-if TYPE_CHECKING:
-    from strobe.engine.run import Run
-    from strobe.tasks.regression import NodeRegression
+from strobe.protocols.training_progress import ReportedEpochs
+from strobe.tasks import NodeRegression
 
 Speeds = npt.NDArray[np.float64]
 
@@ -111,8 +111,6 @@ class TrafficForecast(Protocol):
 
     def task(self, num_steps: int) -> NodeRegression:
         """The regression task whose split has these windows."""
-        from strobe.tasks import NodeRegression
-
         windows = self.windows(num_steps)
         # The task leaves out the last horizon - 1 snapshots of training and of validation, whose targets reach into
         # the next part, and gives shares of the rest.
@@ -163,9 +161,6 @@ class TrafficForecast(Protocol):
         return load(self.choose_data(request.data), data_dir=request.data_dir)
 
     def _train(self, graph: DynamicGraph, model: str, seed: int, request: ProtocolRequest) -> Run:
-        from strobe.api import train
-        from strobe.protocols.training_progress import ReportedEpochs
-
         changes = dict(self.training) | ({} if request.epochs is None else {"epochs": request.epochs})
         return train(
             graph,
@@ -238,21 +233,19 @@ def read_signal(graph: DynamicGraph) -> Speeds:
     return np.stack([graph.features.rows(snapshot)[:, 0] for snapshot in graph]).astype(np.float64)
 
 
-LOS_LOOP = register(
-    TrafficForecast(
-        name="tgcn-los-loop",
-        description="T-GCN's traffic forecast on Los-loop: speeds of 207 road sensors in the next 15 minutes.",
-        citation="Zhao et al., T-GCN: A Temporal Graph Convolutional Network for Traffic Prediction, IEEE T-ITS 2020",
-        data_sets=("metr_la_week",),
-        models=(*names_from("tgcn"), *BASELINES),
-        metric="RMSE",
-        more_metrics=("MAE",),
-        higher_is_better=False,
-        snapshots="2,016 steps of 5 minutes; windows of 12 steps, the next 3 are predicted",
-        split="first 80 % of the steps for training, the rest for the test; the last tenth of the training windows for "
-        "validation. RMSE over all sensors and all 3 steps; MAE is that of the test part",
-        negatives="none",
-        update="models read every step before the target with carried states (the authors: 12 steps from a zero "
-        "state); weights are trained on the training part only",
-    )
+LOS_LOOP = TrafficForecast(
+    name="tgcn-los-loop",
+    description="T-GCN's traffic forecast on Los-loop: speeds of 207 road sensors in the next 15 minutes.",
+    citation="Zhao et al., T-GCN: A Temporal Graph Convolutional Network for Traffic Prediction, IEEE T-ITS 2020",
+    data_sets=("metr_la_week",),
+    models=(*names_from("tgcn"), *BASELINES),
+    metric="RMSE",
+    more_metrics=("MAE",),
+    higher_is_better=False,
+    snapshots="2,016 steps of 5 minutes; windows of 12 steps, the next 3 are predicted",
+    split="first 80 % of the steps for training, the rest for the test; the last tenth of the training windows for "
+    "validation. RMSE over all sensors and all 3 steps; MAE is that of the test part",
+    negatives="none",
+    update="models read every step before the target with carried states (the authors: 12 steps from a zero "
+    "state); weights are trained on the training part only",
 )

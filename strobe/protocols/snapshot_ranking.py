@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from strobe.api import train, train_online
 from strobe.graph import DynamicGraph, from_edges
 from strobe.graph.datasets import load
 from strobe.graph.features import Concatenated, Degrees, RandomSignature
@@ -28,6 +29,7 @@ from strobe.graph.ingest.clock import RegularClock, SnapshotBoundaries, TimeKind
 from strobe.protocols.base import Protocol, ProtocolRequest, ProtocolResult, baseline_name, register
 from strobe.protocols.evolvegcn_settings import SIGNATURE, MethodSettings, evolvegcn_o
 from strobe.protocols.model_names import names_from
+from strobe.protocols.training_progress import ReportedEpochs
 from strobe.tasks import LinkRanking
 
 WITH_PAIR_FEATURES = "+pair-features"
@@ -121,9 +123,6 @@ class SnapshotRanking(Protocol):
 
     def _run_fixed(self, request: ProtocolRequest, graph: DynamicGraph, method: str, seed: int) -> _SeedResult:
         """Train on the training part, and score the weights of the best validation epoch."""
-        from strobe.api import train
-        from strobe.protocols.training_progress import ReportedEpochs
-
         settings = self._settings(request, method)
         run = train(
             graph,
@@ -148,9 +147,6 @@ class SnapshotRanking(Protocol):
 
     def _run_live(self, request: ProtocolRequest, graph: DynamicGraph, method: str, seed: int) -> _SeedResult:
         """Train on every snapshot after it was scored; the metrics are those of the test part's snapshots."""
-        from strobe.api import train_online
-        from strobe.protocols.training_progress import ReportedEpochs
-
         settings = dict(LIVE_SETTINGS) | ({} if request.epochs is None else {"steps_per_snapshot": request.epochs})
         model = method.removesuffix(LIVE)
         result = train_online(

@@ -19,9 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from strobe.protocols.base import Protocol, ProtocolRequest, ProtocolResult, register
+from strobe.protocols.base import Protocol, ProtocolRequest, ProtocolResult
 from strobe.protocols.event_baselines import BASELINES, score_baseline
 from strobe.protocols.events import EventStream, read_events, split_by_quantile
+from strobe.protocols.pair_model import PairModel, PairSettings
 from strobe.protocols.ranking import rank_events, reciprocal_mean
 
 MODEL = "pair-network"
@@ -65,8 +66,6 @@ class TgbLinkPrediction(Protocol):
         return results
 
     def _run_pair_network(self, stream: EventStream, request: ProtocolRequest) -> ProtocolResult:
-        from strobe.protocols.pair_model import PairModel, PairSettings
-
         settings = PairSettings() if request.epochs is None else replace(PairSettings(), epochs=request.epochs)
         began, seeds, validation, test, epochs = perf_counter(), request.seed_values, [], [], []
         for seed in seeds:
@@ -132,18 +131,16 @@ def _counted(scores: Scores, stream: EventStream, request: ProtocolRequest, stag
         yield batch
 
 
-WIKI = register(
-    TgbLinkPrediction(
-        name="tgbl-wiki",
-        description="TGB's link prediction on edits of Wikipedia pages: rank the page of every edit among all pages.",
-        citation="Huang et al., Temporal Graph Benchmark for Machine Learning on Temporal Graphs, NeurIPS 2023",
-        data_sets=("wikipedia_jodie",),
-        models=(MODEL, *BASELINES),
-        metric="MRR",
-        snapshots="none: a stream of events, in batches of 200",
-        split="70 / 15 / 15 % of the events, by quantiles of time",
-        negatives="all other pages, except those that the same user edits at the same second; "
-        "rank = 1 + (optimistic + pessimistic) / 2",
-        update="a batch is scored from the batches before it; weights are trained on the training part only",
-    )
+WIKI = TgbLinkPrediction(
+    name="tgbl-wiki",
+    description="TGB's link prediction on edits of Wikipedia pages: rank the page of every edit among all pages.",
+    citation="Huang et al., Temporal Graph Benchmark for Machine Learning on Temporal Graphs, NeurIPS 2023",
+    data_sets=("wikipedia_jodie",),
+    models=(MODEL, *BASELINES),
+    metric="MRR",
+    snapshots="none: a stream of events, in batches of 200",
+    split="70 / 15 / 15 % of the events, by quantiles of time",
+    negatives="all other pages, except those that the same user edits at the same second; "
+    "rank = 1 + (optimistic + pessimistic) / 2",
+    update="a batch is scored from the batches before it; weights are trained on the training part only",
 )

@@ -27,7 +27,7 @@ import numpy as np
 from strobe.api import train
 from strobe.engine.run import Run
 from strobe.graph import DynamicGraph
-from strobe.protocols.base import Protocol, ProtocolRequest, ProtocolResult, register
+from strobe.protocols.base import Protocol, ProtocolRequest, ProtocolResult
 from strobe.protocols.events import Floats, Ids, read_events
 from strobe.protocols.model_names import names_from
 from strobe.protocols.snapshot_ranking import WITH_PAIR_FEATURES, as_published
@@ -246,21 +246,19 @@ def score_rules(edges: WeeklyEdges, part: str) -> dict[str, Floats]:
 
 _MODELS = names_from("evolvegcn-o")
 
-UTG = register(
-    UtgRanking(
-        name="utg",
-        description="UTG's weekly snapshots: rank the destination of every edge among fixed negatives of its source.",
-        citation="Huang et al., UTG: Towards a Unified View of Snapshot and Event Based Models for Temporal Graphs, "
-        "LoG 2024",
-        data_sets=("collegemsg",),
-        models=(*(name + WITH_PAIR_FEATURES for name in _MODELS), *_MODELS, *RULES),
-        metric="MRR",
-        snapshots="weeks since the first event (29), each pair once, with directions",
-        split="snapshots up to 20 for training, 21 to 24 for validation, 25 to 28 for the test",
-        negatives="up to 1,000 per edge, as the authors' code draws them (seed 42): at most half of them destinations "
-        "that the source had in the training part, the others random; rank = 1 + (optimistic + pessimistic) / 2",
-        update="all snapshots before the target are read; weights are trained on the training part only. Methods that "
-        "end in +pair-features also read the history of the pair; others read edges without direction, all nodes, "
-        "degrees and random signatures",
-    )
+UTG = UtgRanking(
+    name="utg",
+    description="UTG's weekly snapshots: rank the destination of every edge among fixed negatives of its source.",
+    citation="Huang et al., UTG: Towards a Unified View of Snapshot and Event Based Models for Temporal Graphs, "
+    "LoG 2024",
+    data_sets=("collegemsg",),
+    models=(*(name + WITH_PAIR_FEATURES for name in _MODELS), *_MODELS, *RULES),
+    metric="MRR",
+    snapshots="weeks since the first event (29), each pair once, with directions",
+    split="snapshots up to 20 for training, 21 to 24 for validation, 25 to 28 for the test",
+    negatives="up to 1,000 per edge, as the authors' code draws them (seed 42): at most half of them destinations "
+    "that the source had in the training part, the others random; rank = 1 + (optimistic + pessimistic) / 2",
+    update="all snapshots before the target are read; weights are trained on the training part only. Methods that "
+    "end in +pair-features also read the history of the pair; others read edges without direction, all nodes, "
+    "degrees and random signatures",
 )

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -53,6 +55,7 @@ def result(**changes: Any) -> ProtocolResult:
 @pytest.fixture(autouse=True)
 def registry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(base, "_PROTOCOLS", {})
+    monkeypatch.setattr(base, "BUILT_IN", {})
 
 
 def test_a_result_has_the_mean_and_the_sample_deviation_of_its_seeds() -> None:
@@ -152,3 +155,23 @@ def test_results_of_single_seeds_join_to_that_of_all() -> None:
 def test_seeds_are_run_one_after_the_other() -> None:
     request = ProtocolRequest(seeds=2, first_seed=5)
     assert [each.seeds for each in FIXED.run_each_seed(request)] == [(5,), (6,)]
+
+
+def test_a_protocol_cannot_take_the_name_of_a_built_in_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base, "BUILT_IN", {"fixed": "tgb:WIKI"})
+    with pytest.raises(OptionError, match="replace=True"):
+        base.register(FIXED)
+    assert base.register(FIXED, replace=True) is base.find_protocol("fixed")
+
+
+def test_names_are_known_without_importing_protocols() -> None:
+    code = (
+        "import sys, strobe.protocols as p; assert 'dysat' in p.protocol_names(); "
+        "assert not {'torch', 'strobe.protocols.dysat'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_every_built_in_protocol_has_the_name_it_is_found_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    assert [each.name for each in base.list_protocols()] == base.protocol_names()

@@ -22,7 +22,14 @@ from strobe.errors import InputError
 from strobe.format import align_columns, duration, percent, pluralize
 from strobe.graph.progress import OnStage
 from strobe.io.atomic import write_json
-from strobe.protocols import ProtocolRequest, ProtocolResult, PublishedRow, find_protocol, list_protocols
+from strobe.protocols import (
+    ProtocolRequest,
+    ProtocolResult,
+    PublishedRow,
+    find_protocol,
+    list_protocols,
+    protocol_names,
+)
 from strobe.protocols.base import SEEDS, Protocol
 
 _REGISTER = "A Python file that registers protocols of your own; give it before NAME."
@@ -32,7 +39,7 @@ class _Protocols(TyperGroup):
     """A command per registered protocol, also of those that ``--register`` registers."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return ["list", *(protocol.name for protocol in list_protocols())]
+        return ["list", *protocol_names()]
 
     def get_command(self, ctx: Any, name: str) -> Any:
         return super().get_command(ctx, name) or _make_command(find_protocol(name))
