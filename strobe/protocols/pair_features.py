@@ -15,8 +15,7 @@ import numpy.typing as npt
 
 from strobe.errors import OptionError
 from strobe.protocols.events import EventStream, Floats, Ids
-from strobe.protocols.pair_candidates import sample_candidates
-from strobe.protocols.pair_feature_kernels import describe
+from strobe.protocols.pair_feature_kernels import describe, sample_candidates
 from strobe.protocols.pair_state import NUM_SCALES, advance, make_dst_state, make_pair_state, make_src_state
 
 _SCALES = tuple(f"scale {k}" for k in range(NUM_SCALES))
