@@ -8,11 +8,13 @@ import scipy.sparse as sp
 
 from strobe.protocols.next_links import FloatArray, Pairs
 
-BASELINES = ("edgebank", "most-recent-first", "popularity", "common-neighbors")
+BASELINES = ("edgebank", "edgebank-window", "most-recent-first", "popularity", "common-neighbors")
 NODE_ACTIVITY = "node-activity"
 """The classifier on Hadamard products of the models' inputs without node ids: what a model must add to."""
 PAIR_FEATURES = "pair-features"
 """The classifier on pair features without embeddings."""
+WINDOW = 0.15
+"""Share of the snapshots so far that EdgeBank with a window remembers, at least the last one."""
 FITTED = (NODE_ACTIVITY, PAIR_FEATURES)
 """Baselines whose classifier is fitted, as the models' is."""
 
@@ -40,14 +42,15 @@ class LinkHistory:
     def scores(self, pairs: Pairs) -> dict[str, FloatArray]:
         """Score pairs; scores of different snapshots are comparable.
 
-        ``edgebank``: 1 if the pair had a link. ``most-recent-first``: pairs by their last link, then others by the
-        last links of both ends. ``popularity``: product of the ends' numbers of links (preferential attachment).
-        ``common-neighbors``: nodes that both ends had links with.
+        ``edgebank``: 1 if the pair had a link; ``edgebank-window``: in the last snapshots. ``most-recent-first``: pairs
+        by their last link, then others by the last links of both ends. ``popularity``: product of the ends' numbers of
+        links (preferential attachment). ``common-neighbors``: nodes that both ends had links with.
         """
-        last = self._last_link(pairs)
+        last, since = self._last_link(pairs), self._time + 1 - max(round(WINDOW * (self._time + 1)), 1)
         ends = 1 / (1.0 + self._time - self._active[pairs]) * (self._active[pairs] >= 0)
         return {
             "edgebank": (last >= 0).astype(np.float64),
+            "edgebank-window": ((last >= 0) & (last >= since)).astype(np.float64),
             "most-recent-first": np.where(last >= 0, 1 + 1 / (1.0 + self._time - last), ends.prod(axis=1)),
             "popularity": self._degree[pairs].prod(axis=1),
             "common-neighbors": self._common_neighbors(pairs),

@@ -30,6 +30,7 @@ def test_scores_are_those_of_a_plain_loop(tmp_path: Path) -> None:
         assert tuple(scores) == BASELINES
         for row, (u, v) in enumerate(pairs.tolist()):
             assert scores["edgebank"][row] == ((u, v) in links)
+            assert scores["edgebank-window"][row] == (links.get((u, v)) == t)  # 15 % of 5 snapshots: the last one
             assert scores["popularity"][row] == degree[u] * degree[v]
             assert scores["common-neighbors"][row] == len(neighbors[u] & neighbors[v])
         keys = [

@@ -147,7 +147,10 @@ def _parameters(protocol: Protocol) -> list[Parameter]:
 
 def _help(protocol: Protocol) -> str:
     facts = [f"- {word}: {getattr(protocol, word)}" for word in protocol.words]
-    return "\n\n".join([protocol.description, "\n".join(facts), f"{protocol.citation}."])
+    example = (
+        f"`strobe benchmark {protocol.name} --seeds 1` runs the default model once. Ctrl-C shows what is finished."
+    )
+    return "\n\n".join([protocol.description, "\n".join(facts), f"{protocol.citation}.", example])
 
 
 @dataclass
