@@ -7,19 +7,21 @@ Data sets are looked for below $STROBE_DATA.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import os
+from collections.abc import Sequence
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 from benchmarks.job_pool import Job, run_jobs
-from benchmarks.record import Record, option_parser, table
+from benchmarks.record import Record, commit, cpu, option_parser, table
 from strobe.protocols import ProtocolRequest, ProtocolResult, find_protocol
 
 SEEDS = (0, 1, 2)
 BITCOINS_AND_UCI = ("bitcoin_otc", "bitcoin_alpha", "collegemsg")
 METHODS: dict[str, dict[str, tuple[str, ...]]] = {
     "roland-fixed": dict.fromkeys(BITCOINS_AND_UCI, ("roland+pair-features", "roland+pair-features+live")),
-    "roland-live": dict.fromkeys(BITCOINS_AND_UCI, ("roland+pair-features",)),
+    "roland-live": dict.fromkeys((*BITCOINS_AND_UCI, "as733"), ("roland+pair-features",)),
     "evolvegcn": {
         **dict.fromkeys(BITCOINS_AND_UCI, ("evolvegcn-o", "evolvegcn-o+pair-features")),
         "as733": ("evolvegcn-o",),
@@ -76,14 +78,15 @@ def run_job(job: Job) -> list[dict[str, Any]]:
     return [protocol.run(ProtocolRequest(**vars(request) | {"model": job["method"]})).to_json()]
 
 
-def jobs(*, quick: bool, only: Collection[str]) -> list[Job]:
-    """All jobs: seed by seed, so that a run that was stopped has some of every method."""
-    chosen = {protocol: sets for protocol, sets in (QUICK if quick else METHODS).items() if protocol in only}
+def jobs(*, quick: bool, match: Sequence[str] = ("*",)) -> list[Job]:
+    """All jobs whose name matches a pattern: seed by seed, so that a run that was stopped has some of every method."""
+    chosen = QUICK if quick else METHODS
     pairs = [(protocol, data, methods) for protocol, sets in chosen.items() for data, methods in sets.items()]
     found: list[Job] = [{"protocol": protocol, "data": data, "method": BASELINES} for protocol, data, _ in pairs]
     for seed in SEEDS[:1] if quick else SEEDS:
         for protocol, data, methods in pairs:
             found += [{"protocol": protocol, "data": data, "method": each, "seed": seed} for each in methods]
+    found = [job for job in found if any(fnmatch(" ".join(map(str, job.values())), pattern) for pattern in match)]
     return [job | {"epochs": 2} for job in found] if quick else found
 
 
@@ -130,12 +133,26 @@ def main() -> None:
     parser = option_parser(__doc__)
     parser.add_argument("--workers", type=int, default=2, help="processes side by side, of one thread each")
     parser.add_argument("--partial", type=Path, default=Path("protocols.partial.jsonl"), help="results so far")
-    parser.add_argument("--only", nargs="+", choices=METHODS, default=tuple(METHODS), help="some of the protocols")
+    parser.add_argument(
+        "--match",
+        nargs="+",
+        default=["*"],
+        metavar="PATTERN",
+        help="jobs to run, by protocol, data, method and seed, such as 'utg *' or 'evolvegcn as733 evolvegcn-o 0'; "
+        "results of other jobs stay in the record",
+    )
     chosen = parser.parse_args()
     record = Record("protocols", chosen.quick)
+    if chosen.match != ["*"]:
+        record.recall(chosen.json)
+        record.missing.clear()
     partial = chosen.partial.with_suffix(".quick.jsonl") if chosen.quick else chosen.partial
-    found = merge(run_jobs(run_job, jobs(quick=chosen.quick, only=chosen.only), chosen.workers, partial))
-    record.samples = {f"{each['protocol']} {each['data']} {each['method']}": each for each in found}
+    results = run_jobs(run_job, jobs(quick=chosen.quick, match=chosen.match), chosen.workers, partial, record.missing)
+    measured = {"commit": commit(), "cpu": cpu(), "cores": os.cpu_count()}
+    record.samples |= {
+        f"{each['protocol']} {each['data']} {each['method']}": each | measured for each in merge(results)
+    }
+    found = list(record.samples.values())
     fill_figures(record, found)
     record.figures["seconds"] = sum(each["seconds"] for each in found)
     rows = []

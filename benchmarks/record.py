@@ -90,9 +90,9 @@ class Record:
             "figures": self.figures,
             "missing": self.missing,
             "samples": self.samples,
-            "hardware": {"cpu": _cpu(), "cores": os.cpu_count(), "memory_gib": round(_memory() / 2**30, 1)},
+            "hardware": {"cpu": cpu(), "cores": os.cpu_count(), "memory_gib": round(_memory() / 2**30, 1)},
             "versions": {"python": platform.python_version(), **versions},
-            "commit": _commit(),
+            "commit": commit(),
         }
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(json.dumps(content, indent=1) + "\n")
@@ -106,7 +106,8 @@ def _version(package: str) -> str:
         return "absent"
 
 
-def _cpu() -> str:
+def cpu() -> str:
+    """The name of the processor."""
     names = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
     return names[0].partition(":")[2].strip() if names else platform.processor()
 
@@ -115,6 +116,7 @@ def _memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _commit() -> str:
+def commit() -> str:
+    """The commit that is checked out."""
     done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=RESULTS.parent)
     return done.stdout.strip() or "unknown"
