@@ -70,6 +70,7 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "gpu_products": lambda: gpu_tables.products(_record("gpu")),
     "gpu_steps": lambda: gpu_tables.steps(_record("gpu")),
     "protocols": lambda: tables.protocols(_record("protocols")),
+    "tied_ranks": lambda: tables.tied_ranks(_record("tied_ranks")),
     "quality": lambda: quality_tables.quality(_record("quality")),
     "quality_links": lambda: quality_tables.links(_record("quality")),
     "peers": lambda: tables.peers(_record("peers")),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
+from benchmarks.protocols import METHODS
 from strobe.graph.datasets import DATASETS
 from strobe.protocols import PublishedRow, find_protocol
 
@@ -187,7 +188,8 @@ def protocols(record: dict[str, Any]) -> list[str]:
     for (name, data), found in sorted(by_set.items()):
         protocol = find_protocol(name)
         more = [name for name in protocol.more_metrics if any(name in each.get("more", {}) for each in found)]
-        rows = [(each["mean"], _protocol_row(each, more)) for each in found]
+        trained = METHODS[name].get(data, ())
+        rows = [(each["mean"], _protocol_row(each, more, trained=each["method"] in trained)) for each in found]
         rows += [(row.test, _published_row(row, more)) for row in protocol.published(data)]
         rows.sort(key=lambda row: row[0], reverse=protocol.higher_is_better)
         names = ["method", "from", "seeds", "validation", "test", *more]
@@ -202,11 +204,11 @@ def protocols(record: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _protocol_row(each: dict[str, Any], more: list[str]) -> str:
+def _protocol_row(each: dict[str, Any], more: list[str], *, trained: bool) -> str:
     validation, test = f"{each['validation_mean']:.4f}", f"{each['mean']:.4f}{_spread(each['deviation'])}"
     values = each.get("more", {})
     others = [f"{sum(values[name]) / len(values[name]):.4f}" if name in values else "–" for name in more]
-    if len(each["seeds"]) > 1:
+    if trained:
         cells = [f"**{each['method']}**", "Strobe", str(len(each["seeds"])), validation, f"**{test}**", *others]
     else:
         cells = [each["method"], "baseline", "–", validation, test, *others]
@@ -221,3 +223,23 @@ def _published_row(row: PublishedRow, more: list[str]) -> str:
 
 def _spread(deviation: float | None) -> str:
     return "" if deviation is None else f" ± {deviation:.4f}"
+
+
+def tied_ranks(record: dict[str, Any]) -> list[str]:
+    """The table of benchmarks/tied_ranks.py beside the published values."""
+    lines = [
+        "| ROLAND-GRU as its authors train it | published | their order of ties | mean over orders, probabilities | "
+        "mean over orders, logits | seeds |",
+        "|---|---|---|---|---|---|",
+    ]
+    for data in dict.fromkeys(each["data"] for each in record["samples"].values()):
+        samples = [each for each in record["samples"].values() if each["data"] == data]
+        columns = [
+            [each[rule] for each in samples] for rule in ("authors_order", "expected_probability", "expected_logit")
+        ]
+        published = next(
+            row for row in find_protocol("roland-fixed").published(data) if row.method.startswith("ROLAND")
+        )
+        values = [f"{statistics.fmean(each):.3f}{_spread(statistics.stdev(each))}" for each in columns]
+        lines.append(f"| `{data}` | {' | '.join([f'{published.test:.4g}', *values])} | {len(samples)} |")
+    return lines

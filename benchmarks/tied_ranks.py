@@ -38,7 +38,7 @@ FIRST_TEST = {"bitcoin_otc": 110, "bitcoin_alpha": 109}
 """The authors' ``layers_mp`` and ``start_compute_mrr``."""
 LR, WEIGHT_DECAY, EPOCHS, TOLERANCE = 0.3, 5e-4, 100, 5
 FIGURES = {"bitcoin_otc": "otc", "bitcoin_alpha": "alpha"}
-RULES = ("theirs", "installed_numpy", "honest_probability", "honest_logit")
+RULES = ("authors_order", "installed_numpy_order", "expected_probability", "expected_logit")
 
 
 @dataclass(frozen=True)
@@ -138,8 +138,8 @@ def score(model: PublishedROLAND, x: Tensor, target: Tensor) -> list[float]:
         logits = model.all_logits(x, torch.tensor(source, device=x.device)).cpu()[order]
         probability, n = torch.sigmoid(logits).numpy(), len(positive)
         by_order = [mrr_of_order(sort(probability), n) for sort in (argsort_of_old_numpy, np.argsort)]
-        honest = [expected_mrr(each, n) for each in (probability, logits.numpy())]
-        found.append([*by_order, *honest, float((probability[n:] == probability[0]).sum())])
+        expected = [expected_mrr(each, n) for each in (probability, logits.numpy())]
+        found.append([*by_order, *expected, float((probability[n:] == probability[0]).sum())])
     means: list[float] = np.mean(found, 0).tolist()
     return means
 

@@ -24,14 +24,14 @@ def test_old_sort_sorts(values: int) -> None:
 
 def test_a_tied_positive_gains_by_the_order_of_the_old_sort() -> None:
     """One positive first, 176 of 5,880 negatives tied with it: rank 1 nearly always."""
-    drawn, theirs = np.random.default_rng(0), []
+    drawn, by_authors = np.random.default_rng(0), []
     for _ in range(20):
         scores = np.zeros(5881, np.float32)
         scores[1 + drawn.choice(5880, 176, replace=False)] = 1
         scores[0] = 1
-        theirs.append(mrr_of_order(argsort_of_old_numpy(scores), 1))
+        by_authors.append(mrr_of_order(argsort_of_old_numpy(scores), 1))
         assert expected_mrr(scores, 1) == pytest.approx(np.mean(1 / np.arange(1, 178)))
-    assert np.mean(theirs) > 10 * expected_mrr(scores, 1)
+    assert np.mean(by_authors) > 10 * expected_mrr(scores, 1)
 
 
 def test_expected_mrr_is_the_mean_over_all_orders() -> None:
