@@ -112,7 +112,7 @@ class PairDecoder(EdgeHead):
         negatives = scores if grid.log_weight is None else scores + grid.log_weight
         negatives = negatives.index_put((excluded[0], excluded[1]), scores.new_tensor(-torch.inf))
         total = torch.logsumexp(negatives, 1).clamp(min=torch.finfo(scores.dtype).min)
-        return scores[row, column] - total[row]
+        return scores[row, column] - _gather(total, row)
 
 
 class GridScorer:
@@ -148,14 +148,15 @@ class GridScorer:
         if values is None:
             values = self._query.new_zeros(grid.related.shape[1])
         of_rows, of_columns = self._source_score.squeeze(1), self._destination_score.squeeze(0)
-        own = torch.linalg.vecdot(self._query[row], self._key[column]) + of_rows[row] + of_columns[column]
+        own = torch.linalg.vecdot(gather_rows(self._query, row), gather_rows(self._key, column))
+        own = own + _gather(of_rows, row) + _gather(of_columns, column)
         keys, wanted = (index[0] * len(grid.candidates) + index[1] for index in (grid.related, grid.positive))
         place = torch.from_numpy(find_positions(wanted.numpy(), keys.numpy()))
         is_related = torch.nonzero(place >= 0).squeeze(1)
         own = own.index_add(0, is_related, values[place[is_related]])
         weighted = of_columns if grid.log_weight is None else of_columns + grid.log_weight
         negatives = Scores(self._query, self._key, of_rows, weighted, grid.related, values)
-        log_odds: Tensor = own - row_logsumexp(negatives, excluded)[row]
+        log_odds: Tensor = own - _gather(row_logsumexp(negatives, excluded), row)
         return log_odds
 
     def blocks(self) -> Iterable[tuple[int, Tensor]]:
@@ -219,6 +220,11 @@ class GridScorer:
         network, of_sources, of_candidates = self._pair_network
         score = score_pairs if self.is_compiled else score_pairs_plain
         return score(network, of_sources, of_candidates, PairInputs(row, column, features))
+
+
+def _gather(values: Tensor, index: Tensor) -> Tensor:
+    """``values[index]`` of a vector, by ``gather_rows``."""
+    return gather_rows(values[:, None], index).squeeze(1)
 
 
 def _network(inputs: int, hidden: int, outputs: int) -> nn.Sequential:

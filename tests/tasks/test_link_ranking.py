@@ -18,6 +18,7 @@ from strobe.plan import Plan
 from strobe.presets import preset
 from strobe.tasks import LinkRanking
 from strobe.tasks.base import Examples, edge_ends
+from strobe.tasks.grid import CandidateGrid
 from strobe.tasks.heads import GridScorer, PairDecoder
 from strobe.tasks.link_ranking import LinkRankingProblem
 from strobe.tasks.metrics import rank_metrics
@@ -141,6 +142,35 @@ def test_compiled_log_odds_and_their_gradients_equal_those_of_scores_in_memory(
         gradients = torch.autograd.grad(log_odds.square().sum(), inputs, allow_unused=True, materialize_grads=True)
         found.append([log_odds, *gradients])
     torch.testing.assert_close(*found)
+
+
+def test_gradients_of_many_positives_have_the_same_bits_in_every_pass_on_several_threads() -> None:
+    rng = torch.Generator().manual_seed(0)
+    num_nodes, num_pairs = 60, 3000  # with fewer numbers torch adds gradients of rows one after the other
+    row, column = torch.nonzero(torch.rand(num_nodes, num_nodes, generator=rng) < 0.9).T[:, :num_pairs]
+    head = PairDecoder(WIDTH, 0, 2)
+    for parameter in head.parameters():
+        torch.nn.init.normal_(parameter, std=0.3, generator=rng)
+    nodes, z = torch.arange(num_nodes), torch.randn(num_nodes, WIDTH, generator=rng)
+    grid = CandidateGrid(
+        sources=nodes,
+        candidates=nodes,
+        positive=torch.stack([row, column]),
+        related=torch.stack([row, column])[:, ::2],
+        related_features=torch.ones(len(row[::2]), 2),
+        rows=(nodes, nodes),
+    )
+    before, found = torch.get_num_threads(), []
+    torch.set_num_threads(4)
+    try:
+        for _ in range(8):
+            log_odds = head.softmax_log_odds(z, grid).square().sum()
+            found.append(
+                torch.cat([each.ravel() for each in torch.autograd.grad(log_odds, list(head.parameters())[1:])])
+            )
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(each, found[0]) for each in found)
 
 
 def plain_metrics(
