@@ -203,6 +203,7 @@ class Protocol(ABC):
         split: training, validation and test parts, in words.
         negatives: what positives are ranked against, in words.
         update: what a model may read when it is scored, in words.
+        epochs: what the number of epochs of a request limits, in words.
     """
 
     name: str
@@ -217,6 +218,7 @@ class Protocol(ABC):
     split: str
     negatives: str
     update: str
+    epochs: str = "most passes over the training part"
 
     words: ClassVar[tuple[str, ...]] = ("snapshots", "split", "negatives", "update", "metric")
 

@@ -216,8 +216,8 @@ def _protocol(strategy: str, meaning: str) -> DyglibLinkPrediction:
         metric="AP",
         more_metrics=("AUC", "AP new nodes", "AUC new nodes"),
         snapshots="years (canvote), congresses (uslegis); scored in batches of 200 events",
-        split="70 / 15 / 15 % of the events, by quantiles of time; a tenth of the nodes is held out from training, "
-        "and events with nodes that training has not are also scored alone (new nodes)",
+        split="70 / 15 / 15 % of the events, by quantiles of time; a tenth of the nodes is held out from training; "
+        "events with a node that no training event has are also scored on their own (new nodes)",
         negatives=f"one per event: {meaning}",
         update="models read the snapshots before the event's own, the rules also earlier batches of the same "
         "snapshot, as EdgeBank in the authors' code does; weights are trained on the training part only",

@@ -20,7 +20,7 @@ from strobe.engine.online.result import OnlineResult
 from strobe.graph import DynamicGraph
 from strobe.graph.datasets import load
 from strobe.graph.ingest import Calendar
-from strobe.protocols.base import Protocol, ProtocolRequest, ProtocolResult, baseline_name, register
+from strobe.protocols.base import Protocol, ProtocolRequest, ProtocolResult, baseline_name
 from strobe.protocols.model_names import names_from
 from strobe.protocols.snapshot_ranking import WITH_PAIR_FEATURES, plain_snapshots
 from strobe.protocols.training_progress import ReportedEpochs
@@ -133,20 +133,19 @@ def _halves(values: Sequence[float]) -> tuple[float, float]:
 
 _MODELS = names_from("roland")
 
-LIVE = register(
-    LiveUpdate(
-        name="roland-live",
-        description="ROLAND's live update: predict the next snapshot's links, then train on it, from first to last.",
-        citation="You et al., ROLAND: Graph Learning Framework for Dynamic Graphs, KDD 2022",
-        data_sets=("bitcoin_otc", "bitcoin_alpha", "collegemsg", "as733"),
-        models=(*(name + WITH_PAIR_FEATURES for name in _MODELS), *_MODELS),
-        metric="best MRR",
-        snapshots="weeks with edges (bitcoin_otc, bitcoin_alpha, collegemsg), days (as733)",
-        split="none: every snapshot from the fifth on is scored before it is trained on; the validation column is the "
-        "first half of them",
-        negatives=f"{NEGATIVES:,} nodes per snapshot, uniform, without the source's own edges; the best edge of each "
-        "source is ranked, ties count half",
-        update="all snapshots before the target are read and trained on, by 5 steps each (--epochs), from the states "
-        "that the snapshot before left. Methods that end in +pair-features also read the history of the pair",
-    )
+LIVE = LiveUpdate(
+    name="roland-live",
+    description="ROLAND's live update: predict the next snapshot's links, then train on it, from first to last.",
+    citation="You et al., ROLAND: Graph Learning Framework for Dynamic Graphs, KDD 2022",
+    data_sets=("bitcoin_otc", "bitcoin_alpha", "collegemsg", "as733"),
+    models=(*(name + WITH_PAIR_FEATURES for name in _MODELS), *_MODELS),
+    metric="best MRR",
+    snapshots="weeks with edges (bitcoin_otc, bitcoin_alpha, collegemsg), days (as733)",
+    split="none: every snapshot from the fifth on is scored before it is trained on; the validation column is the "
+    "first half of them",
+    negatives=f"{NEGATIVES:,} nodes per snapshot, uniform, without the source's own edges; the best edge of each "
+    "source is ranked, ties count half",
+    update="all snapshots before the target are read and trained on, by 5 steps each, from the states after "
+    "the snapshot before. Methods that end in +pair-features also read the history of the pair",
+    epochs="optimizer steps on each snapshot",
 )

@@ -26,7 +26,7 @@ from strobe.graph.datasets import load
 from strobe.graph.features import Concatenated, Degrees, RandomSignature
 from strobe.graph.ingest import Clock
 from strobe.graph.ingest.clock import RegularClock, SnapshotBoundaries, TimeKind
-from strobe.protocols.base import Protocol, ProtocolRequest, ProtocolResult, baseline_name, register
+from strobe.protocols.base import Protocol, ProtocolRequest, ProtocolResult, baseline_name
 from strobe.protocols.evolvegcn_settings import SIGNATURE, MethodSettings, evolvegcn_o
 from strobe.protocols.model_names import names_from
 from strobe.protocols.training_progress import ReportedEpochs
@@ -263,44 +263,52 @@ def _edges(graph: DynamicGraph, t: int) -> np.ndarray[Any, Any]:
     return np.stack([src[keep], dst[keep]])
 
 
-_WORDS: Mapping[str, Any] = {
-    "metric": "source MRR",
-    "snapshots": "1,200,000 s (bitcoin_otc, bitcoin_alpha), 190,080 s (collegemsg), the first 100 days (as733)",
-    "split": "snapshots read to train / validate / test: 95 / 14 / 28 (bitcoin_otc), 95 / 13 / 28 (bitcoin_alpha), "
-    "62 / 9 / 17 (collegemsg), 69 / 10 / 20 (as733)",
-    "negatives": "all other nodes; edges have no direction: both ends of an edge are asked; MRR is the mean over the "
-    "edges of a node, then over nodes, then over snapshots",
-    "update": "snapshots up to the one before the target are read; weights are trained on the training part, and by "
-    "methods that end in +live on every snapshot after it was scored. Methods with +pair-features also read the "
-    "history of the pair, with directions, and start from a regression on it",
-}
+def _words(data_sets: Sequence[str]) -> dict[str, Any]:
+    """What the protocols fix on some data sets, in words."""
+    cuts = {name: CUTS[name] for name in data_sets}
+    lengths = {name: "1 day" if cut.seconds is None else f"{cut.seconds:,} s" for name, cut in cuts.items()}
+    parts = {
+        name: (cut.train, cut.validation, cut.snapshots - 1 - cut.train - cut.validation) for name, cut in cuts.items()
+    }
+    return {
+        "data_sets": tuple(data_sets),
+        "metric": "source MRR",
+        "snapshots": "; ".join(f"{name}: {cuts[name].snapshots} of {length}" for name, length in lengths.items()),
+        "split": "snapshots read to train / validate / test: "
+        + "; ".join(f"{name}: {' / '.join(map(str, sizes))}" for name, sizes in parts.items()),
+        "negatives": "all other nodes. Edges have no direction: both ends of an edge rank all nodes. MRR is the mean "
+        "over the edges of a node, then over nodes, then over snapshots",
+    }
+
+
+_UPDATE = (
+    "snapshots up to the one before the target are read; weights are trained on the training part{more}. Methods with "
+    "+pair-features also read the history of the pair, with directions, and start from a regression on it"
+)
 
 _EVOLVEGCN = names_from("evolvegcn-o")
 _ROLAND = names_from("roland")
 
-EVOLVEGCN = register(
-    SnapshotRanking(
-        name="evolvegcn",
-        description="EvolveGCN's link prediction: every node ranks all nodes as its neighbors in the next snapshot.",
-        citation="Pareja et al., EvolveGCN: Evolving Graph Convolutional Networks for Dynamic Graphs, AAAI 2020",
-        data_sets=tuple(CUTS),
-        models=(*_EVOLVEGCN, *(name + WITH_PAIR_FEATURES for name in _EVOLVEGCN)),
-        **_WORDS,
-    )
+EVOLVEGCN = SnapshotRanking(
+    name="evolvegcn",
+    description="EvolveGCN's link prediction: every node ranks all nodes as its neighbors in the next snapshot.",
+    citation="Pareja et al., EvolveGCN: Evolving Graph Convolutional Networks for Dynamic Graphs, AAAI 2020",
+    models=(*_EVOLVEGCN, *(name + WITH_PAIR_FEATURES for name in _EVOLVEGCN)),
+    update=_UPDATE.format(more=""),
+    **_words(tuple(CUTS)),
 )
 
-ROLAND_FIXED = register(
-    SnapshotRanking(
-        name="roland-fixed",
-        description="ROLAND's fixed split: every node ranks all nodes as its neighbors in the next snapshot.",
-        citation="You et al., ROLAND: Graph Learning Framework for Dynamic Graphs, KDD 2022",
-        data_sets=("bitcoin_otc", "bitcoin_alpha", "collegemsg"),
-        models=(
-            *(name + WITH_PAIR_FEATURES for name in _ROLAND),
-            *(name + WITH_PAIR_FEATURES + LIVE for name in _ROLAND),
-            *_ROLAND,
-            *(name + LIVE for name in _ROLAND),
-        ),
-        **_WORDS,
-    )
+ROLAND_FIXED = SnapshotRanking(
+    name="roland-fixed",
+    description="ROLAND's fixed split: every node ranks all nodes as its neighbors in the next snapshot.",
+    citation="You et al., ROLAND: Graph Learning Framework for Dynamic Graphs, KDD 2022",
+    models=(
+        *(name + WITH_PAIR_FEATURES for name in _ROLAND),
+        *(name + WITH_PAIR_FEATURES + LIVE for name in _ROLAND),
+        *_ROLAND,
+        *(name + LIVE for name in _ROLAND),
+    ),
+    update=_UPDATE.format(more=", and by methods that end in +live also on every snapshot after it was scored"),
+    epochs="most passes over the training part; of methods that end in +live, steps on each snapshot",
+    **_words(("bitcoin_otc", "bitcoin_alpha", "collegemsg")),
 )

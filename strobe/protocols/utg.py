@@ -259,6 +259,6 @@ UTG = UtgRanking(
     negatives="up to 1,000 per edge, as the authors' code draws them (seed 42): at most half of them destinations "
     "that the source had in the training part, the others random; rank = 1 + (optimistic + pessimistic) / 2",
     update="all snapshots before the target are read; weights are trained on the training part only. Methods that "
-    "end in +pair-features also read the history of the pair; others read edges without direction, all nodes, "
-    "degrees and random signatures",
+    "end in +pair-features also read the history of the pair; other models read undirected edges, all nodes in "
+    "every snapshot, degrees and random signatures",
 )

@@ -175,3 +175,4 @@ def test_names_are_known_without_importing_protocols() -> None:
 def test_every_built_in_protocol_has_the_name_it_is_found_by(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     assert [each.name for each in base.list_protocols()] == base.protocol_names()
+    assert set(base.BUILT_IN).isdisjoint(base._PROTOCOLS)  # an import would be refused after a replacement

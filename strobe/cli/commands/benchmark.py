@@ -129,10 +129,11 @@ def _make_command(protocol: Protocol) -> Any:
 
 
 def _parameters(protocol: Protocol) -> list[Parameter]:
-    models = ", ".join(protocol.models) or "every one that `strobe models` lists"
+    models = _list_models(protocol.models) or "every one that `strobe models` lists"
     default = protocol.models[0] if protocol.models else False
     data = option(f"The data set: {', '.join(protocol.data_sets)}.", default=protocol.data_sets[0])
-    epochs = option("Most passes over the training part.", metavar="N", default="the model's")
+    meaning = f"{protocol.epochs[0].upper()}{protocol.epochs[1:]}."
+    epochs = option(meaning, metavar="N", default="the protocol's")
     file = option("Also write the result, the baselines and the published rows to a file.", metavar="FILE")
     return [
         keyword("data", Annotated[str | None, data], None),
@@ -145,8 +146,28 @@ def _parameters(protocol: Protocol) -> list[Parameter]:
     ]
 
 
+def _list_models(models: Sequence[str]) -> str:
+    """Names of models, those with equal endings together: ``gcn, sage, each also with +live; edgebank``."""
+    endings: dict[str, list[str]] = {}
+    for model in models:
+        name, plus, ending = model.partition("+")
+        endings.setdefault(name, []).append(plus + ending)
+    names: dict[tuple[str, ...], list[str]] = {}
+    for name, found in endings.items():
+        names.setdefault(tuple(found) if "" in found else (), []).extend(
+            [name] if "" in found else map(name.__add__, found)
+        )
+    parts = []
+    for found, same in names.items():
+        more = [ending for ending in found if ending]
+        parts.append(", ".join(same) + (f", each also with {', '.join(more)}" if more else ""))
+    return "; ".join(parts)
+
+
 def _help(protocol: Protocol) -> str:
     facts = [f"- {word}: {getattr(protocol, word)}" for word in protocol.words]
+    if protocol.more_metrics:
+        facts[-1] += f"; also {', '.join(protocol.more_metrics)}"
     example = (
         f"`strobe benchmark {protocol.name} --seeds 1` runs the default model once. Ctrl-C shows what is finished."
     )

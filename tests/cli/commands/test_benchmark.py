@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from strobe.cli.commands.benchmark import _list_models
 from strobe.errors import InputError, OptionError, UnknownNameError
 from strobe.protocols import base
 from tests.protocols.test_tgb import write_stream
@@ -58,6 +59,12 @@ def test_help_says_what_a_protocol_fixes() -> None:
     shown = run_command("benchmark", "tgbl-wiki", "--help").stdout
     for word in ("quantiles of time", "all other pages", "MRR", "pair-network", "NeurIPS 2023"):
         assert word in shown
+
+
+def test_help_lists_models_with_equal_endings_together() -> None:
+    models = ["b+x", "a+x", "b+x+y", "a+x+y", "b", "a", "rule", "other+x"]
+    assert _list_models(models) == "b, a, each also with +x, +x+y; rule; other+x"
+    assert _list_models(()) == ""
 
 
 def test_a_run_is_shown_beside_baselines_and_published_rows(folder: Path) -> None:
