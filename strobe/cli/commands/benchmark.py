@@ -158,8 +158,8 @@ def _list_models(models: Sequence[str]) -> str:
             [name] if "" in found else map(name.__add__, found)
         )
     parts = []
-    for found, same in names.items():
-        more = [ending for ending in found if ending]
+    for shared, same in names.items():
+        more = [ending for ending in shared if ending]
         parts.append(", ".join(same) + (f", each also with {', '.join(more)}" if more else ""))
     return "; ".join(parts)
 
