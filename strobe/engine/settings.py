@@ -41,8 +41,9 @@ class Settings:
     Online training takes at most ``steps_per_snapshot`` optimizer steps on each snapshot that arrives. With a
     ``validation_share`` of the snapshot's examples, which are not trained on, ``patience`` ends these steps after as
     many without a lower validation loss, and the weights with the lowest one stay; without it all steps are taken.
-    ``reset_optimizer`` starts each snapshot with a new optimizer. Each step trains on ``replay`` earlier snapshots,
-    too, drawn at random from the latest ``replay_memory``, whose states are kept: all examples count alike.
+    ``reset_optimizer`` starts each snapshot with a new optimizer. Each step also trains on ``replay`` earlier
+    snapshots, drawn at random from the latest ``replay_memory``, whose initial states are kept; all examples of a step
+    have the same weight.
     ``eval_history`` is how far back scoring and prediction read: ``auto`` as far as the plan's batching trains (all
     history where states are carried, the same groups or windows where they are not), ``all`` carries states from the
     first snapshot on, a number reads that many snapshots up to the one predicted, from an initial state.
@@ -89,6 +90,11 @@ class Settings:
         for name in ("weight_decay", "clip", "patience", "seed", "replay"):
             if getattr(self, name) < 0:
                 raise OptionError(f"{name} must be 0 or more, not {getattr(self, name)}")
+        if self.replay > self.replay_memory:
+            raise OptionError(
+                f"{self.replay} earlier snapshots cannot be drawn from the latest {self.replay_memory}: give a smaller "
+                "replay or a larger replay_memory"
+            )
         if not 0 <= self.validation_share < 1:
             raise OptionError(f"validation_share must be at least 0 and less than 1, not {self.validation_share:g}")
         if not self.lr > 0:

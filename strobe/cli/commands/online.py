@@ -81,8 +81,8 @@ _SHARE = (
 )
 _PATIENCE = "With --validation-share: end the steps on a snapshot after N without a lower validation loss; 0: never."
 _RESET = "Start each snapshot with a new optimizer."
-_REPLAY = "Earlier snapshots that each step trains on, too, with windows of 1 snapshot: weights forget less of them."
-_REPLAY_MEMORY = "The latest N snapshots that --replay draws from; the states before each are kept in memory."
+_REPLAY = "Earlier snapshots that each step also trains on, drawn at random; with windows of 1 snapshot."
+_REPLAY_MEMORY = "How many of the latest snapshots --replay draws from; the states before each are kept in memory."
 _ONCE = "No more events will arrive: the last snapshot is complete, and the run ends with it."
 
 

@@ -308,6 +308,8 @@ def _plan_and_settings(request: TrainRequest, earlier: dict[str, Any] | None) ->
             "patience counts steps on a snapshot without a lower validation loss: give validation_share "
             "(--validation-share), too"
         )
+    if "replay_memory" in request.changes and not settings.replay:
+        raise OptionError("replay_memory is what replay draws from: give replay (--replay), too")
     return plan, settings
 
 

@@ -389,6 +389,8 @@ def test_impossible_updates_are_refused(tmp_path: Path) -> None:
     refused("steps_per_snapshot must be at least 1", steps_per_snapshot=0)
     refused("validation_share must be at least 0 and less than 1", validation_share=1.0)
     refused("give validation_share", patience=3)
+    refused("give replay", replay_memory=3)
+    refused("larger replay_memory", replay=4, replay_memory=3)
     refused("leave out eval_history", eval_history="all")
     refused("offload is for windows that are kept", offload="always")
     refused("precision bf16 is for windows that are kept", precision="bf16")
