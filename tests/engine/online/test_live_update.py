@@ -175,7 +175,7 @@ def plain_live_update(
         UPDATE | {"patience": 0, "steps_per_snapshot": 3, "reset_optimizer": False},
         {"steps_per_snapshot": 3, "validation_share": 0.0, "reset_optimizer": True},
         {"steps_per_snapshot": 1, "validation_share": 0.0, "reset_optimizer": False},
-        UPDATE | {"replay": 9, "replay_memory": 2},
+        UPDATE | {"replay": 2, "replay_memory": 2},
     ],
     ids=["patience", "all steps, best weights", "all steps, last weights", "one step", "replay of the latest two"],
 )
