@@ -3,8 +3,8 @@
 Yu et al., "Towards Better Dynamic Graph Learning: New Architecture and Unified Library", NeurIPS 2023, and the authors'
 code (yule-BUAA/DyGLib). Each event has one negative: random, historical or inductive
 (``strobe.protocols.dyglib_events``), a protocol each. AP and AUC are computed per batch; a part's value is their mean.
-A tenth of the nodes is held out from the training part; events with nodes that training has not are scored once more
-alone (the inductive setting).
+A tenth of the nodes is held out from the training part; events with a node that no training event has are also
+scored on their own (the inductive setting).
 
 What may be read when a batch is scored: models read the snapshots before each event's own. So do the authors' models
 that look up neighbors; their models with a memory, EdgeBank, and the rules here also read earlier batches of the same

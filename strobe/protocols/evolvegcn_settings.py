@@ -2,9 +2,9 @@
 
 The authors concatenate the embeddings of both ends and read degrees as one-hot columns. Here the score of a pair is a
 product of two encoders, and features are random signatures, which stand for one-hot ids. Unless the encoder of a
-destination reads its own signature, and that of a source the signatures of its neighbors, a model learns only who is
-popular. So embeddings keep the features of their node (``skip``), and signatures are wide and enter the convolution as
-they are (no ``lift``).
+destination reads its own signature, and that of a source the signatures of its neighbors, a model learns only the
+popularity of nodes. So embeddings keep the features of their node (``skip``), and signatures are wide and enter the
+convolution as they are (no ``lift``).
 """
 
 from __future__ import annotations

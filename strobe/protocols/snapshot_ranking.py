@@ -174,7 +174,7 @@ class SnapshotRanking(Protocol):
         return _SeedResult(_means(lines[-test - cut.validation : -test]), _means(lines[-test:]), settings)
 
     def run_baselines(self, request: ProtocolRequest) -> list[ProtocolResult]:
-        """Rules on the graph without directions, which is what is asked."""
+        """Rules on the undirected graph, whose edges are the positives."""
         request.report("baselines", 0, None)
         began, graph = perf_counter(), _undirected(self.read(request))
         problem = self.task(request, with_features=False).bind(graph)

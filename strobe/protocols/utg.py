@@ -91,7 +91,7 @@ class WeeklyEdges:
         return snapshots_of_events(self.src, self.dst, self.week, self.num_nodes)
 
     @cached_property
-    def questions(self) -> dict[str, TimedPairs]:
+    def scored_pairs(self) -> dict[str, TimedPairs]:
         """The pairs of the validation and of the test part: every edge, followed by its negatives."""
         rng, train = np.random.RandomState(SEED), self.part("train")
         num_present = len(np.union1d(self.src, self.dst))
@@ -155,7 +155,7 @@ class UtgRanking(Protocol):
         scores, epochs = [], []
         for seed in request.seed_values:
             run = self._train(request, graph, edges, method, seed, settings)
-            scores.append({part: score_pairs(run, edges.questions[part]) for part in SCORED})
+            scores.append({part: score_pairs(run, edges.scored_pairs[part]) for part in SCORED})
             epochs.append(run.best_epoch)
         return self._result(method, edges, request, scores, settings | {"best_epochs": epochs}, began)
 
@@ -206,7 +206,8 @@ class UtgRanking(Protocol):
     ) -> ProtocolResult:
         """Build the result from the scores of every seed."""
         found = {
-            part: tuple(mean_reciprocal_rank(edges.questions[part], each[part]) for each in scores) for part in SCORED
+            part: tuple(mean_reciprocal_rank(edges.scored_pairs[part], each[part]) for each in scores)
+            for part in SCORED
         }
         sizes = {part: edges.part(part).stop - edges.part(part).start for part in ("train", *SCORED)}
         return ProtocolResult(
@@ -230,7 +231,7 @@ def mean_reciprocal_rank(pairs: TimedPairs, scores: Floats) -> float:
 
 def score_rules(edges: WeeklyEdges, part: str) -> dict[str, Floats]:
     """Scores of a part's pairs by ``RULES``, which read the snapshots before the target."""
-    history, pairs = PairHistory(edges.num_nodes), edges.questions[part]
+    history, pairs = PairHistory(edges.num_nodes), edges.scored_pairs[part]
     duration = WINDOW * (edges.last_weeks[0] - edges.week[0])
     scores: dict[str, list[Floats]] = {name: [] for name in RULES}
     read = 0

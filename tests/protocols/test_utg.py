@@ -44,7 +44,7 @@ def test_negatives_are_past_destinations_first_then_random_ones(monkeypatch: pyt
     train = edges.part("train")
     past = set(zip(edges.src[train].tolist(), edges.dst[train].tolist(), strict=True))
     by_week = set(zip(edges.src.tolist(), edges.dst.tolist(), edges.week.tolist(), strict=True))
-    for part, pairs in edges.questions.items():
+    for part, pairs in edges.scored_pairs.items():
         begins = np.flatnonzero(pairs.positive)
         assert np.array_equal(pairs.dst[begins], edges.dst[edges.part(part)])
         for rows in np.split(np.arange(len(pairs)), begins[1:]):
@@ -59,7 +59,7 @@ def test_negatives_are_past_destinations_first_then_random_ones(monkeypatch: pyt
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_mean_reciprocal_rank_counts_ties_half(seed: int) -> None:
-    pairs = weekly_edges(seed).questions["test"]
+    pairs = weekly_edges(seed).scored_pairs["test"]
     scores = np.random.default_rng(seed).integers(0, 4, len(pairs)).astype(np.float64)
     found = []
     for own, *negatives in np.split(scores, np.flatnonzero(pairs.positive)[1:]):

@@ -12,11 +12,17 @@ from strobe.ops.sparse.csr import IntArray
 from strobe.view import Carry
 
 _REPLAY = 32
-"""What random numbers are for: a stream of their own."""
+"""Number of this random stream, which no other use of the seed shares."""
 
 
 class SnapshotStart(NamedTuple):
-    """The states before snapshot ``t``; ``nodes`` have a row in them, ascending. None: the initial states."""
+    """The states before a snapshot.
+
+    Attributes:
+        t: the snapshot.
+        states: None for the initial states.
+        nodes: the nodes that have a row in the states, ascending.
+    """
 
     t: int
     states: Carry | None

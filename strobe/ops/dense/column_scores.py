@@ -1,4 +1,4 @@
-"""Scores that belong to columns, but for single pairs: ranked without looking at each pair of row and column."""
+"""Scores that depend on the column alone, except for some pairs: ranks by sorted columns, without scoring all pairs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from strobe.ops.runtime.parallel import run_ranges
 
 @dataclass(frozen=True, eq=False)
 class ColumnScores:
-    """Scores ``of_columns``, and ``pairs`` added to some, on the CPU.
+    """Scores ``of_columns`` of all rows, with ``pairs`` added to some of them, on the CPU.
 
     Args:
         of_columns: [M], without NaN.

@@ -1,8 +1,8 @@
 """A network of three layers on pairs of rows, in parts that stay in a core's cache, with gradients.
 
-The input of a pair are its features and a row of each of two tables; the first layer's products with the tables are
-given. Floor: 2 H (H + K) flops per pair forward and three times as much backward, which computes hidden layers again:
-main memory sees indices, features and scores alone.
+The inputs of a pair are its features and a row of each of two tables; the first layer's products with the tables are
+computed before. Floor: 2 H (H + K) flops per pair forward and three times as much backward, which computes hidden
+layers again: main memory sees indices, features and scores alone.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ PART_PAIRS = 1 << 11
 """Pairs whose hidden layers are in memory at a time, per thread."""
 
 _STRIPS, _STRIP_ROWS = 8, 1 << 16
-"""Most sums of gradients that are in memory at a time, and most rows of one of the tables in all of them. Neither
-depends on the number of threads, so that results do not."""
+"""Maximum number of partial sums of gradients, and of rows of the second table in all of them. Neither depends on the
+number of threads, nor does the order in which gradients are added."""
 
 
 class PairLayers(NamedTuple):

@@ -21,8 +21,8 @@ TILE_SCORES = 1 << 17
 """Scores of a tile: 512 KiB in float32."""
 
 _STRIPS, _STRIP_ROWS = 8, 1 << 16
-"""Most sums of gradients that are in memory at a time, and most columns of scores in all of them. Neither depends on
-the number of threads, so that results do not."""
+"""Maximum number of partial sums of gradients, and of columns of scores in all of them. Neither depends on the number
+of threads, nor does the order in which gradients are added."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,8 +47,15 @@ class Scores:
 
 
 def row_logsumexp(scores: Scores, excluded: Tensor) -> Tensor:
-    """The logarithm of the sum of exponentials of each row without excluded pairs, [2, e]; the lowest number of the
-    type for none."""
+    """Compute the logarithm of the sum of exponentials of each row.
+
+    Args:
+        scores: the scores; all five tensors of factors and values may have gradients.
+        excluded: rows and columns of pairs that are left out, in any order, [2, e].
+
+    Returns:
+        A number per row, [S]; the lowest number of the type where all pairs of a row are excluded.
+    """
     order = torch.argsort(excluded[0], stable=True)
     excluded = excluded[:, order]
     num_rows = len(scores.query)

@@ -24,7 +24,14 @@ class PairTimes:
         self.runs = TimeLists()
 
     def append(self, src: Ints, dst: Ints, times: Ints, num_nodes: int) -> None:
-        """Append arcs of snapshots after all known ones. Costs their sort, and a copy of the pairs if any is new."""
+        """Append arcs of snapshots after all known ones. Costs their sort, and a copy of the pairs if any is new.
+
+        Args:
+            src: sources of arcs, [n].
+            dst: their destinations, [n].
+            times: their snapshots, [n].
+            num_nodes: number of nodes of the graph by now.
+        """
         size = max(num_nodes, 1)
         key, times = sort_by_key(src * size + dst, times)
         is_other, step = np.diff(key, prepend=-1) != 0, np.diff(times, prepend=-1)
@@ -37,7 +44,7 @@ class PairTimes:
         self.runs.append_runs(at, entries, times[start], lengths)
 
     def _add_pairs(self, keys: Ints, num_nodes: int) -> Ints:
-        """Add those of some pairs, ascending keys, that are new; the positions of all of them."""
+        """Add the pairs that are new; return the positions of all of them. Keys ascend."""
         rows = np.repeat(np.arange(len(self.ptr) - 1), np.diff(self.ptr))
         known = rows * num_nodes + self.col
         place = np.searchsorted(known, keys)
@@ -57,7 +64,7 @@ class PairTimes:
 
 
 class NodeTimes(TimeLists):
-    """Numbers of arcs by one end: of each node the snapshots with arcs, and the arcs up to each."""
+    """Numbers of arcs by one end: per node the snapshots with arcs, and the number of arcs up to each of them."""
 
     def append(self, nodes: Ints, times: Ints, num_nodes: int) -> None:
         """Append arcs of snapshots after all known ones."""

@@ -12,11 +12,11 @@ from strobe.ops.runtime.njit import cached_njit
 Ints = npt.NDArray[np.int64]
 
 _ROOM = 4
-"""Entries that a list has room for when it is moved for the first time, at least."""
+"""Minimum capacity of a list that is moved for the first time, in entries."""
 
 
 class TimeLists:
-    """Of each item a list of entries (time, total), which ascend.
+    """A list of ascending entries (time, total) per item.
 
     A list is a block of two shared arrays. A full block moves to their end with twice its room; full arrays are copied,
     without the blocks that have moved, into larger ones. So an entry costs constant time, whatever was there before.
@@ -106,7 +106,7 @@ class TimeLists:
         self._used += needed
 
     def _copy_blocks(self, needed: int) -> None:
-        """Copy all blocks, one after the other, to arrays with room for ``needed`` more entries."""
+        """Copy all blocks, without gaps, to arrays with room for ``needed`` more entries."""
         used = int(self._room.sum())
         source = _ranges(self.begin, self.size)
         self.begin = np.cumsum(self._room, dtype=np.int64) - self._room
