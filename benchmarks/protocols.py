@@ -139,13 +139,13 @@ def main() -> None:
         default=["*"],
         metavar="PATTERN",
         help="jobs to run, by protocol, data, method and seed, such as 'utg *' or 'evolvegcn as733 evolvegcn-o 0'; "
-        "results of other jobs stay in the record",
+        "a method's result replaces that in the record, those of other methods stay",
     )
     chosen = parser.parse_args()
     record = Record("protocols", chosen.quick)
     if chosen.match != ["*"]:
         record.recall(chosen.json)
-        record.missing.clear()
+        record.missing.clear()  # figures that are still missing are found again below
     partial = chosen.partial.with_suffix(".quick.jsonl") if chosen.quick else chosen.partial
     results = run_jobs(run_job, jobs(quick=chosen.quick, match=chosen.match), chosen.workers, partial, record.missing)
     measured = {"commit": commit(), "cpu": cpu(), "cores": os.cpu_count()}
