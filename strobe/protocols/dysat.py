@@ -23,9 +23,13 @@ import numpy as np
 from strobe.graph import DynamicGraph
 from strobe.graph.datasets import load
 from strobe.protocols.base import Protocol, ProtocolRequest, ProtocolResult
-from strobe.protocols.link_baselines import BASELINES, FITTED, NODE_ACTIVITY, PAIR_FEATURES, LinkHistory
-from strobe.protocols.link_classifier import (
+from strobe.protocols.link_scores import (
+    BASELINES,
+    FITTED,
+    NODE_ACTIVITY,
+    PAIR_FEATURES,
     SCORED,
+    LinkHistory,
     PairFeatures,
     StepScores,
     aucs,

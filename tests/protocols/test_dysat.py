@@ -11,7 +11,7 @@ from strobe.errors import UnknownNameError
 from strobe.models import MODELS
 from strobe.protocols import ProtocolRequest, ProtocolResult, find_protocol, list_protocols
 from strobe.protocols.dysat import DYSAT, WITH_PAIR_FEATURES, LinkSteps, ModelRun
-from strobe.protocols.link_baselines import BASELINES, FITTED
+from strobe.protocols.link_scores import BASELINES, FITTED
 from strobe.protocols.model_names import MODEL_NAMES
 from strobe.protocols.step_embeddings import EmbeddingSettings, with_node_inputs
 from tests.protocols.link_files import load_links, random_links, write_links

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from torch.nn.functional import silu
 
 from strobe.errors import OptionError
-from strobe.protocols.event_baselines import score_baseline
 from strobe.protocols.events import EventStream, Ids
 from strobe.protocols.pair_model import EndEmbeddings, PairModel, PairNetwork, PairSettings
 from strobe.protocols.ranking import rank_events, reciprocal_mean
+from strobe.protocols.tgb import score_baseline
 from tests.support.event_streams import random_stream, with_changed_tail
 
 SETTINGS = PairSettings(hidden=16, epochs=3, examples=32, candidates=6)

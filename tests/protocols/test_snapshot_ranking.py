@@ -12,9 +12,16 @@ import pytest
 from strobe.errors import UnknownNameError
 from strobe.graph import DynamicGraph
 from strobe.protocols import ProtocolRequest, find_protocol, snapshot_ranking
-from strobe.protocols.evolvegcn_settings import evolvegcn_o
 from strobe.protocols.live_update import LIVE as LIVE_UPDATE
-from strobe.protocols.snapshot_ranking import CUTS, EVOLVEGCN, ROLAND_FIXED, Cut, EveryFromFirst, as_published
+from strobe.protocols.snapshot_ranking import (
+    CUTS,
+    EVOLVEGCN,
+    ROLAND_FIXED,
+    Cut,
+    EveryFromFirst,
+    as_published,
+    evolvegcn_o,
+)
 from strobe.tasks import LinkRanking
 
 SHARED = Path(os.environ.get("STROBE_DATA") or Path(__file__).parents[3] / "shared" / "data")
