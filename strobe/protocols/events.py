@@ -16,8 +16,8 @@ from pyarrow import csv
 from strobe.errors import InputError, OptionError
 from strobe.graph.datasets import data_dir as find_data_dir
 from strobe.graph.datasets import find
+from strobe.graph.datasets.catalog import EventTable
 from strobe.graph.datasets.folder import fetch, open_text
-from strobe.graph.datasets.loaders import EventTable
 from strobe.graph.progress import OnStage
 
 Ids = npt.NDArray[np.int64]
