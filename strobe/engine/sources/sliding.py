@@ -16,9 +16,8 @@ from strobe.batching.trapezoid import Decay, DecaySearchOptions, sample_retentio
 from strobe.engine.examples import ExampleCache, LocalExamples, all_examples, partition_examples
 from strobe.engine.job import Job
 from strobe.engine.machine import free_bytes
-from strobe.engine.sources.decay_search import DecaySearch
+from strobe.engine.sources.decay import DecaySearch, window_cost
 from strobe.engine.sources.prepared import StreamedValidation
-from strobe.engine.sources.window_cost import window_cost
 from strobe.engine.trace import model_reads
 from strobe.engine.windows import Segment, Window
 from strobe.errors import FormatError

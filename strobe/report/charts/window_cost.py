@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import NamedTuple
 
-from strobe.engine.sources.window_cost import StepCost, WindowCost
+from strobe.engine.sources.decay import StepCost, WindowCost
 from strobe.format import file_size, format_count, format_short, percent, pluralize
 from strobe.report.charts.svg import PALETTE, document, path, rect, text, truncate
 from strobe.report.summary import describe_decay

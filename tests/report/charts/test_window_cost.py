@@ -13,8 +13,7 @@ from strobe.batching import Trapezoid
 from strobe.batching.trapezoid import Decay
 from strobe.engine import Run
 from strobe.engine.records.run_directory import TRAPEZOID
-from strobe.engine.sources.sliding import SlidingWindowSource
-from strobe.engine.sources.window_cost import (
+from strobe.engine.sources.decay import (
     RowWidths,
     StepCost,
     WindowCost,
@@ -22,6 +21,7 @@ from strobe.engine.sources.window_cost import (
     snapshot_cost,
     window_cost,
 )
+from strobe.engine.sources.sliding import SlidingWindowSource
 from strobe.exchange import Exchange, Halo, NoTimeExchange, Overlapped, StructureExchange
 from strobe.graph import DynamicGraph
 from strobe.models import MODELS

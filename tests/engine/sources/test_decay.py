@@ -24,9 +24,9 @@ from strobe.engine import DivergedError, Progress, Run
 from strobe.engine.checkpoint import store
 from strobe.engine.context import RunContext
 from strobe.engine.evaluation.evaluate import Evaluator
-from strobe.engine.sources import decay_search as engine_tuning
+from strobe.engine.sources import decay as engine_decay
 from strobe.engine.sources import sliding as engine_sliding
-from strobe.engine.sources.decay_search import SHARES, neighbor_settings
+from strobe.engine.sources.decay import SHARES, neighbor_settings
 from strobe.engine.sources.sliding import SlidingWindowSource
 from strobe.errors import OptionError
 from strobe.exchange import Exchange, Halo, NoTimeExchange
@@ -207,7 +207,7 @@ def test_what_was_tried_before_does_not_matter(
     likes(2, 0.1)
     options: dict[str, Any] = {"plan": tuned(tune=2), "epochs": 2, "lr": 0.01}
     many = strobe.train(graph, Noisy, "regression", **options)
-    monkeypatch.setattr(engine_tuning, "neighbor_settings", lambda *_: [Decay(2, 2, 0.1)])
+    monkeypatch.setattr(engine_decay, "neighbor_settings", lambda *_: [Decay(2, 2, 0.1)])
     one = strobe.train(graph, Noisy, "regression", **options)
     assert settings(many) == settings(one) == [(1, 0.1), (2, 0.1)]
     assert same_tensors(weights(many), weights(one))
