@@ -16,7 +16,7 @@ from strobe.api import SERVICES
 from strobe.batching import Trapezoid
 from strobe.engine.inputs.resolve import TrainRequest, resolve
 from strobe.engine.progress import Progress
-from strobe.engine.residency import choose_residency
+from strobe.engine.train import choose_residency
 from strobe.exchange import Exchange, Halo, NoTimeExchange
 from strobe.graph.synthetic import Social
 from strobe.models import MODELS, make_model

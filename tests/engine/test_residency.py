@@ -12,11 +12,12 @@ import pytest
 import strobe
 from strobe.api import SERVICES
 from strobe.batching import Sampled
-from strobe.engine import Progress, residency
+from strobe.engine import Progress
+from strobe.engine import train as engine_train
 from strobe.engine.inputs.resolve import TrainRequest, resolve
 from strobe.engine.job import Job
 from strobe.engine.records.run_directory import read_lines
-from strobe.engine.residency import Residency, choose_residency
+from strobe.engine.train import Residency, choose_residency
 from strobe.errors import OptionError
 from strobe.exchange import Exchange, Fetch, NoTimeExchange
 from strobe.graph import Static
@@ -74,12 +75,12 @@ def test_no_more_than_two_windows_are_on_the_device(monkeypatch: pytest.MonkeyPa
 
 def scarce(monkeypatch: pytest.MonkeyPatch, free: float) -> None:
     """A device with so much memory of its own."""
-    monkeypatch.setattr(residency, "_DEVICES_WITH_MEMORY", ("cpu",))
+    monkeypatch.setattr(engine_train, "_DEVICES_WITH_MEMORY", ("cpu",))
     has(monkeypatch, free)
 
 
 def has(monkeypatch: pytest.MonkeyPatch, free: float) -> None:
-    monkeypatch.setattr(residency, "free_bytes", lambda device: int(free / residency._USABLE_SHARE["cpu"]))
+    monkeypatch.setattr(engine_train, "free_bytes", lambda device: int(free / engine_train._USABLE_SHARE["cpu"]))
 
 
 def job_of(watch: Progress | None = None, **changes: Any) -> Job:

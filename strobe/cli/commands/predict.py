@@ -15,10 +15,9 @@ from strobe.api import open_run
 from strobe.cli.console import out, print_json, print_note, print_result, progress_bar
 from strobe.cli.options.groups import flatten_options, option
 from strobe.cli.options.run import AsJsonOption, DeviceOption, GraphOption, RunArgument
-from strobe.engine.evaluation.node_files import NODE, PAIR, NodeRows, find_nodes, read_node_rows
 from strobe.engine.evaluation.predict import write_predictions
 from strobe.engine.evaluation.predict_links import TopLinks, link_problem, write_pairs, write_top_links
-from strobe.engine.evaluation.tables import WrittenTable, opener
+from strobe.engine.evaluation.tables import NODE, PAIR, NodeRows, WrittenTable, find_nodes, opener, read_node_rows
 from strobe.engine.run import Run
 from strobe.errors import OptionError
 from strobe.format import file_size, pluralize
