@@ -12,7 +12,7 @@ from strobe.ops.dense.factored_scores import FactoredScores, PairValues
 from strobe.ops.dense.pair_scores import PairInputs, PairLayers, score_pairs, score_pairs_plain
 from strobe.ops.dense.readout import readout
 from strobe.ops.dense.row_softmax import Scores, row_logsumexp
-from strobe.ops.sparse.gather import gather_rows
+from strobe.ops.sparse.spmm import gather_rows
 from strobe.tasks.grid import BLOCK_SCORES, CandidateGrid
 from strobe.tasks.positions import find_positions
 

@@ -217,3 +217,18 @@ class _Product(torch.autograd.Function):
 def spmm_no_grad(matrix: Matrix, x: Tensor) -> Tensor:
     """Compute matrix @ x without gradient."""
     return matrix.times(x.detach().contiguous())
+
+
+def gather_rows(x: Tensor, rows: Tensor) -> Tensor:
+    """Compute ``x[rows]`` of a matrix.
+
+    Backward multiplies by the transpose of the selection matrix: gradients of a row add up in the order of ``rows``.
+    That of ``x[rows]`` on the CPU, in float32 and with several threads, adds them atomically, in any order.
+
+    Args:
+        x: [n, F].
+        rows: positions, which are not negative, [m].
+    """
+    if not (torch.is_grad_enabled() and x.requires_grad and native.usable(x)):
+        return x.index_select(0, rows)
+    return spmm(Sparse(torch.arange(len(rows) + 1), rows.to(torch.int32), None, len(x)), x)

@@ -7,8 +7,13 @@ import pytest
 import torch
 
 from strobe.ops.dense import factored_scores
-from strobe.ops.dense.factored_scores import FactoredScores, PairValues, count_above_in_rows, count_above_plain
-from strobe.ops.dense.rank_kernels import TILE_COLUMNS
+from strobe.ops.dense.factored_scores import (
+    TILE_COLUMNS,
+    FactoredScores,
+    PairValues,
+    count_above_in_rows,
+    count_above_plain,
+)
 
 
 def random_pairs(rows: int, columns: int, count: int, seed: int) -> torch.Tensor:
