@@ -198,3 +198,7 @@ def destination_nodes(snapshot: Snapshot) -> IntArray:
 def present_nodes(snapshot: Snapshot) -> IntArray:
     """The nodes of a snapshot."""
     return snapshot.nodes
+
+
+NODES_OF = {"seen": present_nodes, "destinations": destination_nodes, "sources": source_nodes}
+"""What a node's first time can be of, by the name that ``LinkPrediction`` has for it."""

@@ -17,15 +17,7 @@ from strobe.graph import DynamicGraph
 from strobe.ops.graph.edge_times import Features
 from strobe.ops.sparse.csr import FloatArray, IntArray
 from strobe.tasks.base import Examples, Metrics, Problem, Task, edge_ends
-from strobe.tasks.edge_history import (
-    EdgeHistory,
-    FirstTimes,
-    destination_nodes,
-    fit_logistic_regression,
-    predict_log_odds,
-    present_nodes,
-    source_nodes,
-)
+from strobe.tasks.edge_history import NODES_OF, EdgeHistory, FirstTimes, fit_logistic_regression, predict_log_odds
 from strobe.tasks.grid import CandidateGrid
 from strobe.tasks.heads import PairDecoder
 from strobe.tasks.inputs import inputs_state, with_inputs
@@ -400,6 +392,5 @@ class LinkProblem(Problem):
 
     def _find_first_times(self) -> dict[str, FirstTimes]:
         """When nodes first appear as what decides whether they are candidates."""
-        nodes_of = {"seen": present_nodes, "destinations": destination_nodes, "sources": source_nodes}
         needed = {self.task.candidates, *(("sources",) if self.is_bipartite else ())}
-        return {kind: FirstTimes(nodes, self.graph) for kind, nodes in nodes_of.items() if kind in needed}
+        return {kind: FirstTimes(nodes, self.graph) for kind, nodes in NODES_OF.items() if kind in needed}
