@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from strobe.comm.ledger import BatchSpan
+from strobe.engine.evaluation.calibrate import CalibratedLinks
 from strobe.engine.online.result import OnlineResult
 from strobe.engine.records.run_directory import CURVE, PIPELINE, RELIABILITY, SCHEDULE, TRAPEZOID
 from strobe.engine.records.timing import EpochTrace
@@ -16,8 +17,7 @@ from strobe.engine.sources.batch_order import BatchOrder
 from strobe.format import duration, format_metric, pluralize
 from strobe.report.charts.gantt import gantt_svg, pipeline_svg, planned_spans
 from strobe.report.charts.learning_curve import learning_curve_svg
-from strobe.report.charts.reliability import reliability_svg
-from strobe.report.charts.svg import Panel, Scale, category_color, circle, document, line, text
+from strobe.report.charts.svg import PALETTE, Panel, Scale, category_color, circle, document, line, path, text
 from strobe.report.charts.window_cost import window_cost_svg
 from strobe.report.summary import compare_with_baselines, score_table
 
@@ -121,3 +121,48 @@ def _schedule_svg(run: Run, artifacts: Mapping[str, Any], spans: list[list[Batch
         return f"snapshots {graph.times[times.start]} to {graph.times[times.stop - 1]}"
 
     return gantt_svg(rows | {"measured": spans}, names=name)
+
+
+def reliability_svg(calibrated: CalibratedLinks) -> str | None:
+    """Draw the bins of a calibration, on logarithmic axes because most probabilities are small.
+
+    A bin holds the same number of expected edges. A bin without an edge is on the lower border.
+
+    Returns:
+        SVG text; None without bins.
+    """
+    shares = [value for each in calibrated.bins for value in (each.predicted, each.actual) if value > 0]
+    if not shares:
+        return None
+    left, top, size = 70, 76, 380
+    scale = Scale(min(min(shares) / 1.5, 0.1), 1.0, logarithmic=True)
+    panel = Panel(left, top, size, size, scale)
+
+    def x(value: float) -> float:
+        return round(left + size * scale.position(max(value, scale.low)), 1)
+
+    def y(value: float) -> float:
+        return panel.y(max(value, scale.low))
+
+    points = [(x(each.predicted), y(each.actual)) for each in calibrated.bins]
+    dots = [
+        circle(*point, 4, fill=PALETTE[0], title=f"predicted {each.predicted:.3g}, actual {each.actual:.3g}")
+        for point, each in zip(points, calibrated.bins, strict=True)
+    ]
+    columns = []
+    for tick in scale.ticks():
+        columns.append(path(f"M{x(tick)} {top}V{panel.bottom}", css="grid"))
+        columns.append(text(x(tick), panel.bottom + 18, f"{tick:g}", anchor="middle"))
+    diagonal = path(f"M{x(scale.low)} {y(scale.low)}L{x(1)} {y(1)}", css="level")
+    error = "" if calibrated.error is None else f"calibration error {calibrated.error:.2g}"
+    height = top + size + 56
+    body = [
+        *panel.grid(),
+        *columns,
+        diagonal,
+        line(points, stroke=PALETTE[0]),
+        *dots,
+        text(left, height - 8, "predicted probability; dots hold equally many expected edges"),
+        text(left - 40, top - 8, "share of pairs with an edge"),
+    ]
+    return document("Reliability, test part", body, width=left + size + 90, height=height, left=left, subtitle=error)

@@ -3,7 +3,7 @@ from __future__ import annotations
 from xml.etree import ElementTree
 
 from strobe.engine.evaluation.calibrate import CalibratedLinks
-from strobe.report.charts.reliability import reliability_svg
+from strobe.report.run import reliability_svg
 from strobe.tasks.calibration import Bin, LinkCalibration
 
 SVG = "{http://www.w3.org/2000/svg}"
