@@ -20,8 +20,7 @@ import numpy as np
 from benchmarks.distdy_storage import scaled
 from benchmarks.record import Record, table
 from strobe.graph import DynamicGraph
-from strobe.store.delta.spill import DiskSpill, to_arrays
-from strobe.store.delta.strategy import SnapshotWindow
+from strobe.store.delta.strategy import DiskSpill, SnapshotWindow, to_arrays
 
 SIZE, WINDOWS, ROUNDS = "100k-m", (4, 16), 7
 KINDS = ("rebuilt", "warm", "cold")

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from strobe.graph import DynamicGraph
-from strobe.store.delta.spill import SnapshotArrays, Spill, to_arrays
-from strobe.store.delta.strategy import SnapshotWindow
+from strobe.store.delta.strategy import SnapshotArrays, SnapshotWindow, Spill, to_arrays
 
 
 @dataclass(frozen=True)

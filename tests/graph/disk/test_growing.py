@@ -30,7 +30,7 @@ from strobe.graph import (
     open_graph,
 )
 from strobe.store import Delta
-from strobe.store.delta.spill import is_mapped
+from strobe.store.delta.strategy import is_mapped
 from tests.support.graphs import AWKWARD, PlainGraph, PlainSnapshot, dynamic_graphs
 from tests.support.kills import killed_before_step
 

@@ -16,8 +16,7 @@ from strobe.graph.features import find_stored as at_the_bottom
 from strobe.graph.stats import describe
 from strobe.graph.synthetic import Changing
 from strobe.store import Delta
-from strobe.store.delta.spill import MappedSpill
-from strobe.store.delta.strategy import NUM_REBUILT, DeltaStorage, SnapshotWindow
+from strobe.store.delta.strategy import NUM_REBUILT, DeltaStorage, MappedSpill, SnapshotWindow
 from tests.support.graphs import AWKWARD, PlainGraph, assert_same, dynamic_graphs, full_graph
 from tests.support.stored_sequences import slow_at_first
 
