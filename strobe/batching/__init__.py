@@ -7,11 +7,10 @@ from strobe.strategy import lazy_strategies
 
 if TYPE_CHECKING:
     from strobe.batching.fused import Fused
-    from strobe.batching.hybrid import Hybrid
     from strobe.batching.sampled import Sampled
     from strobe.batching.snapshots import Full, Groups, Windows
     from strobe.batching.trapezoid import Trapezoid
-    from strobe.batching.vertices import Vertices
+    from strobe.batching.vertices import Hybrid, Vertices
 
 __all__ = [
     "BatchSpec",

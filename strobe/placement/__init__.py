@@ -10,10 +10,9 @@ from strobe.strategy import lazy_strategies
 if TYPE_CHECKING:
     from strobe.placement.by_number import BySequence, BySnapshot, Replicated, SnapshotThenSequence
     from strobe.placement.chunks import Chunks
-    from strobe.placement.greedy import Greedy
     from strobe.placement.hash import Hash
     from strobe.placement.load_aware import LoadAware
-    from strobe.placement.metis import Metis, MetisPerSnapshot, MetisSoFar
+    from strobe.placement.metis import Greedy, Metis, MetisPerSnapshot, MetisSoFar
     from strobe.placement.online import Online
     from strobe.placement.time_blocks import TimeBlocks
 

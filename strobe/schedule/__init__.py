@@ -8,11 +8,9 @@ from strobe.schedule.packing.base import BinPacking
 from strobe.strategy import lazy_strategies
 
 if TYPE_CHECKING:
-    from strobe.schedule.balanced import Balanced
-    from strobe.schedule.free_running import FreeRunning
     from strobe.schedule.greedy import Greedy
-    from strobe.schedule.in_order import InOrder, RandomSplit
-    from strobe.schedule.optimal import Optimal
+    from strobe.schedule.in_order import FreeRunning, InOrder, RandomSplit
+    from strobe.schedule.optimal import Balanced, Optimal
 
 __all__ = [
     "Balanced",

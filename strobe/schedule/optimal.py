@@ -1,4 +1,4 @@
-"""Packing to within a gap of the optimum."""
+"""Packing to within a gap of the optimum, of all batches or of few only."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from strobe.errors import OptionError
 from strobe.schedule.costs import Costs, Solution
-from strobe.schedule.greedy import greedy_bins
+from strobe.schedule.greedy import Greedy, greedy_bins
 from strobe.schedule.packing.base import BinPacking
 from strobe.schedule.packing.bins import TOLERANCE, Bins, cost_of_bins, lower_bound, make_solution
 from strobe.schedule.packing.search import FOUND, UNKNOWN, improve_bins, search
@@ -146,3 +146,28 @@ def _try_search(state: _State) -> _State:
         else:
             break
     return state
+
+
+@dataclass(frozen=True, kw_only=True)
+class Balanced(BinPacking):
+    """``optimal`` for up to ``max_batches`` batches, ``greedy`` above: with many batches both are equally good.
+
+    Args:
+        max_batches: the largest number of batches for ``optimal``.
+        gap: passed to ``optimal``.
+    """
+
+    name: ClassVar[str] = "balanced"
+    max_batches: int = 100
+    gap: float = 0.02
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.max_batches < 0:
+            raise OptionError(f"max_batches must be 0 or more, not {self.max_batches}")
+        Optimal(gap=self.gap)  # checks gap
+
+    def solve(self, costs: Costs, num_ranks: int) -> Solution:
+        if len(costs) <= self.max_batches:
+            return Optimal(max_per_step=self.max_per_step, gap=self.gap).solve(costs, num_ranks)
+        return Greedy(max_per_step=self.max_per_step).solve(costs, num_ranks)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strobe.errors import OptionError
-from strobe.schedule import InOrder
+from strobe.schedule import FreeRunning, InOrder
 
 PER_STEP = st.none() | st.integers(1, 7)
 
@@ -34,3 +34,26 @@ def test_all_ranks_run_a_shared_batch_in_the_same_step(num: int, num_ranks: int,
 def test_per_step_of_zero_is_refused() -> None:
     with pytest.raises(OptionError, match="at least 1 batch, not 0"):
         InOrder(per_step=0)
+
+
+@given(st.integers(0, 20), st.integers(1, 6), st.booleans())
+def test_batches_are_assigned_in_order_and_ranks_take_equally_many_steps(num: int, ranks: int, shared: bool) -> None:
+    steps = FreeRunning().steps(num, ranks, shared=shared)
+    assert steps == InOrder().steps(num, ranks, shared=shared)
+    assert all(len(step) == ranks for step in steps)
+    if not shared:
+        assert sorted(batch for step in steps for batches in step for batch in batches) == list(range(num))
+
+
+def test_ranks_step_independently() -> None:
+    free = FreeRunning()
+    assert not free.lockstep
+    assert InOrder().lockstep
+    assert not free.exact
+    assert free.gives == ("independent steps",)
+    assert [need.fact for need in free.needs] == ["batches per rank", "divergent weights"]
+
+
+def test_evaluation_is_asynchronous_by_default() -> None:
+    assert FreeRunning().async_evaluation
+    assert FreeRunning(async_evaluation=False).to_json() == {"name": "free-running", "async_evaluation": False}
