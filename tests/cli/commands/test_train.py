@@ -89,6 +89,7 @@ def test_options_reach_the_settings_the_model_and_the_task() -> None:
 
 
 def test_data_set_is_trained_on_by_name(monkeypatch: pytest.MonkeyPatch, friends: Path) -> None:
+    monkeypatch.delenv("STROBE_DATA", raising=False)
     monkeypatch.setattr(
         catalog.DATASETS["collegemsg"].loader.__class__, "load", lambda self, request: open_graph(friends)
     )
