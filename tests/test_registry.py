@@ -45,7 +45,7 @@ def test_package_exports_its_strategies_by_class_name(axis: str) -> None:
 def test_a_plan_loads_only_the_strategies_that_it_names_and_numba_is_loaded_when_it_is_used() -> None:
     code = (
         "import sys; from strobe.plan import Plan; Plan.from_json({'placement': 'hash'}); "
-        "print([m for m in ('placement.online', 'batching.hybrid', 'sync.average') if f'strobe.{m}' in sys.modules]); "
+        "print([m for m in ('placement.online', 'batching.sampled', 'sync.average') if f'strobe.{m}' in sys.modules]); "
         "import strobe.placement as p, strobe.schedule as s; p.Chunks(), s.Greedy(), s.Optimal(); "
         "print('numba' in sys.modules)"
     )
