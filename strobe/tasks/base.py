@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -172,7 +172,7 @@ class Problem(ABC):
         other.split = Split(range(0), range(0), range(self.split.test.stop))
         return other
 
-    def with_online_split(self, t: int) -> Problem:
+    def with_online_split(self, t: int) -> Self:
         """A copy for online training once snapshot t + ``target_delay`` has been read: snapshot t is for validation,
         all snapshots before it are for training."""
         other = copy(self)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -186,6 +186,10 @@ class LinkProblem(Problem):
             return EdgeHistory(self.graph)
         self._previous_history.update(self.graph)
         return self._previous_history
+
+    def with_online_split(self, t: int) -> Self:
+        _ = self.history  # read once: every copy scores baselines
+        return super().with_online_split(t)
 
     def examples(self, t: int, epoch: int | None = None) -> Examples | None:
         pairs = self.sample_pairs(t, epoch)

@@ -281,3 +281,9 @@ def test_a_run_never_ends_worse_in_validation_than_its_offset() -> None:
     assert run.test["ap"] == pytest.approx(run.baselines["test"]["history"]["ap"], abs=1e-4)
     assert "best at epoch 0" in run.summary()
     assert "coverage 100%" in run.summary()
+
+
+def test_problems_of_an_online_run_share_the_history_of_edges() -> None:
+    graph = from_edges([np.array([[0, 1], [1, 2]])] * 6, num_nodes=3)
+    problem = LinkPrediction(pair_features=False, from_history=False).bind(graph)
+    assert problem.with_online_split(2).history is problem.with_online_split(3).history
