@@ -98,7 +98,7 @@ class _ScorePairs(torch.autograd.Function):
         gradient = gradient.contiguous()
         cuts = _strips(pairs.row.numpy(), layers.num_columns)
         sums = [layers.zeros() for _ in cuts[1:]]
-        of_rows = torch.zeros_like(ctx.saved_tensors[0])
+        of_rows = torch.zeros_like(layers.of_rows)
 
         def run(strip: int) -> None:
             buffers = layers.buffers(3)
