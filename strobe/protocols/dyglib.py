@@ -20,16 +20,14 @@ from typing import Any
 
 import numpy as np
 
-from strobe.api import open_run, train
+from strobe.api import open_run
 from strobe.engine.run import Run
-from strobe.graph import DynamicGraph
 from strobe.protocols.base import Protocol, ProtocolRequest, ProtocolResult
 from strobe.protocols.dyglib_events import Batch, SplitEvents, iter_batches
 from strobe.protocols.events import Floats, read_events
 from strobe.protocols.model_names import names_from
 from strobe.protocols.snapshot_ranking import WITH_PAIR_FEATURES, as_published
-from strobe.protocols.timed_pairs import RULES, PairHistory, TimedPairs, score_pairs
-from strobe.protocols.training_progress import ReportedEpochs
+from strobe.protocols.timed_pairs import RULES, PairHistory, TimedPairs, score_pairs, train_on_links
 from strobe.tasks import LinkPrediction
 from strobe.tasks.metrics import ap, auc
 
@@ -118,39 +116,14 @@ class DyglibLinkPrediction(Protocol):
         if not method.endswith(WITH_PAIR_FEATURES):
             graphs = [as_published(each) for each in graphs]
         batches = {each: list(iter_batches(events, *each, self.strategy)) for each in MEASURED}
+        train_end, validation_end = events.end_snapshots
+        task = LinkPrediction(train=train_end, validation=validation_end - train_end, candidates="destinations")
         scores, epochs = [], []
         for seed in request.seed_values:
-            run = open_run(self._train(request, graphs[0], events, method, seed, training), graph=graphs[1])
+            run = open_run(train_on_links(request, graphs[0], method, task, seed, training), graph=graphs[1])
             scores.append({each: score_model(run, batches[each]) for each in MEASURED})
             epochs.append(run.best_epoch)
         return self._result(method, events, request, scores, training | {"best_epochs": epochs}, began)
-
-    def _train(
-        self,
-        request: ProtocolRequest,
-        graph: DynamicGraph,
-        events: SplitEvents,
-        method: str,
-        seed: int,
-        training: Mapping[str, Any],
-    ) -> Run:
-        train_end, validation_end = events.end_snapshots
-        with_features = method.endswith(WITH_PAIR_FEATURES)
-        return train(
-            graph,
-            method.removesuffix(WITH_PAIR_FEATURES),
-            LinkPrediction(
-                train=train_end,
-                validation=validation_end - train_end,
-                candidates="destinations",
-                pair_features=with_features,
-                from_history=with_features,
-            ),
-            seed=seed,
-            device=request.device or "cpu",
-            progress=ReportedEpochs(request, f"training, seed {seed}: epochs"),
-            **training,
-        )
 
     def run_baselines(self, request: ProtocolRequest) -> list[ProtocolResult]:
         """EdgeBank with the four memories of the authors' code, and other rules."""

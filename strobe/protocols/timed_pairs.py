@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
+from strobe.api import train
 from strobe.engine.evaluation.link_scores import link_scorers
 from strobe.engine.evaluation.predict_links import link_problem
 from strobe.engine.run import Run
 from strobe.graph import DynamicGraph, from_edges
+from strobe.protocols.base import ProtocolRequest
 from strobe.protocols.events import Floats, Ids
+from strobe.protocols.snapshot_ranking import WITH_PAIR_FEATURES
+from strobe.protocols.training_progress import ReportedEpochs
+from strobe.tasks import LinkPrediction
 from strobe.tasks.metrics import BoolArray
 
 DIGITS = 5
@@ -36,6 +43,36 @@ class TimedPairs:
 
     def __len__(self) -> int:
         return len(self.src)
+
+
+def train_on_links(
+    request: ProtocolRequest,
+    graph: DynamicGraph,
+    method: str,
+    task: LinkPrediction,
+    seed: int,
+    settings: Mapping[str, Any],
+) -> Run:
+    """Train the model of a method, which reads the history of pairs if its name says so.
+
+    Args:
+        request: has the device, and is told of epochs.
+        graph: the snapshots, as the method reads them.
+        method: name of a model, with or without ``+pair-features``.
+        task: with its split and candidates.
+        seed: of the run.
+        settings: of training.
+    """
+    with_features = method.endswith(WITH_PAIR_FEATURES)
+    return train(
+        graph,
+        method.removesuffix(WITH_PAIR_FEATURES),
+        replace(task, pair_features=with_features, from_history=with_features),
+        seed=seed,
+        device=request.device or "cpu",
+        progress=ReportedEpochs(request, f"training, seed {seed}: epochs"),
+        **settings,
+    )
 
 
 def score_pairs(run: Run, pairs: TimedPairs) -> Floats:

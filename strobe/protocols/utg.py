@@ -24,15 +24,19 @@ from typing import Any
 
 import numpy as np
 
-from strobe.api import train
-from strobe.engine.run import Run
 from strobe.graph import DynamicGraph
 from strobe.protocols.base import Protocol, ProtocolRequest, ProtocolResult
 from strobe.protocols.events import Floats, Ids, read_events
 from strobe.protocols.model_names import names_from
 from strobe.protocols.snapshot_ranking import WITH_PAIR_FEATURES, as_published
-from strobe.protocols.timed_pairs import RULES, PairHistory, TimedPairs, score_pairs, snapshots_of_events
-from strobe.protocols.training_progress import ReportedEpochs
+from strobe.protocols.timed_pairs import (
+    RULES,
+    PairHistory,
+    TimedPairs,
+    score_pairs,
+    snapshots_of_events,
+    train_on_links,
+)
 from strobe.tasks import LinkRanking
 from strobe.tasks.metrics import mrr, rank_positives
 
@@ -152,38 +156,14 @@ class UtgRanking(Protocol):
         graph = edges.graph()
         graph = graph if method.endswith(WITH_PAIR_FEATURES) else as_published(graph)
         settings = dict(SETTINGS) | ({} if request.epochs is None else {"epochs": request.epochs})
+        train_end, validation_end = edges.last_weeks
+        task = LinkRanking(train=train_end, validation=validation_end - train_end)
         scores, epochs = [], []
         for seed in request.seed_values:
-            run = self._train(request, graph, edges, method, seed, settings)
+            run = train_on_links(request, graph, method, task, seed, settings)
             scores.append({part: score_pairs(run, edges.scored_pairs[part]) for part in SCORED})
             epochs.append(run.best_epoch)
         return self._result(method, edges, request, scores, settings | {"best_epochs": epochs}, began)
-
-    def _train(
-        self,
-        request: ProtocolRequest,
-        graph: DynamicGraph,
-        edges: WeeklyEdges,
-        method: str,
-        seed: int,
-        settings: Mapping[str, Any],
-    ) -> Run:
-        train_end, validation_end = edges.last_weeks
-        with_features = method.endswith(WITH_PAIR_FEATURES)
-        return train(
-            graph,
-            method.removesuffix(WITH_PAIR_FEATURES),
-            LinkRanking(
-                train=train_end,
-                validation=validation_end - train_end,
-                pair_features=with_features,
-                from_history=with_features,
-            ),
-            seed=seed,
-            device=request.device or "cpu",
-            progress=ReportedEpochs(request, f"training, seed {seed}: epochs"),
-            **settings,
-        )
 
     def run_baselines(self, request: ProtocolRequest) -> list[ProtocolResult]:
         """Rules on the snapshots before the target."""
