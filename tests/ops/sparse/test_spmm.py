@@ -151,6 +151,14 @@ def test_gathered_rows_and_gradients_that_add_up_in_order_on_two_threads(dtype: 
     np.testing.assert_array_equal(gradient.numpy(), expected)
 
 
+def test_a_column_of_any_stride_is_gathered() -> None:
+    """torch calls a transposed row contiguous: no copy makes its stride 1."""
+    row = torch.arange(5.0).reshape(1, 5).requires_grad_()
+    found = gather_rows(row.T, torch.tensor([0, 2, 2]))
+    assert found.squeeze(1).tolist() == [0, 2, 2]
+    assert torch.autograd.grad(found.sum(), row)[0].tolist() == [[1, 0, 2, 0, 0]]
+
+
 def test_no_rows_are_gathered() -> None:
     x = torch.ones(3, 2, requires_grad=True)
     found = gather_rows(x, torch.empty(0, dtype=torch.int64))
