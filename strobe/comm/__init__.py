@@ -1,6 +1,6 @@
 """Messages between ranks: the only folder that knows torch.distributed."""
 
-from strobe.comm.base import NO_RANK, Comm, CommError, ControlChannel, SingleRankComm, Work
+from strobe.comm.base import NO_RANK, Comm, CommError, ControlChannel, MessagePipeline, SingleRankComm, Work
 from strobe.comm.launch.launcher import RankError, run_ranks
 from strobe.comm.ledger import Ledger
 
@@ -10,6 +10,7 @@ __all__ = [
     "CommError",
     "ControlChannel",
     "Ledger",
+    "MessagePipeline",
     "RankError",
     "SingleRankComm",
     "Work",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -56,11 +56,31 @@ class ControlChannel(ABC):
         """Close the channel. Messages that have not been received are lost."""
 
 
-class Comm(ABC):
-    """Point-to-point and collective communication of one rank.
+class MessagePipeline(ABC):
+    """Messages of one pass through a pipeline of ranks, matched by order alone: there are no tags.
 
-    Every call has a ``kind``, under which the ledger counts its bytes, and a deadline. Collectives must be called by
-    all ranks in the same order.
+    Every message has a key. Each rank sends in ascending order of keys, and needs a message only for work whose own
+    messages have larger keys. Therefore all ranks can issue sends and receives in one order, and none waits in a cycle.
+    """
+
+    @abstractmethod
+    def send(self, key: int, rows: Mapping[int, Tensor]) -> None:
+        """Send the messages of ``key``, by receiving rank; return before they have left. Keys ascend."""
+
+    @abstractmethod
+    def receive(self, key: int, src: int) -> Tensor:
+        """Return the rows of the message of ``key`` from rank ``src``."""
+
+
+class Comm(ABC):
+    """Messages and collectives of one rank.
+
+    Rows travel on the data plane (``all_to_all_rows``, ``open_pipeline``, ``all_reduce``, ``all_reduce_async``), where
+    tensors are; objects, numbers and control messages on the control plane. Every call has a ``kind``, under which the
+    ledger counts its bytes, and a deadline.
+
+    All ranks that take part in an operation must call it in the same order relative to other operations. Then nothing
+    deadlocks, even where the host waits for the device unexpectedly (an allocation, a kernel that is loaded).
 
     Raises:
         CommError: in every call, if another rank is gone or does not answer within the deadline.
@@ -70,20 +90,28 @@ class Comm(ABC):
     num_ranks: int
     ledger: Ledger
 
-    @abstractmethod
-    def send(self, dst: int, rows: Tensor, *, kind: str, tag: int = 0) -> None:
-        """Send rows to rank ``dst``; return before they have left."""
+    allows_reordering: bool = True
+    """Whether ranks may call ``all_reduce_async`` at different points between their other operations."""
+
+    @property
+    def backend(self) -> str | None:
+        """What carries rows: ``gloo`` or ``nccl``; None with one rank."""
+        return None
 
     @abstractmethod
-    def receive(self, src: int, like: Tensor, num_rows: int, *, kind: str, tag: int = 0) -> Work:
-        """Receive rows from rank ``src``. Messages of a pair of ranks and a tag arrive in order.
+    def all_to_all_rows_async(
+        self, sends: Mapping[int, Tensor], counts: Mapping[int, int], like: Tensor, *, kind: str
+    ) -> Sequence[Work]:
+        """As ``all_to_all_rows``, without blocking."""
+
+    @abstractmethod
+    def open_pipeline(self, receives: Mapping[tuple[int, int], int], like: Tensor, *, kind: str) -> MessagePipeline:
+        """Begin a pass through a pipeline.
 
         Args:
-            src: the sending rank.
+            receives: the number of rows of every message that this rank receives, by (key, sending rank).
             like: a tensor with the dtype, device and trailing shape of the rows.
-            num_rows: how many rows the message has.
-            kind: the ledger's name of the message.
-            tag: messages of different tags may be received in any order.
+            kind: the ledger's name of the messages.
         """
 
     @abstractmethod
@@ -96,7 +124,8 @@ class Comm(ABC):
 
     @abstractmethod
     def all_reduce_async(self, values: Tensor, *, kind: str) -> Work:
-        """Sum in the background, ordered only among calls of this method. May overwrite ``values``."""
+        """Sum in the background. Ordered only among calls of this method if ``allows_reordering``. May overwrite
+        ``values``."""
 
     @abstractmethod
     def all_reduce_max(self, values: list[float], *, kind: str) -> list[float]:
@@ -147,18 +176,6 @@ class Comm(ABC):
         """
         return [work.wait() for work in self.all_to_all_rows_async(sends, counts, like, kind=kind)]
 
-    def all_to_all_rows_async(
-        self, sends: Mapping[int, Tensor], counts: Mapping[int, int], like: Tensor, *, kind: str
-    ) -> list[Work]:
-        """As ``all_to_all_rows``, without blocking."""
-        receives = [
-            self.receive(src, like, num_rows, kind=kind) for src, num_rows in sorted(counts.items()) if num_rows
-        ]
-        for dst, rows in sorted(sends.items()):
-            if len(rows):
-                self.send(dst, rows, kind=kind)
-        return receives
-
     def all_reduce_scalars(self, values: list[float], *, kind: str = "scalars") -> list[float]:
         """Return the elementwise sum of a few numbers over all ranks."""
         return [float(v) for v in self.all_reduce(torch.tensor(values, dtype=torch.float64), kind=kind).tolist()]
@@ -170,11 +187,16 @@ class SingleRankComm(Comm):
     def __init__(self) -> None:
         self.rank, self.num_ranks, self.ledger = 0, 1, Ledger()
 
-    def send(self, dst: int, rows: Tensor, *, kind: str, tag: int = 0) -> None:
-        raise AssertionError("a single rank cannot send")
+    def all_to_all_rows_async(
+        self, sends: Mapping[int, Tensor], counts: Mapping[int, int], like: Tensor, *, kind: str
+    ) -> Sequence[Work]:
+        assert not sends, "a single rank cannot send"
+        assert not counts, "a single rank cannot receive"
+        return []
 
-    def receive(self, src: int, like: Tensor, num_rows: int, *, kind: str, tag: int = 0) -> Work:
-        raise AssertionError("a single rank cannot receive")
+    def open_pipeline(self, receives: Mapping[tuple[int, int], int], like: Tensor, *, kind: str) -> MessagePipeline:
+        assert not receives, "a single rank cannot receive"
+        return SingleRankPipeline()
 
     def wait_sends(self) -> None:
         pass
@@ -205,6 +227,16 @@ class SingleRankComm(Comm):
 
     def close(self) -> None:
         pass
+
+
+class SingleRankPipeline(MessagePipeline):
+    """A pipeline of one rank, which has no messages."""
+
+    def send(self, key: int, rows: Mapping[int, Tensor]) -> None:
+        assert not rows, "a single rank cannot send"
+
+    def receive(self, key: int, src: int) -> Tensor:
+        raise AssertionError("a single rank cannot receive")
 
 
 class CompletedWork(Work):

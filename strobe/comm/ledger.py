@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import perf_counter, process_time
-from typing import Any
+from typing import Any, Protocol
 
 PEAKS = ("memory_bytes", "device_bytes")
 
@@ -20,6 +20,19 @@ BatchSpan = tuple[int, int, float, float]
 STEP_SYNC = -1
 
 _SPANS = ("pipeline_spans", "batch_spans")
+
+
+class StreamClock(Protocol):
+    """Marks points in the work of a device that runs behind the host, and tells their times later."""
+
+    def mark(self) -> Any:
+        """Mark the point that the host has reached."""
+
+    def seconds(self, mark: Any) -> float:
+        """Return when the device reached a mark, on the clock of ``perf_counter``. May wait for the device."""
+
+    def restart(self) -> None:
+        """Wait for the device; marks before are not read any more."""
 
 
 class Ledger:
@@ -39,6 +52,8 @@ class Ledger:
         self.epoch_now = 0
         self.alone_now = False
         self.on_change: Callable[[int, int, str, bool], None] | None = None
+        self.clock: StreamClock | None = None
+        """StreamClock of the device that carries messages; None if the host waits for them itself."""
         self.synchronize: Callable[[], None] | None = None
         """Waits for a device that runs behind, where batches are timed."""
         self.clear()
@@ -55,6 +70,7 @@ class Ledger:
         self.counts: dict[str, int] = defaultdict(int)
         self.pipeline_spans: list[PipelineSpan] = []
         self.batch_spans: list[BatchSpan] = []
+        self._device_waits: list[tuple[str, Any, Any, Any]] = []
         self._stages = 0
         self._overlapped_until = 0.0
         self._start, self._cpu_start = perf_counter(), process_time()
@@ -115,14 +131,28 @@ class Ledger:
         """End a wait, whose time does not count as overlapped."""
         self._overlapped_until = perf_counter()
 
+    def now(self) -> Any:
+        """Mark this point in the computation, for ``count_wait`` and ``record_pipeline_span``."""
+        return perf_counter() if self.clock is None else self.clock.mark()
+
+    def count_wait(self, name: str, issued: Any, needed: Any) -> None:
+        """Count a wait on the device, which ends now.
+
+        Args:
+            name: of the seconds from ``needed`` until now.
+            issued: when the operation was issued. From then to ``needed`` it overlapped with computation.
+            needed: when the device began to wait.
+        """
+        self._device_waits.append((name, issued, needed, self.now()))
+
     def count(self, **counts: int) -> None:
         """Add to counters of computed cells and arcs, loaded rows, and others."""
         for name, number in counts.items():
             self.counts[name] += number
 
-    def record_pipeline_span(self, stage: int, slot: int, start: float) -> None:
-        """Record a slot of a relayed time stage that ends now."""
-        self.pipeline_spans.append((self.phase_now, stage, slot, start, perf_counter()))
+    def record_pipeline_span(self, stage: int, slot: int, start: Any) -> None:
+        """Record a slot of a relayed time stage that began at ``start``, a result of ``now``, and ends now."""
+        self.pipeline_spans.append((self.phase_now, stage, slot, start, self.now()))
 
     def record_batch_span(self, batch: int, start: float) -> None:
         """Record the forward and backward pass of a batch, or the synchronization of a step, that ends now."""
@@ -137,6 +167,7 @@ class Ledger:
 
     def drain(self) -> dict[str, Any]:
         """Return all counters as JSON values and reset them."""
+        self._read_clock()
         counters = {
             "sent": _flatten_keys(self.sent),
             "received": _flatten_keys(self.received),
@@ -153,6 +184,20 @@ class Ledger:
         }
         self.clear()
         return counters
+
+    def _read_clock(self) -> None:
+        """Turn the marks of a device into seconds."""
+        if self.clock is None:
+            return
+        seconds, until = self.clock.seconds, 0.0
+        spans = self.pipeline_spans
+        self.pipeline_spans = [(phase, stage, slot, seconds(a), seconds(b)) for phase, stage, slot, a, b in spans]
+        for name, issued, needed, done in self._device_waits:
+            start_s, needed_s, done_s = seconds(issued), seconds(needed), seconds(done)
+            self.seconds["overlapped_comm_s"] += max(needed_s - max(start_s, until), 0.0)
+            self.seconds[name] += done_s - needed_s
+            until = done_s
+        self.clock.restart()
 
 
 def _flatten_keys(counts: dict[tuple[str, str], int]) -> dict[str, int]:

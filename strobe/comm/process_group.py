@@ -1,18 +1,12 @@
-"""Communication over a torch.distributed process group with gloo.
-
-GPU tensors are staged in pinned host memory. Unlike with NCCL, ranks may share a GPU and tagged messages of a pair may
-overtake each other.
-"""
+"""Communication over torch.distributed: control plane and host tensors over gloo, GPU tensors over NCCL or gloo."""
 
 from __future__ import annotations
 
 import atexit
 import pickle
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -21,8 +15,10 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.rendezvous import rendezvous
 
-from strobe.comm.base import Comm, CommError, ControlChannel, Work, check_message
-from strobe.comm.ledger import Ledger
+from strobe.comm import nccl
+from strobe.comm.base import Comm, CommError, ControlChannel, MessagePipeline, Work, check_message
+from strobe.comm.data_plane import ALL, DataPlane, Guard
+from strobe.comm.gloo import GlooPlane
 from strobe.comm.rendezvous import choose_interface, create_round_store, enable_tcp_keepalive
 
 DEADLINE_S = 120.0
@@ -34,15 +30,18 @@ _MESSAGE_BYTES = 8
 _NO_MESSAGE = -1
 """Value of the receive buffer until the next message arrives."""
 
-_ALL, _FROM_0 = "of all ranks", "from rank 0"
+_FROM_0 = "from rank 0"
 
 
-def join(deadline_s: float = DEADLINE_S, start_s: float | None = None) -> ProcessGroupComm:
+def join(
+    deadline_s: float = DEADLINE_S, start_s: float | None = None, *, nccl_device: torch.device | None = None
+) -> ProcessGroupComm:
     """Join the process group that the environment names, as torchrun sets it (RANK, WORLD_SIZE, MASTER_ADDR, ...).
 
     Args:
         deadline_s: how long a message may take.
         start_s: how long other ranks may take to join; the deadline by default.
+        nccl_device: this rank's GPU, whose tensors NCCL carries if all ranks name one; None: gloo carries all tensors.
 
     Raises:
         CommError: if this rank cannot reach the other ranks.
@@ -55,63 +54,58 @@ def join(deadline_s: float = DEADLINE_S, start_s: float | None = None) -> Proces
         dist.init_process_group("gloo", store=store, rank=rank, world_size=num_ranks, timeout=deadline)
     except (RuntimeError, ValueError) as error:
         raise CommError(f"this rank could not join the others: {str(error).splitlines()[0]}") from error
-    return ProcessGroupComm(deadline_s)
+    return ProcessGroupComm(deadline_s, nccl_device)
 
 
 class ProcessGroupComm(Comm):
     """Communication of one of several ranks. The process group must be initialized (``join``)."""
 
-    def __init__(self, deadline_s: float = DEADLINE_S) -> None:
+    def __init__(self, deadline_s: float = DEADLINE_S, nccl_device: torch.device | None = None) -> None:
         self.rank, self.num_ranks = dist.get_rank(), dist.get_world_size()
-        self.ledger = Ledger()
-        self.deadline = timedelta(seconds=deadline_s)
-        self._pending_sends: list[tuple[Any, Tensor, str, int]] = []
+        self.guard = Guard(self.rank, self.num_ranks, deadline_s)
+        self.ledger = self.guard.ledger
+        self._host_plane = GlooPlane(self.guard)
+        self._device_plane: DataPlane | None = None
         self._control_channels: list[ControlChannel] = []
-        with self.translate_errors("joining", "all ranks"):
-            # Collectives of one group must start in one order; background all-reduces are in an order of their own.
-            self._async_group = dist.new_group(timeout=self.deadline)
+        with self.guard.translate_errors("joining", "all ranks"):
             self._rank_0_timeout = timedelta(seconds=max(MAX_RANK_0_ALONE_S, deadline_s))
-            self._rank_0_group = dist.new_group(timeout=self._rank_0_timeout)
+            self._rank_0_group = dist.new_group(backend="gloo", timeout=self._rank_0_timeout)
         enable_tcp_keepalive(deadline_s)
+        (without_nccl,) = self.all_reduce_max([float(nccl_device is None)], kind="setup")
+        if nccl_device is not None and not without_nccl:
+            self._device_plane = nccl.NcclPlane(self.guard, nccl_device)
 
-    def send(self, dst: int, rows: Tensor, *, kind: str, tag: int = 0) -> None:
-        rows = _to_host(rows.detach().contiguous())
-        self.ledger.count_sent(kind, rows.numel() * rows.element_size(), len(rows))
-        with self.translate_errors(kind, f"sending to rank {dst}"):
-            work = dist.isend(rows, dst, tag=tag)
-        self._pending_sends.append((work, rows, kind, dst))  # keeps the buffer alive until the rows have left
-        if len(self._pending_sends) > 256:
-            self._pending_sends = [pending for pending in self._pending_sends if not pending[0].is_completed()]
+    @property
+    def backend(self) -> str:
+        return self._device_plane.name if self._device_plane is not None else self._host_plane.name
 
-    def receive(self, src: int, like: Tensor, num_rows: int, *, kind: str, tag: int = 0) -> Work:
-        rows = torch.empty(num_rows, *like.shape[1:], dtype=like.dtype, pin_memory=like.is_cuda)
-        self.ledger.count_received(kind, rows.numel() * rows.element_size())
-        with self.translate_errors(kind, f"receiving from rank {src}"):
-            work = dist.irecv(rows, src, tag=tag)
-        return _PendingWork(self, work, rows, like.device, kind, f"from rank {src}")
+    @property
+    def allows_reordering(self) -> bool:  # type: ignore[override]
+        return self._device_plane is None or self._device_plane.allows_reordering
+
+    def all_to_all_rows_async(
+        self, sends: Mapping[int, Tensor], counts: Mapping[int, int], like: Tensor, *, kind: str
+    ) -> Sequence[Work]:
+        return self._plane(like).all_to_all_rows_async(sends, counts, like, kind=kind)
+
+    def open_pipeline(self, receives: Mapping[tuple[int, int], int], like: Tensor, *, kind: str) -> MessagePipeline:
+        return self._plane(like).open_pipeline(receives, like, kind=kind)
 
     def wait_sends(self) -> None:
-        for work, _, kind, dst in self._pending_sends:
-            self.wait_work(work, kind, f"to rank {dst}")
-        self._pending_sends.clear()
+        self._host_plane.wait_sends()
+        if self._device_plane is not None:
+            self._device_plane.wait_sends()
 
     def all_reduce(self, values: Tensor, *, kind: str) -> Tensor:
-        total = _to_host(values.detach()) if values.is_cuda else values.detach().clone()
-        self._count_all_reduce(kind, total)
-        self._run_collective(kind, _ALL, lambda: dist.all_reduce(total, async_op=True))
-        return total.to(values.device)
+        return self._plane(values).all_reduce(values, kind=kind)
 
     def all_reduce_async(self, values: Tensor, *, kind: str) -> Work:
-        self._count_all_reduce(kind, values)
-        total = _to_host(values)
-        with self.translate_errors(kind, _ALL):
-            work = dist.all_reduce(total, group=self._async_group, async_op=True)
-        return _PendingWork(self, work, total, values.device, kind, _ALL)
+        return self._plane(values).all_reduce_async(values, kind=kind)
 
     def all_reduce_max(self, values: list[float], *, kind: str) -> list[float]:
         largest = torch.tensor(values, dtype=torch.float64)
-        self._count_all_reduce(kind, largest)
-        self._run_collective(kind, _ALL, lambda: dist.all_reduce(largest, dist.ReduceOp.MAX, async_op=True))
+        self.guard.count_all_reduce(kind, largest)
+        self._run_collective(kind, ALL, lambda: dist.all_reduce(largest, dist.ReduceOp.MAX, async_op=True))
         return [float(value) for value in largest.tolist()]
 
     def all_gather_object(self, value: Any, *, kind: str) -> list[Any]:
@@ -124,21 +118,21 @@ class ProcessGroupComm(Comm):
         self.ledger.count_sent(kind, (self.num_ranks - 1) * len(padded), 0)
         self.ledger.count_received(kind, (self.num_ranks - 1) * len(padded))
         parts = list(torch.zeros(self.num_ranks, len(padded), dtype=torch.uint8).unbind())
-        self._run_collective(kind, _ALL, lambda: dist.all_gather(parts, padded, async_op=True))
+        self._run_collective(kind, ALL, lambda: dist.all_gather(parts, padded, async_op=True))
         return [_unpickle_tensor(part[:size]) for part, size in zip(parts, sizes.tolist(), strict=True)]
 
     def gather_object(self, value: Any, *, kind: str) -> list[Any]:
+        plane = self._host_plane
         if self.rank:
             payload = _pickle_to_tensor(value)
-            self.send(0, torch.tensor([[len(payload)]]), kind=kind)
-            self.send(0, payload, kind=kind)
+            plane.send(0, torch.tensor([[len(payload)]]), kind=kind)
+            plane.send(0, payload, kind=kind)
             return []
         values = [value]
         for src in range(1, self.num_ranks):
-            size = int(self.receive(src, torch.empty(0, 1, dtype=torch.int64), 1, kind=kind).wait())
-            values.append(
-                _unpickle_tensor(self.receive(src, torch.empty(0, dtype=torch.uint8), size, kind=kind).wait())
-            )
+            size = int(plane.receive(src, torch.empty(0, 1, dtype=torch.int64), 1, kind=kind).wait())
+            payload = plane.receive(src, torch.empty(0, dtype=torch.uint8), size, kind=kind).wait()
+            values.append(_unpickle_tensor(payload))
         return values
 
     def broadcast_object(self, value: Any, *, kind: str) -> Any:
@@ -172,67 +166,25 @@ class ProcessGroupComm(Comm):
         self.wait_sends()
         for channel in self._control_channels:
             channel.close()
+        if self._device_plane is not None:
+            self._device_plane.close()
         dist.destroy_process_group()
 
     def _run_collective(
         self, kind: str, peer: str, start: Callable[[], Any], deadline: timedelta | None = None
     ) -> None:
-        with self.translate_errors(kind, peer):
+        if self._device_plane is not None:
+            self._device_plane.check()
+        with self.guard.translate_errors(kind, peer):
             work = start()
-        self.wait_work(work, kind, peer, collective=True, deadline=deadline)
+        self.guard.wait(work, kind, peer, collective=True, deadline=deadline)
 
-    def wait_work(
-        self, work: Any, kind: str, peer: str, *, collective: bool = False, deadline: timedelta | None = None
-    ) -> None:
-        """Wait for an operation of torch.distributed, up to the deadline, and count the seconds."""
-        start, deadline = perf_counter(), deadline or self.deadline
-        with self.translate_errors(kind, peer):
-            if not work.wait(deadline):
-                raise RuntimeError(f"no answer for {deadline.total_seconds():g} s")
-        self.ledger.seconds["straggler_wait_s" if collective else "exposed_comm_s"] += perf_counter() - start
-
-    def _count_all_reduce(self, kind: str, values: Tensor) -> None:
-        """A ring all-reduce sends and receives 2 (W - 1) / W of its bytes; counted so for every algorithm."""
-        num_bytes = 2 * (self.num_ranks - 1) * values.numel() * values.element_size() // self.num_ranks
-        self.ledger.count_sent(kind, num_bytes, 0)
-        self.ledger.count_received(kind, num_bytes)
-
-    @contextmanager
-    def translate_errors(self, kind: str, peer: str) -> Iterator[None]:
-        """Raise errors of torch.distributed as CommError with rank, position, message and cause."""
-        try:
-            yield
-        except RuntimeError as error:
-            ledger = self.ledger
-            message = re.sub(r"^\[[^\]]*\] ?", "", str(error).strip())  # drops the source line in gloo
-            cause = message.splitlines()[0].partition(" This is typically")[0] if message else type(error).__name__
-            raise CommError(
-                f"rank {self.rank} stopped in epoch {ledger.epoch_now}, step {ledger.step_now}, {ledger.phase_now}: "
-                f"{kind} {peer} failed: {cause}"
-            ) from error
-
-
-class _PendingWork(Work):
-    """A pending operation. The time from its start to ``wait`` counts as overlapped."""
-
-    def __init__(
-        self, comm: ProcessGroupComm, work: Any, rows: Tensor, device: torch.device, kind: str, peer: str
-    ) -> None:
-        self._comm, self._work, self._rows, self._device = comm, work, rows, device
-        self._kind, self._peer = kind, peer
-        self._start = perf_counter()
-
-    def wait(self) -> Tensor:
-        ledger = self._comm.ledger
-        ledger.count_overlapped(self._start)
-        self._comm.wait_work(self._work, self._kind, self._peer)
-        ledger.end_wait()
-        return self._rows.to(self._device, non_blocking=True)  # pinned memory is not reused before it was read
-
-
-def _to_host(values: Tensor) -> Tensor:
-    """Copy GPU tensors into pinned memory, from which gloo can send."""
-    return torch.empty(values.shape, dtype=values.dtype, pin_memory=True).copy_(values) if values.is_cuda else values
+    def _plane(self, like: Tensor) -> DataPlane:
+        """The data plane that carries tensors as ``like``. Raises if NCCL has failed without being waited for."""
+        if self._device_plane is None:
+            return self._host_plane
+        self._device_plane.check()
+        return self._device_plane if like.is_cuda else self._host_plane
 
 
 def _pickle_to_tensor(value: Any) -> Tensor:
@@ -252,8 +204,8 @@ class ProcessGroupControlChannel(ControlChannel):
 
     def __init__(self, comm: ProcessGroupComm) -> None:
         self._comm = comm
-        with comm.translate_errors(CONTROL_KIND, _ALL):
-            self._process_group: Any = dist.new_group(backend="gloo", timeout=comm.deadline)
+        with comm.guard.translate_errors(CONTROL_KIND, ALL):
+            self._process_group: Any = dist.new_group(backend="gloo", timeout=comm.guard.deadline)
         self._pending_sends: list[tuple[Any, Tensor, int]] = []  # keeps buffers alive until they are received
         self._buffer = torch.full((1,), _NO_MESSAGE)
         self._pending_receive: Any = None
@@ -267,7 +219,7 @@ class ProcessGroupControlChannel(ControlChannel):
         payload = torch.tensor([message])
         for dst in range(1, self._comm.num_ranks):
             self._comm.ledger.count_sent(CONTROL_KIND, _MESSAGE_BYTES, 0)
-            with self._comm.translate_errors(CONTROL_KIND, f"to rank {dst}"):
+            with self._comm.guard.translate_errors(CONTROL_KIND, f"to rank {dst}"):
                 self._pending_sends.append((dist.isend(payload, dst, group=self._process_group), payload, dst))
 
     def poll(self) -> int | None:
@@ -277,7 +229,7 @@ class ProcessGroupControlChannel(ControlChannel):
     def wait(self) -> int:
         assert self._comm.rank, "rank 0 posts messages and receives none"
         # Also for a message that is visible already: only a part of its bytes may have arrived.
-        self._comm.wait_work(self._pending_receive, CONTROL_KIND, _FROM_0, collective=True)
+        self._comm.guard.wait(self._pending_receive, CONTROL_KIND, _FROM_0, collective=True)
         self._comm.ledger.count_received(CONTROL_KIND, _MESSAGE_BYTES)
         message = int(self._buffer)
         self._post_receive()
@@ -285,7 +237,7 @@ class ProcessGroupControlChannel(ControlChannel):
 
     def flush(self) -> None:
         for work, _, dst in self._pending_sends:
-            self._comm.wait_work(work, CONTROL_KIND, f"to rank {dst}", collective=True)
+            self._comm.guard.wait(work, CONTROL_KIND, f"to rank {dst}", collective=True)
         self._pending_sends.clear()
 
     def close(self) -> None:
@@ -301,5 +253,5 @@ class ProcessGroupControlChannel(ControlChannel):
     def _post_receive(self) -> None:
         """Post one receive at a time: of two, the second could complete first."""
         self._buffer.fill_(_NO_MESSAGE)
-        with self._comm.translate_errors(CONTROL_KIND, _FROM_0):
+        with self._comm.guard.translate_errors(CONTROL_KIND, _FROM_0):
             self._pending_receive = dist.irecv(self._buffer, 0, group=self._process_group)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from strobe.comm import NO_RANK, Ledger, SingleRankComm, Work
+from strobe.comm import NO_RANK, Ledger, MessagePipeline, SingleRankComm, Work
 from strobe.comm.base import CompletedWork
 from strobe.comm.rows import attach_tokens
 from strobe.ops.sparse.csr import IntArray
@@ -30,16 +30,40 @@ class FakeComm(SingleRankComm):
         super().__init__()
         self.rank, self.num_ranks = rank, num_ranks
 
-    def send(self, dst: int, rows: Tensor, *, kind: str, tag: int = 0) -> None:
-        self.ledger.count_sent(kind, rows.nbytes, len(rows))
+    def all_to_all_rows_async(
+        self, sends: Mapping[int, Tensor], counts: Mapping[int, int], like: Tensor, *, kind: str
+    ) -> Sequence[Work]:
+        self.count_sent(sends, kind)
+        return [CompletedWork(self.zeros(count, like, kind)) for _, count in sorted(counts.items()) if count]
 
-    def receive(self, src: int, like: Tensor, num_rows: int, *, kind: str, tag: int = 0) -> Work:
+    def open_pipeline(self, receives: Mapping[tuple[int, int], int], like: Tensor, *, kind: str) -> MessagePipeline:
+        return _FakePipeline(self, receives, like, kind)
+
+    def count_sent(self, sends: Mapping[int, Tensor], kind: str) -> None:
+        """Count messages that are not empty."""
+        for rows in sends.values():
+            if len(rows):
+                self.ledger.count_sent(kind, rows.nbytes, len(rows))
+
+    def zeros(self, num_rows: int, like: Tensor, kind: str) -> Tensor:
+        """Count a message and return its rows."""
         rows = like.new_zeros(num_rows, *like.shape[1:])
         self.ledger.count_received(kind, rows.nbytes)
-        return CompletedWork(rows)
+        return rows
 
     def all_gather_object(self, value: Any, *, kind: str) -> list[Any]:
         return [value] * self.num_ranks
+
+
+class _FakePipeline(MessagePipeline):
+    def __init__(self, comm: FakeComm, receives: Mapping[tuple[int, int], int], like: Tensor, kind: str) -> None:
+        self._comm, self._receives, self._like, self._kind = comm, receives, like, kind
+
+    def send(self, key: int, rows: Mapping[int, Tensor]) -> None:
+        self._comm.count_sent(rows, self._kind)
+
+    def receive(self, key: int, src: int) -> Tensor:
+        return self._comm.zeros(self._receives[key, src], self._like, self._kind)
 
 
 def dry_run(

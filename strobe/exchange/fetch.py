@@ -60,7 +60,7 @@ def exchange_requests(comm: Comm, requests: Sequence[IntArray]) -> list[IntArray
     return [next(rows).numpy() if counts_by_rank.get(rank) else np.empty(0, np.int64) for rank in range(comm.num_ranks)]
 
 
-def send_features(comm: Comm, rows: Sequence[Tensor], counts: Sequence[int], like: Tensor) -> list[Work]:
+def send_features(comm: Comm, rows: Sequence[Tensor], counts: Sequence[int], like: Tensor) -> Sequence[Work]:
     """Start sending the requested rows to each rank, and receiving ``counts`` rows from each, in order of rank."""
     others = [rank for rank in range(comm.num_ranks) if rank != comm.rank]
     return comm.all_to_all_rows_async(

@@ -18,7 +18,9 @@ KIND = "gradients"
 
 @dataclass(frozen=True, kw_only=True)
 class AllReduce(Sync):
-    """Sum gradients over all ranks in buckets of ``bucket_kb`` KiB, each sent while backward continues with the others.
+    """Sum gradients over all ranks in buckets of ``bucket_kb`` KiB.
+
+    Where communication may be reordered, a bucket is sent while backward continues with the others.
 
     Cost: twice the bytes of the parameters per rank and step.
     """
@@ -89,6 +91,8 @@ class _AllReduceSync(GradientSync):
             if not self._active:
                 return
             bucket.pending.discard(id(parameter))
+            if not self._comm.allows_reordering:
+                return  # end_backward reduces, at the same point on all ranks
             # All ranks must reduce buckets in the same order, whichever is ready first.
             while self._next < len(self._buckets) and not self._buckets[self._next].pending:
                 self._reduce_next()

@@ -25,6 +25,6 @@ def test_collectives_of_a_single_rank_return_their_input() -> None:
 def test_a_single_rank_cannot_send_or_receive() -> None:
     rows = torch.ones(1, 1)
     with pytest.raises(AssertionError, match="cannot send"):
-        SingleRankComm().send(0, rows, kind="halo")
+        SingleRankComm().all_to_all_rows({0: rows}, {}, rows, kind="halo")
     with pytest.raises(AssertionError, match="cannot receive"):
-        SingleRankComm().receive(0, rows, 1, kind="halo")
+        SingleRankComm().all_to_all_rows({}, {0: 1}, rows, kind="halo")

@@ -21,12 +21,12 @@ def _rows(rank: int, number: int) -> torch.Tensor:
     return torch.arange(2 * number, dtype=torch.float64).view(number, 2) + 100 * rank + 10 * number
 
 
-def test_messages_of_a_pair_and_tag_arrive_in_order_whatever_other_tags_do(job: Job) -> None:
+def test_messages_of_a_pair_arrive_in_order_and_those_of_a_pipeline_by_key(job: Job) -> None:
     for rank, result in enumerate(job["messages"]):
         before = (rank - 1) % NUM_RANKS
         for number, arrived in zip((1, 2), result["in order"], strict=True):
             torch.testing.assert_close(arrived, _rows(before, number), rtol=0, atol=0)
-        torch.testing.assert_close(result["tagged"], _rows(before, 3), rtol=0, atol=0)
+        torch.testing.assert_close(result["relayed"], _rows(before, 3), rtol=0, atol=0)
 
 
 def test_all_to_all_rows_returns_rows_in_order_of_rank(job: Job) -> None:

@@ -33,16 +33,20 @@ def all_checks(comm: Comm, tell: Tell) -> dict[str, Any]:
 
 
 def messages(comm: Comm) -> dict[str, Any]:
-    """Send rows around the ring, in order and by tag, and exchange rows with some empty messages."""
+    """Send rows around the ring, in order and in a pipeline, and exchange rows with some empty messages."""
     comm.ledger.clear()
     after, before = (comm.rank + 1) % NUM_RANKS, (comm.rank - 1) % NUM_RANKS
     like = torch.empty(0, 2, dtype=torch.float64)
     with comm.ledger.phase("forward"):
-        for number in (1, 2):
-            comm.send(after, _rows(comm.rank, number), kind="halo")
-        comm.send(after, _rows(comm.rank, 3), kind="halo", tag=7)
-        tagged = comm.receive(before, like, 3, kind="halo", tag=7).wait()
-        inorder = [comm.receive(before, like, number, kind="halo").wait() for number in (1, 2)]
+        pending = [
+            *comm.all_to_all_rows_async({after: _rows(comm.rank, 1)}, {before: 1}, like, kind="halo"),
+            *comm.all_to_all_rows_async({after: _rows(comm.rank, 2)}, {before: 2}, like, kind="halo"),
+        ]
+        inorder = [work.wait() for work in pending]
+        pipeline = comm.open_pipeline({(before, before): 3}, like, kind="halo")  # ranks take turns
+        relayed = pipeline.receive(before, before) if comm.rank else None
+        pipeline.send(comm.rank, {after: _rows(comm.rank, 3)})
+        relayed = pipeline.receive(before, before) if relayed is None else relayed
         comm.wait_sends()
     with comm.ledger.phase("backward"):
         # Rank r sends s rows to rank s: nothing to rank 0.
@@ -51,7 +55,7 @@ def messages(comm: Comm) -> dict[str, Any]:
             {to: _rows(comm.rank, to) for to in others}, dict.fromkeys(others, comm.rank), like, kind="relay"
         )
         comm.wait_sends()
-    return {"tagged": tagged, "in order": inorder, "swapped": swapped, "ledger": comm.ledger.drain()}
+    return {"relayed": relayed, "in order": inorder, "swapped": swapped, "ledger": comm.ledger.drain()}
 
 
 def _rows(rank: int, number: int) -> Tensor:
@@ -221,7 +225,7 @@ def rank_0_hangs(comm: Comm, tell: Tell) -> None:
         if comm.rank == 0:
             time.sleep(1000)
         elif comm.rank == 1:
-            comm.receive(0, torch.empty(0, 1), 1, kind="halo").wait()
+            comm.all_to_all_rows({}, {0: 1}, torch.empty(0, 1), kind="halo")
         else:
             channel.wait()
 
@@ -236,7 +240,7 @@ def last_rank_does(action: Callable[[], object]) -> Callable[[Comm, Tell], None]
             tell(os.getpid())
             if comm.rank == last:
                 action()
-            comm.receive(0 if comm.rank else last, torch.empty(0, 1), 1, kind="halo").wait()
+            comm.all_to_all_rows({}, {0 if comm.rank else last: 1}, torch.empty(0, 1), kind="halo")
 
     return work
 

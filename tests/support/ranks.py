@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from functools import partial
@@ -16,32 +16,20 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from strobe.comm import Comm, ControlChannel, Ledger, Work
+from strobe.comm import Comm, ControlChannel, Ledger, MessagePipeline, Work
+from strobe.comm.base import CompletedWork
+from strobe.comm.data_plane import OrderedPipeline
 
 Result = TypeVar("Result")
 DEADLINE_S = 20.0
 
 
-class Box:
-    """Messages of one rank to another, matched with receives in the order in which these were posted."""
+class Channel:
+    """Messages of one rank to another on one communicator: sends and receives in order of issue."""
 
     def __init__(self) -> None:
-        self._arriving: Queue[Tensor] = Queue()
-        self._arrived: dict[int, Tensor] = {}
-        self._posted = self._matched = 0
-
-    def put(self, rows: Tensor) -> None:
-        self._arriving.put(rows)
-
-    def post_receive(self) -> int:
-        self._posted += 1
-        return self._posted - 1
-
-    def get(self, number: int) -> Tensor:
-        while number not in self._arrived:
-            self._arrived[self._matched] = self._arriving.get(timeout=DEADLINE_S)
-            self._matched += 1
-        return self._arrived.pop(number)
+        self.sends: list[tuple[str, Tensor] | None] = []
+        self.receives: list[str] = []
 
 
 class Hub:
@@ -49,35 +37,92 @@ class Hub:
 
     def __init__(self, num_ranks: int) -> None:
         self.num_ranks = num_ranks
-        self.boxes: dict[tuple[int, int, int], Box] = defaultdict(Box)
         self.gate = threading.Barrier(num_ranks, timeout=DEADLINE_S)
         self.table: list[Any] = [None] * num_ranks
-        self.channels: dict[tuple[int, int], Queue[int]] = defaultdict(Queue)
-        self.pending_sums: dict[int, dict[int, Tensor]] = defaultdict(dict)
+        self.control: dict[tuple[int, int], Queue[int]] = defaultdict(Queue)
         self.lock = threading.Lock()
+        self.changed = threading.Condition()
+        self.failed = False
+        self.channels: dict[tuple[str, int, int], Channel] = defaultdict(Channel)
+        self.sums: dict[int, dict[int, tuple[str, Tensor]]] = defaultdict(dict)
+
+    def wait_for(self, ready: Callable[[], bool], name: str) -> None:
+        """Wait, with the condition held, until other ranks have done what makes ``ready`` true."""
+        self.changed.notify_all()
+        assert self.changed.wait_for(lambda: self.failed or ready(), DEADLINE_S), f"{name}: ranks wait for each other"
+        if self.failed:
+            raise threading.BrokenBarrierError
+
+    def abort(self) -> None:
+        """Wake all ranks: one has failed."""
+        self.gate.abort()
+        with self.changed:
+            self.failed = True
+            self.changed.notify_all()
 
 
 class ThreadComm(Comm):
-    """Communication of one of several ranks in one process."""
+    """Communication of one of several ranks in one process, by the rules of NCCL at their strictest.
+
+    There are no tags: messages of a pair of ranks on a communicator are matched by order, and a mismatch of kind, shape
+    or dtype is an error. Every operation blocks until all its peers have issued theirs, as if the host waited for the
+    device at once; background sums are in one order with all other operations.
+    """
+
+    allows_reordering = False
 
     def __init__(self, hub: Hub, rank: int) -> None:
         self.rank, self.num_ranks, self.ledger, self._hub = rank, hub.num_ranks, Ledger(), hub
         self._sums = self._channels = 0
 
-    def send(self, dst: int, rows: Tensor, *, kind: str, tag: int = 0) -> None:
-        assert len(rows), "empty messages are not sent"
-        assert dst != self.rank
-        self.ledger.count_sent(kind, rows.numel() * rows.element_size(), len(rows))
-        with self._hub.lock:
-            box = self._hub.boxes[self.rank, dst, tag]
-        box.put(rows.detach().clone())
+    def all_to_all_rows_async(
+        self, sends: Mapping[int, Tensor], counts: Mapping[int, int], like: Tensor, *, kind: str
+    ) -> Sequence[Work]:
+        sends = {dst: rows for dst, rows in sends.items() if len(rows)}
+        counts = {src: count for src, count in sorted(counts.items()) if count}
+        return list(self._issue("rows", sends, counts, like, kind).values())
 
-    def receive(self, src: int, like: Tensor, num_rows: int, *, kind: str, tag: int = 0) -> Work:
-        assert num_rows, "empty messages are not expected"
-        self.ledger.count_received(kind, num_rows * like[:1].numel() if len(like) else num_rows)
-        with self._hub.lock:
-            box = self._hub.boxes[src, self.rank, tag]
-        return _PendingReceive(box, (num_rows, *like.shape[1:]), f"{kind} from {src} to {self.rank}")
+    def open_pipeline(self, receives: Mapping[tuple[int, int], int], like: Tensor, *, kind: str) -> MessagePipeline:
+        like = like.detach()[:0]
+
+        def issue(direction: str, sends: Mapping[int, Tensor], counts: Mapping[int, int]) -> Mapping[int, Work]:
+            return self._issue(direction, sends, counts, like, kind)
+
+        return OrderedPipeline(self.rank, receives, issue)
+
+    def _issue(
+        self, communicator: str, sends: Mapping[int, Tensor], counts: Mapping[int, int], like: Tensor, kind: str
+    ) -> dict[int, Work]:
+        """Issue sends and receives as one operation, and wait until all peers have issued theirs."""
+        pending: list[Callable[[], bool]] = []
+        arriving: dict[int, tuple[Channel, int]] = {}
+        with self._hub.changed:
+            for dst, rows in sorted(sends.items()):
+                assert len(rows), "empty messages are not sent"
+                assert dst != self.rank
+                assert (rows.dtype, rows.device) == (like.dtype, like.device), kind
+                self.ledger.count_sent(kind, rows.numel() * rows.element_size(), len(rows))
+                channel = self._hub.channels[communicator, self.rank, dst]
+                channel.sends.append((kind, rows.detach().clone()))
+                pending.append(partial(_is_longer, channel.receives, len(channel.sends) - 1))
+            for src, count in sorted(counts.items()):
+                assert count, "empty messages are not expected"
+                self.ledger.count_received(kind, count * like.shape[1:].numel() * like.element_size())
+                channel = self._hub.channels[communicator, src, self.rank]
+                channel.receives.append(kind)
+                arriving[src] = channel, len(channel.receives) - 1
+                pending.append(partial(_is_longer, channel.sends, len(channel.receives) - 1))
+            self._hub.wait_for(lambda: all(ready() for ready in pending), f"{kind} of rank {self.rank}")
+            received: dict[int, Work] = {}
+            for src, (channel, number) in arriving.items():
+                message, channel.sends[number] = channel.sends[number], None
+                assert message is not None
+                sent_kind, rows = message
+                assert sent_kind == kind, f"rank {src} sent {sent_kind}, rank {self.rank} expects {kind}"
+                assert rows.shape == (counts[src], *like.shape[1:]), (kind, src, self.rank, rows.shape)
+                assert rows.dtype == like.dtype, kind
+                received[src] = CompletedWork(rows)
+        return received
 
     def wait_sends(self) -> None:
         pass
@@ -91,11 +136,14 @@ class ThreadComm(Comm):
         return total
 
     def all_reduce_async(self, values: Tensor, *, kind: str) -> Work:
-        self._sums += 1
-        number = self._sums
-        with self._hub.lock:
-            self._hub.pending_sums[number][self.rank] = values.detach().clone()
-        return _PendingSum(self._hub, number, values)
+        number, self._sums = self._sums, self._sums + 1
+        with self._hub.changed:
+            self._hub.sums[number][self.rank] = kind, values.detach().clone()
+            self._hub.changed.notify_all()
+        work = _PendingSum(self._hub, number, values, f"{kind} of rank {self.rank}")
+        if not self.allows_reordering:
+            work.wait()
+        return work
 
     def all_reduce_max(self, values: list[float], *, kind: str) -> list[float]:
         return [max(each) for each in zip(*self.all_gather_object(values, kind=kind), strict=True)]
@@ -125,7 +173,7 @@ class ThreadComm(Comm):
     def open_control_channel(self) -> ControlChannel:
         self._channels += 1
         with self._hub.lock:
-            queues = [self._hub.channels[self._channels, rank] for rank in range(self.num_ranks)]
+            queues = [self._hub.control[self._channels, rank] for rank in range(self.num_ranks)]
         return _ThreadControlChannel(self, queues)
 
     def close(self) -> None:
@@ -167,34 +215,30 @@ class _ThreadControlChannel(ControlChannel):
         pass
 
 
-class _PendingReceive(Work):
-    def __init__(self, box: Box, shape: tuple[int, ...], name: str) -> None:
-        self._box, self._shape, self._name = box, shape, name
-        self._number = box.post_receive()
+class ReorderingThreadComm(ThreadComm):
+    """As with gloo, background sums need not be in order with other operations."""
 
-    def wait(self) -> Tensor:
-        try:
-            rows = self._box.get(self._number)
-        except Empty:
-            raise TimeoutError(self._name) from None
-        assert rows.shape == self._shape, (self._name, rows.shape, self._shape)
-        return rows
+    allows_reordering = True
 
 
 class _PendingSum(Work):
-    def __init__(self, hub: Hub, number: int, values: Tensor) -> None:
-        self._hub, self._number, self._values = hub, number, values
+    def __init__(self, hub: Hub, number: int, values: Tensor, name: str) -> None:
+        self._hub, self._number, self._values, self._name = hub, number, values, name
+        self._total: Tensor | None = None
 
     def wait(self) -> Tensor:
-        deadline = threading.Event()
-        for _ in range(int(DEADLINE_S * 1000)):
-            if len(self._hub.pending_sums[self._number]) == self._hub.num_ranks:
-                parts = sorted(self._hub.pending_sums[self._number].items())  # in one order: bit-identical
-                total = torch.stack([part for _, part in parts]).sum(0)
-                self._values.copy_(total)
-                return self._values
-            deadline.wait(0.001)
-        raise TimeoutError("a background all-reduce")
+        if self._total is None:
+            parts = self._hub.sums[self._number]
+            with self._hub.changed:
+                self._hub.wait_for(lambda: len(parts) == self._hub.num_ranks, self._name)
+            assert len({kind for kind, _ in parts.values()}) == 1, "ranks are in different sums"
+            in_order = [part for _, (_, part) in sorted(parts.items())]  # bit-identical on all ranks
+            self._total = self._values.copy_(torch.stack(in_order).sum(0))
+        return self._total
+
+
+def _is_longer(messages: list[Any], number: int) -> bool:
+    return len(messages) > number
 
 
 def as_threads(
@@ -212,7 +256,7 @@ def as_threads(
                 results[rank] = work(make(hub, rank))
         except BaseException as error:
             errors.append(error)
-            hub.gate.abort()
+            hub.abort()
 
     threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(num_ranks)]
     for thread in threads:

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
+import torch.distributed as dist
 
-from strobe.errors import OptionError
+from strobe.comm import nccl
+from strobe.errors import OptionError, UnknownNameError
+
+Backend = Literal["auto", "nccl", "gloo"]
+"""What carries tensors on GPUs: ``auto`` is NCCL if no two ranks share a GPU, else gloo, through host memory."""
+
+BACKENDS: tuple[Backend, ...] = ("auto", "nccl", "gloo")
 
 
 @dataclass(frozen=True)
@@ -38,9 +46,38 @@ def rank_from_environment() -> RankEnvironment | None:
     return RankEnvironment(rank, num_ranks, _int_variable("LOCAL_RANK") if "LOCAL_RANK" in os.environ else rank)
 
 
-def gpu_of_rank(local_rank: int) -> torch.device:
-    """Return the GPU of a local rank; with more ranks than GPUs, ranks share GPUs in turn."""
-    return torch.device("cuda", local_rank % torch.cuda.device_count())
+def check_backend(backend: str, device: torch.device) -> None:
+    """Check that a backend exists, and can carry tensors of a device.
+
+    Raises:
+        UnknownNameError: if there is no such backend.
+        OptionError: if the backend cannot be used.
+    """
+    if backend not in BACKENDS:
+        raise UnknownNameError("backend", backend, BACKENDS)
+    if backend == "nccl" and device.type != "cuda":
+        raise OptionError(f"NCCL carries tensors on GPUs, not on {device.type}: use backend gloo, or device cuda")
+    if backend == "nccl" and not dist.is_nccl_available():
+        raise OptionError("this torch was built without NCCL: use backend gloo")
+
+
+def use_gpu(rank_env: RankEnvironment, backend: Backend) -> tuple[torch.device, torch.device | None]:
+    """Make this process use the GPU of its local rank; with more ranks than GPUs, ranks share GPUs in turn.
+
+    Must be called before the process uses CUDA.
+
+    Returns:
+        The GPU, and the GPU again if NCCL should carry its tensors, else None.
+    """
+    device = torch.device("cuda", rank_env.local_rank % torch.cuda.device_count())
+    check_backend(backend, device)
+    shares_gpu = max_ranks_per_gpu() > 1
+    wants_nccl = backend == "nccl" or (backend == "auto" and dist.is_nccl_available() and not shares_gpu)
+    if wants_nccl:
+        one_host = os.environ.get("LOCAL_WORLD_SIZE") == str(rank_env.num_ranks)
+        nccl.set_environment(rank_env.rank, shares_gpu=shares_gpu, one_host=one_host)
+    torch.cuda.set_device(device)
+    return device, device if wants_nccl else None
 
 
 def max_ranks_per_gpu() -> int:

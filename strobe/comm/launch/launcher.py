@@ -19,7 +19,7 @@ import cloudpickle  # type: ignore[import-untyped]
 import torch
 import torch.distributed as dist
 
-from strobe.comm.launch.environment import RankEnvironment, environment_variables
+from strobe.comm.launch.environment import Backend, RankEnvironment, check_backend, environment_variables
 from strobe.comm.launch.failure import Failure, ProcessState, RankError, diagnose_failure, failure_from_exit
 from strobe.comm.launch.pipe import EVENT, FAILED, READY, LauncherPipe
 from strobe.comm.launch.status_board import StatusBoard
@@ -52,6 +52,7 @@ def run_ranks(
     threads: int | None = None,
     on_event: Callable[[int, Any], None] | None = None,
     device: str = "cpu",
+    backend: Backend = "auto",
 ) -> list[Result]:
     """Run ``work(comm, send_event)`` in new processes, one per rank.
 
@@ -66,6 +67,7 @@ def run_ranks(
         threads: threads per rank; the cores divided by the ranks by default.
         on_event: called for every event of a rank.
         device: ``cpu`` or ``cuda``. On ``cuda`` rank i uses cuda:i; with fewer GPUs, ranks share them.
+        backend: what carries tensors on GPUs.
 
     Returns:
         The results of all ranks, in order of rank.
@@ -75,6 +77,7 @@ def run_ranks(
         OptionError: if an argument is invalid, or the work cannot be pickled.
     """
     _check_options(num_ranks, deadline_s, threads, device)
+    check_backend(backend, torch.device(device))
     threads = threads or max(1, len(os.sched_getaffinity(0)) // num_ranks)
     spec = LaunchSpec(
         sys_path=list(sys.path),
@@ -82,6 +85,7 @@ def run_ranks(
         threads=threads,
         deadline_s=deadline_s,
         device=device,
+        backend=backend,
     )
     with ExitStack() as cleanup:
         ranks: list[RankProcess] = []

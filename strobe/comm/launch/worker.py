@@ -19,7 +19,7 @@ import cloudpickle  # type: ignore[import-untyped]
 import torch
 import torch.distributed as dist
 
-from strobe.comm.launch.environment import RankEnvironment, gpu_of_rank, rank_from_environment
+from strobe.comm.launch.environment import Backend, RankEnvironment, rank_from_environment, use_gpu
 from strobe.comm.launch.failure import failure_from_error
 from strobe.comm.launch.pipe import DONE, EVENT, FAILED, READY, RankPipe
 from strobe.comm.launch.status_board import RankStatus, StatusBoard
@@ -38,6 +38,7 @@ class LaunchSpec:
     threads: int
     deadline_s: float
     device: str
+    backend: Backend
 
 
 def main(arguments: list[str]) -> None:
@@ -93,14 +94,13 @@ def _run_rank(rank_env: RankEnvironment, work: int, status: RankStatus, pipe: Ra
 
 def _run_work(rank_env: RankEnvironment, file: int, status: RankStatus, pipe: RankPipe) -> tuple[ProcessGroupComm, Any]:
     work, spec = _load_work(file)
-    if spec.device == "cuda":
-        torch.cuda.set_device(gpu_of_rank(rank_env.local_rank))
+    nccl_device = use_gpu(rank_env, spec.backend)[1] if spec.device == "cuda" else None
     torch.set_num_threads(spec.threads)
     pipe.send(READY)
     if not pipe.wait():  # until all have started: deadlines must not run before
         _exit_now(1)
     status.set_phase("joining")
-    comm = join(spec.deadline_s)
+    comm = join(spec.deadline_s, nccl_device=nccl_device)
     comm.ledger.on_change = status.write
     status.write(comm.ledger.epoch_now, comm.ledger.step_now, comm.ledger.phase_now)
     result = work(comm, lambda event: pipe.send(EVENT, cloudpickle.dumps(event)))

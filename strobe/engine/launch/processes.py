@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import torch
 
 from strobe.comm import Comm
-from strobe.comm.launch.environment import gpu_of_rank
+from strobe.comm.launch.environment import Backend, check_backend, rank_from_environment, use_gpu
 from strobe.comm.launch.launcher import RankError, run_ranks
 from strobe.comm.process_group import DEADLINE_S, join
 from strobe.engine.checkpoint.store import load_weights
@@ -50,11 +50,13 @@ class OutputConfig:
 
 @dataclass(frozen=True)
 class LaunchConfig:
-    """Number of ranks, message deadline, and restarts from the last checkpoint after a failure."""
+    """Number of ranks, message deadline, restarts from the last checkpoint after a failure, and what carries tensors
+    on GPUs."""
 
     ranks: int = 1
     deadline_s: float = DEADLINE_S
     max_restarts: int = 0
+    backend: Backend = "auto"
 
     def __post_init__(self) -> None:
         if self.ranks < 1:
@@ -103,6 +105,7 @@ def _run(
     job: Job,
 ) -> dict[str, Any]:
     progress.stage(f"starting {launch.ranks} ranks", 0, None)
+    check_backend(launch.backend, job.device)
     if job.device.type == "cuda" and launch.ranks > torch.cuda.device_count():
         progress.note(f"{launch.ranks} ranks share {pluralize(torch.cuda.device_count(), 'GPU')}")
     return run_on_ranks(
@@ -139,6 +142,7 @@ def run_on_ranks(
         threads=threads,
         on_event=on_event,
         device=device.type,
+        backend=launch.backend,
     )
     assert results[0] is not None
     return results[0]
@@ -150,12 +154,14 @@ def train_under_torchrun(
     """Train as one of the ranks that torchrun has started. Restarted after a failure, it resumes."""
     path = output.path
     wanted = request.changes.get("device", "auto" if request.settings is None else request.settings.device)
-    device = choose_device(wanted)
+    device, nccl_device = choose_device(wanted), None
+    check_backend(launch.backend, device)
     if device.type == "cuda":
-        device = gpu_of_rank(int(os.environ.get("LOCAL_RANK", "0")))
-        torch.cuda.set_device(device)
+        rank_env = rank_from_environment()
+        assert rank_env is not None, "torchrun sets RANK"
+        device, nccl_device = use_gpu(rank_env, launch.backend)
         request = replace(request, changes={**request.changes, "device": str(device)})
-    comm = join(launch.deadline_s, max(launch.deadline_s, _START_TIMEOUT_S))
+    comm = join(launch.deadline_s, max(launch.deadline_s, _START_TIMEOUT_S), nccl_device=nccl_device)
     # Each machine's torchrun counts for itself, and only failures of its own ranks: one who knows is enough.
     restarts = comm.all_gather_object(int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")), kind="setup")
     if any(restarts) and path is not None and (path / CONFIG).exists():
@@ -204,5 +210,5 @@ def _to_payload(run: Run) -> dict[str, Any]:
     """What the other process needs to have the same run."""
     weights = {"model": run.model.state_dict(), "head": run.head.state_dict()}
     names = ("history", "best_epoch", "validation", "test", "baselines", "memory", "ranks", "window", "seconds")
-    more = ("path", "calibration")
+    more = ("path", "calibration", "backend")
     return {"weights": weights, "run": {name: getattr(run, name) for name in (*names, *more)}}

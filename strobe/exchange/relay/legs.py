@@ -24,16 +24,18 @@ class Legs:
     """The legs of one rank in a window, ascending by node and then by time.
 
     ``source`` is the rank of the previous leg and ``target`` that of the next, NO_RANK if the leg is the first or last
-    of the sequence in the window. Legs of ``wave`` w wait for those of earlier waves; ``group`` divides nodes into
-    ranges that pass through the waves as a pipeline. ``is_acyclic``: sequences visit ranks in one order, so that a rank
-    has at most one leg per node, and all its legs have the same wave.
+    of the sequence in the window; ``source_wave`` and ``target_wave`` are the waves of these legs. Legs of ``wave`` w
+    wait for those of earlier waves; ``group`` divides nodes into ranges that pass through the waves as a pipeline.
+    ``is_acyclic``: sequences visit ranks in one order, so that a rank has at most one leg per node, and all its legs
+    have the same wave.
     """
 
     node: IntArray  # [L]
     source: IntArray  # [L]
     target: IntArray  # [L]
     wave: IntArray  # [L]
-    source_wave: IntArray  # [L], of the previous leg
+    source_wave: IntArray  # [L]
+    target_wave: IntArray  # [L]
     group: IntArray  # [L]
     cell_leg: list[IntArray]  # leg of each of the rank's cells, per snapshot
     num_waves: int
@@ -96,6 +98,7 @@ def find_legs(
         target=target,
         wave=wave if levels is None else np.full(len(node), levels[rank]),
         source_wave=wave - 1 if levels is None else levels[source],
+        target_wave=wave + 1 if levels is None else levels[target],
         group=np.searchsorted(cuts, node, side="right"),
         cell_leg=[place[legs] for legs in builder.cell_leg],
         num_waves=int(builder.legs.max(initial=1)) if levels is None else int(levels.max()) + 1,

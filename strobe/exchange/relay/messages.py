@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from strobe.comm import Comm, Work
+from strobe.comm import Comm, MessagePipeline
 from strobe.comm.rows import anchor
 from strobe.ops.time.sequences import Sequences, StateTransfer, StateTransport
 
@@ -23,67 +22,76 @@ KIND = "relay"
 class RelayTask:
     """The legs of one pipeline group and wave on this rank, their cells, and the ranks they receive from and send to.
 
-    ``recv_legs`` and ``send_legs`` map a rank to positions among the task's legs, ascending by node.
+    ``recv_legs`` and ``send_legs`` map a rank to positions among the task's legs, ascending by node. ``key`` numbers
+    tasks in the order in which all ranks run them; ``recv_keys`` and ``send_keys`` are those of the tasks on the other
+    ranks.
     """
 
     slot: int
-    tag: int
+    key: int
     legs: Tensor  # [n]
     cells: Tensor  # [m], rows of the rank's cells
     sequences: Sequences
     recv_legs: dict[int, Tensor]
     send_legs: dict[int, Tensor]
-    recv_tags: dict[int, int]
+    recv_keys: dict[int, int]
+    send_keys: dict[int, int]
 
 
 class RelayMessages:
-    """The messages of one pass through a relayed stage. All receives are posted before the first task runs.
+    """The messages of one pass through a relayed stage: a pipeline forward, and one backward.
 
-    States are lists of tensors with one row per leg; ``offset`` is the row of the task's first leg in them.
+    A message has the key of the task that sends it, which is larger than those of the messages that this task needs; in
+    backward the order of tasks is reversed, and keys are negative. States are lists of tensors with one row per leg;
+    ``offset`` is the row of the task's first leg in them.
     """
 
     def __init__(self, comm: Comm, tasks: list[RelayTask], like: Tensor) -> None:
         self.comm, self.tasks, self._like = comm, tasks, like.detach()[:0]
         self.number = comm.ledger.next_stage()
-        self._pending = [self._post_receives(task.recv_legs, task.recv_tags) for task in tasks]
-        self._pending_grads: list[dict[int, Work]] = []
+        receives = {
+            (task.recv_keys[source], source): len(legs) for task in tasks for source, legs in task.recv_legs.items()
+        }
+        self._states = comm.open_pipeline(receives, self._like, kind=KIND)
+        self._grads: MessagePipeline | None = None
 
     def begin_backward(self) -> None:
-        """Post the receives of gradients."""
-        self._pending_grads = [
-            self._post_receives(task.send_legs, dict.fromkeys(task.send_legs, task.tag)) for task in self.tasks
-        ]
+        """Open the pipeline of gradients."""
+        receives = {
+            (-task.send_keys[dst], dst): len(legs) for task in self.tasks for dst, legs in task.send_legs.items()
+        }
+        self._grads = self.comm.open_pipeline(receives, self._like, kind=KIND)
 
     def recv(self, number: int, first: Sequence[Tensor], offset: int = 0) -> None:
         """Wait for the states that task ``number`` receives and write them into its initial states."""
-        for source, work in self._pending[number].items():
-            _scatter_rows(first, self.tasks[number].recv_legs[source] + offset, work.wait())
+        task = self.tasks[number]
+        for source, places in sorted(task.recv_legs.items(), key=lambda item: task.recv_keys[item[0]]):
+            rows = self._states.receive(task.recv_keys[source], source)
+            _scatter_rows(first, places + offset, rows)
 
     def send(self, number: int, last: Sequence[Tensor], offset: int = 0) -> None:
         """Send final states of task ``number`` to the ranks of the next legs."""
         task = self.tasks[number]
-        for dst, places in task.send_legs.items():
-            self.comm.send(dst, _gather_rows(last, places + offset), kind=KIND, tag=task.tag)
+        rows = {dst: _gather_rows(last, places + offset) for dst, places in task.send_legs.items()}
+        self._states.send(task.key, rows)
 
     def send_grad(self, number: int, d_first: Sequence[Tensor], offset: int = 0) -> None:
         """Send gradients of received initial states to the ranks that own them, and zero them locally."""
+        assert self._grads is not None, "gradients are sent in backward"
         task = self.tasks[number]
-        for source, places in task.recv_legs.items():
-            at = places + offset
-            self.comm.send(source, _gather_rows(d_first, at), kind=KIND, tag=task.recv_tags[source])
+        rows = {source: _gather_rows(d_first, places + offset) for source, places in task.recv_legs.items()}
+        self._grads.send(-task.key, rows)
+        for places in task.recv_legs.values():
             for state in d_first:
-                state[at] = 0
+                state.index_fill_(0, places + offset, 0)
 
     def recv_grad(self, number: int, d_last: Sequence[Tensor], offset: int = 0) -> None:
         """Wait for the gradients of sent final states and add them to ``d_last``."""
-        for dst, work in self._pending_grads[number].items():
-            _scatter_rows(d_last, self.tasks[number].send_legs[dst] + offset, work.wait(), add=True)
-
-    def _post_receives(self, rows: Mapping[int, Tensor], tags: Mapping[int, int]) -> dict[int, Work]:
-        return {
-            rank: self.comm.receive(rank, self._like, len(places), kind=KIND, tag=tags[rank])
-            for rank, places in rows.items()
-        }
+        assert self._grads is not None, "gradients are received in backward"
+        task = self.tasks[number]
+        for dst, places in sorted(task.send_legs.items(), key=lambda item: -task.send_keys[item[0]]):
+            rows = self._grads.receive(-task.send_keys[dst], dst)
+            _scatter_rows(d_last, places + offset, rows, add=True)
 
 
 class RelayTransport(StateTransport):
@@ -102,11 +110,12 @@ class RelayTransport(StateTransport):
 
 class _RelayTransfer(StateTransfer):
     def __init__(self, messages: RelayMessages, cuts: tuple[int, ...]) -> None:
-        self._messages, self._cuts, self._began = messages, cuts, 0.0
+        self._messages, self._cuts = messages, cuts
+        self._began: Any = None
 
     def recv(self, stage: int, first: Sequence[Tensor]) -> None:
         self._messages.recv(stage, first, self._cuts[stage])
-        self._began = perf_counter()
+        self._began = self._messages.comm.ledger.now()
 
     def send(self, stage: int, last: Sequence[Tensor]) -> None:
         self._record_span(stage)
@@ -117,7 +126,7 @@ class _RelayTransfer(StateTransfer):
 
     def recv_grad(self, stage: int, d_last: Sequence[Tensor]) -> None:
         self._messages.recv_grad(stage, d_last, self._cuts[stage])
-        self._began = perf_counter()
+        self._began = self._messages.comm.ledger.now()
 
     def send_grad(self, stage: int, d_first: Sequence[Tensor]) -> None:
         self._record_span(stage)
@@ -192,11 +201,14 @@ class _BeginBackward(torch.autograd.Function):
 
 
 def _gather_rows(states: Sequence[Tensor], at: Tensor) -> Tensor:
-    rows = [state[at] for state in states]
+    rows = [state.index_select(0, at) for state in states]
     return rows[0] if len(rows) == 1 else torch.cat(rows, 1)
 
 
 def _scatter_rows(states: Sequence[Tensor], at: Tensor, rows: Tensor, *, add: bool = False) -> None:
     parts = rows.split([state.shape[1] for state in states], 1)
     for state, part in zip(states, parts, strict=True):
-        state[at] = state[at] + part if add else part
+        if add:
+            state.index_add_(0, at, part)  # every row once: the same bits in any order
+        else:
+            state.index_copy_(0, at, part)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from time import perf_counter
 from typing import Any, ClassVar
 
 import numpy as np
@@ -158,7 +157,7 @@ class RelayTimeStage(TimeStage):
         for number, (task, rows, begin) in enumerate(zip(self.tasks, parts, starts, strict=True)):
             if task.recv_legs:
                 begin = recv_states(messages, number, begin)
-            began = perf_counter()
+            began = self.comm.ledger.now()
             out, final = encode(encoder, split_inputs(rows, x), shape.unpack(begin), task.sequences)
             last = shape.pack(final)
             self.comm.ledger.record_pipeline_span(messages.number, task.slot, began)
@@ -206,7 +205,7 @@ def _build_tasks(legs: Legs, device: torch.device) -> list[RelayTask]:
     cells = [len(part) for part in legs.cell_leg]
     leg_of = np.concatenate([np.empty(0, np.int64), *legs.cell_leg])
     snapshot = np.repeat(np.arange(len(cells)), cells)
-    key = (legs.group_position[legs.group] + legs.wave) * legs.num_waves + legs.wave
+    key = (legs.group_position[legs.group] + legs.wave) * legs.num_waves + legs.wave  # _task_key of all legs
     order = np.argsort(key[leg_of], kind="stable")
     tasks = []
     for value in np.unique(key):
@@ -224,19 +223,30 @@ def _build_task(
     ptr = np.searchsorted(snapshot[cells], np.arange(len(legs.cell_leg) + 1))
     return RelayTask(
         slot=int(legs.group_position[group]) + wave,
-        tag=group * legs.num_waves + wave,
+        key=_task_key(legs, group, wave),
         legs=torch.from_numpy(leg_index).to(device),
         cells=torch.from_numpy(cells).to(device),
         sequences=Sequences(tuple(ptr.tolist()), slots, len(leg_index), device),
         recv_legs=_by_rank(legs.source[leg_index], device),
         send_legs=_by_rank(legs.target[leg_index], device),
-        recv_tags={
-            int(source): group * legs.num_waves + int(legs.source_wave[leg])
-            for source, leg in zip(*np.unique(legs.source[leg_index], return_index=True), strict=True)
-            for leg in [leg_index[leg]]
-            if source != NO_RANK
-        },
+        recv_keys=_other_keys(legs, group, legs.source[leg_index], legs.source_wave[leg_index]),
+        send_keys=_other_keys(legs, group, legs.target[leg_index], legs.target_wave[leg_index]),
     )
+
+
+def _task_key(legs: Legs, group: int, wave: int) -> int:
+    """Number of a task in the order of slots, and of waves within a slot. Equal on all ranks."""
+    return (int(legs.group_position[group]) + wave) * legs.num_waves + wave
+
+
+def _other_keys(legs: Legs, group: int, ranks: IntArray, waves: IntArray) -> dict[int, int]:
+    """Keys of the tasks before or after the legs of a task, by rank: legs of a task and rank are of one wave there."""
+    distinct_ranks, first = np.unique(ranks, return_index=True)
+    return {
+        int(rank): _task_key(legs, group, int(waves[leg]))
+        for rank, leg in zip(distinct_ranks, first, strict=True)
+        if rank != NO_RANK
+    }
 
 
 def _by_rank(ranks: IntArray, device: torch.device) -> dict[int, Tensor]:

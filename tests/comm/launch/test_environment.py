@@ -6,10 +6,10 @@ import torch
 from strobe.comm.launch.environment import (
     RankEnvironment,
     environment_variables,
-    gpu_of_rank,
     is_launched_rank,
     max_ranks_per_gpu,
     rank_from_environment,
+    use_gpu,
 )
 from strobe.errors import OptionError
 
@@ -37,7 +37,10 @@ def test_the_environment_of_a_rank_is_read_back(bare: pytest.MonkeyPatch) -> Non
 
 def test_more_ranks_than_gpus_share_gpus(bare: pytest.MonkeyPatch) -> None:
     bare.setattr(torch.cuda, "device_count", lambda: 2)
-    assert [str(gpu_of_rank(rank)) for rank in range(3)] == ["cuda:0", "cuda:1", "cuda:0"]
+    bare.setattr(torch.cuda, "set_device", lambda device: None)
+    gpus = [use_gpu(RankEnvironment(rank, 3, rank), "gloo") for rank in range(3)]
+    assert [str(gpu) for gpu, _ in gpus] == ["cuda:0", "cuda:1", "cuda:0"]
+    assert all(nccl_device is None for _, nccl_device in gpus)
     for ranks, sharing in ((None, 1), ("1", 1), ("2", 1), ("3", 2), ("5", 3)):
         bare.setenv("LOCAL_WORLD_SIZE", ranks) if ranks else bare.delenv("LOCAL_WORLD_SIZE", raising=False)
         assert max_ranks_per_gpu() == sharing

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
 from typing import Any
@@ -158,7 +158,7 @@ class RecordingComm(ThreadComm):
 
     def all_to_all_rows_async(
         self, sends: Mapping[int, Tensor], counts: Mapping[int, int], like: Tensor, *, kind: str
-    ) -> list[Work]:
+    ) -> Sequence[Work]:
         number = sum(what == "send" for what, _ in self.events)
         pending = super().all_to_all_rows_async(sends, counts, like, kind=kind)
         if kind == "halo":
@@ -204,14 +204,13 @@ class DelayedComm(ThreadComm):
         if self._random.random() < 0.2:
             time.sleep(self._random.random() * 1e-3)
 
-    def send(self, dst: int, rows: Tensor, *, kind: str, tag: int = 0) -> None:
+    def all_to_all_rows_async(
+        self, sends: Mapping[int, Tensor], counts: Mapping[int, int], like: Tensor, *, kind: str
+    ) -> Sequence[Work]:
         self._delay()
-        super().send(dst, rows, kind=kind, tag=tag)
+        pending = super().all_to_all_rows_async(sends, counts, like, kind=kind)
         self._delay()
-
-    def receive(self, src: int, like: Tensor, num_rows: int, *, kind: str, tag: int = 0) -> Work:
-        self._delay()
-        return _CallbackWork(super().receive(src, like, num_rows, kind=kind, tag=tag), self._delay)
+        return [_CallbackWork(work, self._delay) for work in pending]
 
     def all_gather_object(self, value: Any, *, kind: str) -> list[Any]:
         self._delay()

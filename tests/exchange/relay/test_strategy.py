@@ -79,11 +79,11 @@ def test_each_leg_and_cell_is_in_one_task_of_one_group_and_wave_in_order_of_slot
         assert [task.slot for task in relay.tasks] == sorted(task.slot for task in relay.tasks)
 
 
-Message = tuple[int, int, int]  # from, to, tag
+Message = tuple[int, int, int]  # sender, receiver, key of the sending task
 
 
 def messages(table: Table, groups: int) -> tuple[dict[Message, Any], dict[Message, Any]]:
-    """Sent and received messages: the slot of the task, and the nodes in order of their states."""
+    """Sent and received messages: slot and key of the task, those that it expects on the other rank, and the nodes."""
     sent: dict[Message, Any] = {}
     received: dict[Message, Any] = {}
 
@@ -92,28 +92,33 @@ def messages(table: Table, groups: int) -> tuple[dict[Message, Any], dict[Messag
         return results
 
     for rank, relay in enumerate(tasks_of(table, groups)):
+        assert [task.key for task in relay.tasks] == sorted({task.key for task in relay.tasks})
         for task in relay.tasks:
-            assert set(task.recv_tags) == set(task.recv_legs)
+            assert set(task.recv_keys) == set(task.recv_legs)
+            assert set(task.send_keys) == set(task.send_legs)
             for to, places in task.send_legs.items():
-                assert (rank, to, task.tag) not in sent
-                sent[rank, to, task.tag] = task.slot, nodes(relay, task, places)
+                message = rank, to, task.key
+                assert message not in sent
+                sent[message] = task.slot, task.key, task.send_keys[to], nodes(relay, task, places)
             for source, places in task.recv_legs.items():
-                assert (source, rank, task.recv_tags[source]) not in received
-                received[source, rank, task.recv_tags[source]] = task.slot, nodes(relay, task, places)
+                message = source, rank, task.recv_keys[source]
+                assert message not in received
+                received[message] = task.slot, task.recv_keys[source], task.key, nodes(relay, task, places)
     return sent, received
 
 
 @quick
 @given(tables(unowned=True), st.integers(1, 4))
-def test_sent_states_are_received_in_the_same_order_in_a_later_slot(table: Table, groups: int) -> None:
+def test_sent_states_are_received_in_the_same_order_by_a_later_task(table: Table, groups: int) -> None:
     sent, received = messages(table, groups)
     assert sent.keys() == received.keys()
-    for message, (slot, nodes) in sent.items():
+    for message, (slot, key, other_key, nodes) in sent.items():
         assert message[0] != message[1]
         assert nodes
-        assert received[message][1] == nodes
+        assert received[message][1:] == (key, other_key, nodes)
         assert received[message][0] > slot
-    assert sum(len(nodes) for _, nodes in sent.values()) == table.cuts_crossed()
+        assert other_key > key, "messages depend on messages of smaller keys only"
+    assert sum(len(nodes) for _, _, _, nodes in sent.values()) == table.cuts_crossed()
 
 
 def test_time_blocks_have_one_task_per_group() -> None:
