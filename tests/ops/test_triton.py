@@ -7,7 +7,8 @@ what test_interpreted.py runs without a GPU: smaller shapes, and every value of 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import combinations, product
 from typing import Any
@@ -31,7 +32,7 @@ from strobe.ops.time.attention import time_attention
 from strobe.ops.time.gru import gru, gru_readout, gru_step
 from strobe.ops.time.lstm import lstm_stack, lstm_stack_readout, lstm_stack_reference
 from strobe.ops.time.recurrent import run_reference
-from strobe.ops.time.sequences import Sequences
+from strobe.ops.time.sequences import Sequences, StateTransfer, StateTransport
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = torch.device("cpu" if INTERPRETED else "cuda")
@@ -271,6 +272,98 @@ def test_lstm_stack_and_its_readout_equal_plain_torch(width: tuple[int, int], pr
     assert _error(partial(stack, lstm_stack), plain, given) < ERRORS[exact]
     if exact == "highest":  # in TF32 other states than in float64 would be positive
         assert _error(fused, separate, given) < ERRORS[exact]
+
+
+class _Transfers(StateTransport, StateTransfer):
+    """Every third slot receives a state, and every third sends its own, with the gradient that comes back."""
+
+    def __init__(self, cuts: tuple[int, ...], order: tuple[int, ...], received: list[Tensor], d_sent: list[Tensor]):
+        self.cuts, self.order, self._received, self._d_sent = cuts, order, received, d_sent
+        self.into, self.of = torch.arange(0, cuts[-1], 3, device=DEVICE), torch.arange(1, cuts[-1], 3, device=DEVICE)
+        self.sent = [torch.full_like(each, torch.nan) for each in d_sent]
+        self.d_received = [torch.full_like(each, torch.nan) for each in received]
+        self.events: list[tuple[str, int]] = []
+
+    def start(self, states: Sequence[Tensor]) -> StateTransfer:
+        del states
+        return self
+
+    def recv(self, stage: int, first: Sequence[Tensor]) -> None:
+        rows = self._rows("recv", stage, self.into)
+        for state, new in zip(first, self._received, strict=True):
+            state[self.into[rows]] = new[rows]
+
+    def send(self, stage: int, last: Sequence[Tensor]) -> None:
+        rows = self._rows("send", stage, self.of)
+        for state, sent in zip(last, self.sent, strict=True):
+            sent[rows] = state[self.of[rows]]
+
+    def begin_backward(self) -> None:
+        self.events.append(("backward", 0))
+
+    def recv_grad(self, stage: int, d_last: Sequence[Tensor]) -> None:
+        rows = self._rows("recv_grad", stage, self.of)
+        for state, gradient in zip(d_last, self._d_sent, strict=True):
+            state[self.of[rows]] += gradient[rows]
+
+    def send_grad(self, stage: int, d_first: Sequence[Tensor]) -> None:
+        rows = self._rows("send_grad", stage, self.into)
+        for state, gradient in zip(d_first, self.d_received, strict=True):
+            gradient[rows] = state[self.into[rows]]
+            state[self.into[rows]] = 0
+
+    def _rows(self, event: str, stage: int, slots: Tensor) -> Tensor:
+        self.events.append((event, stage))
+        return torch.nonzero((slots >= self.cuts[stage]) & (slots < self.cuts[stage + 1]))[:, 0]
+
+
+@pytest.mark.parametrize("presence", PRESENCES)
+@pytest.mark.parametrize("kind", ["gru", "lstm"])
+def test_stages_receive_and_send_states_in_order(kind: str, presence: str) -> None:
+    sequences, (inputs, hidden) = _sequences(presence), (3, 17)
+    slots, num_states = sequences.num_slots, 1 if kind == "gru" else 2
+    cuts, order = (0, slots // 5, slots // 2, slots), (2, 0, 1)
+    third = -(-slots // 3), len(range(1, slots, 3))
+    x, weights = _random(sequences.num_cells, inputs), _weights(2 + num_states, inputs, hidden)[: 5 - num_states]
+    first, received, d_sent = ([_random(n, hidden) for _ in range(num_states)] for n in (slots, *third))
+    toward = _random(sequences.num_cells, hidden), _random(slots, hidden)
+
+    def run(stage: Sequences, x: Tensor, states: list[Tensor], weights: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        if kind == "gru":
+            out, last = gru(x, states[0], stage, *weights)
+            return out, [last]
+        out, (last_states,) = lstm_stack([x], [(states[0], states[1])], stage, [(weights[0], weights[1], weights[2])])
+        return out, list(last_states)
+
+    def leaves(dtype: torch.dtype) -> list[Tensor]:
+        return [each.float().to(dtype).requires_grad_() for each in (x, *first, *received, *weights)]
+
+    def split(given: list[Tensor]) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+        return given[1 : num_states + 1], given[num_states + 1 : 2 * num_states + 1], given[2 * num_states + 1 :]
+
+    exact = leaves(torch.float64)
+    states, new, of = split(exact)
+    into = torch.arange(0, slots, 3, device=DEVICE)
+    out, last = run(sequences, exact[0], [h.index_copy(0, into, rows) for h, rows in zip(states, new, strict=True)], of)
+    loss = (out * toward[0]).sum() + (last[0] * toward[1]).sum()
+    for state, gradient in zip(last, d_sent, strict=True):
+        loss = loss + (state[1::3] * gradient.float().double()).sum()
+    expected = [out, last[0], *(state[1::3] for state in last), *torch.autograd.grad(loss, exact)]
+
+    rounded = leaves(torch.float32)
+    states, new, of = split(rounded)
+    transfers = _Transfers(cuts, order, [each.detach() for each in new], [each.float() for each in d_sent])
+    _poison()
+    out, last = run(replace(sequences, transport=transfers), rounded[0], states, of)
+    assert _kernel(out) or kind == "lstm"  # concatenated
+    loss = (out * toward[0].float()).sum() + (last[0] * toward[1].float()).sum()
+    gradients = torch.autograd.grad(loss, [rounded[0], *states, *of])
+    gradients = (*gradients[: 1 + num_states], *transfers.d_received, *gradients[1 + num_states :])
+    for found, right in zip([out, last[0], *transfers.sent, *gradients], expected, strict=True):
+        assert _distance(found, right) < ERRORS["highest"]
+    forward = [(event, stage) for stage in order for event in ("recv", "send")]
+    backward = [(event, stage) for stage in reversed(order) for event in ("recv_grad", "send_grad")]
+    assert transfers.events == [*forward, ("backward", 0), *backward]
 
 
 def test_gru_without_cells_passes_states_and_gradients_on() -> None:

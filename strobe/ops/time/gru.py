@@ -92,7 +92,7 @@ def gru_readout(
 
 def _use_triton(x: Tensor, h: Tensor | None, sequences: Sequences, w_hh: Tensor) -> bool:
     """Whether Triton kernels run the stage."""
-    if not triton.usable(x.device, x.dtype, x.dtype if h is None else h.dtype) or sequences.transport is not None:
+    if not triton.usable(x.device, x.dtype, x.dtype if h is None else h.dtype):
         return False
     return triton.gru.fits(x.shape[1], w_hh.shape[1])
 

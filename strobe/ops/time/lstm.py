@@ -142,9 +142,9 @@ def lstm_stack_readout(
 
 def _use_triton(stack: Stack, extra: Sequence[Tensor]) -> bool:
     """Whether Triton kernels run the stack."""
-    parts, states, sequences, layers = stack
+    parts, states, _, layers = stack
     dtypes = [each.dtype for each in (*parts, *extra, *(part for state in states for part in state))]
-    if not triton.usable(parts[0].device, *dtypes) or sequences.transport is not None:
+    if not triton.usable(parts[0].device, *dtypes):
         return False
     return all(triton.lstm.fits(w_ih.shape[1], w_hh.shape[1]) for w_ih, w_hh, _ in layers)
 

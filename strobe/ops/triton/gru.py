@@ -9,6 +9,7 @@ outputs: gradients of the states are never stored.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -75,28 +76,39 @@ class _Gru(torch.autograd.Function):
         *weights: Tensor,
     ) -> Any:
         ctx.set_materialize_grads(False)
-        x, h, walk = x.contiguous(), None if h is None else h.contiguous(), LaneSteps.of(sequences)
-        padded, hidden = pad_weights(weights, 3, reset_state), weights[1].shape[1]
+        walk, transport, hidden = LaneSteps.of(sequences), sequences.transport, weights[1].shape[1]
+        x, h = x.contiguous(), None if h is None else h.contiguous()
+        transfer = None
+        if transport is not None:
+            # Received states are written into it.
+            h = x.new_zeros(sequences.num_slots, hidden) if h is None else h.clone()
+            transfer = transport.start([h])
+        padded = pad_weights(weights, 3, reset_state)
         padded_head: tuple[Tensor | None, Tensor | None] = (None, None)
         if head is not None and head_bias is not None:
             padded_head = readout_kernels.pad_weights(head, head_bias)
         out = x.new_empty(sequences.num_cells, hidden)
         y = None if head is None else x.new_empty(sequences.num_cells, len(head))
-        last = x.new_empty(sequences.num_slots, hidden) if walk.cell is None else None
-        options = _options(x, hidden, head, reset_state, exact)
-        tiles = triton.cdiv(walk.num_lanes, ROWS)
-        if tiles:
-            gru_forward[(tiles,)](
-                x, h, *padded, walk.cell, walk.before, *padded_head, out, last, y,
-                walk.num_lanes, walk.num_steps, rows=ROWS, num_warps=WARPS, **options,
-            )  # fmt: skip
-        if last is None or sequences.capture is not None:
-            first = x.new_zeros(sequences.num_slots, hidden) if h is None else h
-            last = walk.last_states(first, out) if sequences.capture is None else first.clone()
+        first = partial(x.new_zeros, sequences.num_slots, hidden) if h is None else h.clone
+        last = first() if walk.packed else x.new_empty(sequences.num_slots, hidden)  # all slots, or those with cells
+        options = _options(x, hidden, head, reset_state, exact) | {"packed": walk.packed}
+        for stage, lanes in walk.in_order:
+            if transfer is not None and h is not None:
+                transfer.recv(stage, [h])
+                if walk.packed:  # kernels write those of slots that have cells
+                    last[lanes.slots] = h[lanes.slots]
+            if lanes.num_lanes:
+                gru_forward[(triton.cdiv(lanes.num_lanes, ROWS),)](
+                    x, h, *padded, lanes.cell, walk.before, walk.ends, *padded_head, out, last, y,
+                    lanes.first, lanes.end, lanes.stride, lanes.num_steps, rows=ROWS, num_warps=WARPS, **options,
+                )  # fmt: skip
+            if transfer is not None:
+                transfer.send(stage, [last])
         if sequences.capture is not None:
+            last = first()
             sequences.capture.scatter(last, out)
             ctx.mark_non_differentiable(last)
-        ctx.walk, ctx.options, ctx.captures = walk, options, sequences.capture is not None
+        ctx.walk, ctx.options, ctx.transfer, ctx.captures = walk, options, transfer, sequences.capture is not None
         ctx.dtypes = [weight.dtype for weight in weights]
         ctx.save_for_backward(x, h, out, head, head_bias, padded_head[0], *padded)
         return out if y is None else y, last
@@ -105,29 +117,40 @@ class _Gru(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
         x, h, out, head, head_bias, padded_head, *padded = ctx.saved_tensors
-        walk, (hp, hidden) = ctx.walk, (ctx.options["hp"], ctx.options["hidden"])
+        walk, transfer, (hp, hidden) = ctx.walk, ctx.transfer, (ctx.options["hp"], ctx.options["hidden"])
         d_first = None if grads[0] is None else grads[0].contiguous()
         d_out, d_y = (d_first, None) if head is None else (None, d_first)
         d_last = None if grads[1] is None or ctx.captures else grads[1].contiguous()
+        if transfer is not None:  # gradients of sent states are added to it
+            d_last = torch.zeros_like(h) if d_last is None else d_last.clone()
         d_x = torch.empty_like(x) if ctx.needs_input_grad[3] else None
         d_h = None
-        if h is not None and ctx.needs_input_grad[4]:
+        if h is not None and (ctx.needs_input_grad[4] or transfer is not None):
             d_h = torch.zeros_like(h) if d_last is None else d_last.clone()  # slots without cells pass it on
-        tiles = triton.cdiv(walk.num_lanes, ROWS)
-        programs = max(1, min(tiles, PROGRAMS * num_multiprocessors(x.device)))
+        programs = PROGRAMS * num_multiprocessors(x.device)
+        programs = max(1, min(max(triton.cdiv(lanes.num_lanes, ROWS) for lanes in walk.stages), programs))
         xp = padded_width(x.shape[1])
         of_state, of_input = _sums(x, programs, 4, 2 * hp, hp), None
         if not ctx.options["narrow"]:
             of_input = _sums(x, programs, 3, xp, hp)
-        gru_backward[(programs,)](
-            x, h, *padded, walk.cell, walk.before, walk.ends, padded_head, out, d_out, d_y, d_last, d_x, d_h, of_input,
-            of_state, walk.num_lanes, walk.num_steps, tiles,
-            rows=ROWS, num_warps=WARPS, num_stages=1, xp=xp, **ctx.options,
-        )  # fmt: skip
+        if transfer is not None:
+            transfer.begin_backward()
+        for stage, lanes in reversed(walk.in_order):
+            if transfer is not None:
+                transfer.recv_grad(stage, [d_last])
+                if walk.packed and d_h is not None and d_last is not None:
+                    d_h[lanes.slots] = d_last[lanes.slots]
+            gru_backward[(programs,)](
+                x, h, *padded, lanes.cell, walk.before, walk.ends, padded_head, out, d_out, d_y, d_last, d_x, d_h,
+                of_input, of_state, lanes.first, lanes.end, lanes.stride, lanes.num_steps,
+                triton.cdiv(lanes.num_lanes, ROWS), rows=ROWS, num_warps=WARPS, num_stages=1, xp=xp, **ctx.options,
+            )  # fmt: skip
+            if transfer is not None:
+                transfer.send_grad(stage, [d_h])
         d_head = (None, None) if d_y is None else readout_kernels.weight_gradients(out, head, head_bias, d_y)
         gradients = _weight_gradients(of_input, of_state, x.shape[1], hidden, ctx.options["reset_state"])
         d_weights = (each.to(dtype) for each, dtype in zip(gradients, ctx.dtypes, strict=True))
-        return None, None, None, d_x, d_h, *d_head, *d_weights
+        return None, None, None, d_x, d_h if ctx.needs_input_grad[4] else None, *d_head, *d_weights
 
 
 def pad_weights(weights: tuple[Tensor, ...] | list[Tensor], gates: int, sum_biases: bool) -> tuple[Tensor, ...]:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import signature
 from typing import Any
 
 import torch
 import triton
 
+UNSPECIALIZED = ("first_lane", "end_lane")
+"""Parameters that differ from launch to launch: kernels are not compiled again for values divisible by 16."""
+
 
 def kernel(function: Callable[..., Any]) -> Any:
     """Compile a function at its first launch, once per signature."""
-    return triton.jit(function)
+    parameters = signature(function).parameters
+    return triton.jit(function, do_not_specialize=[name for name in UNSPECIALIZED if name in parameters])
 
 
 def padded_width(width: int) -> int:

@@ -6,7 +6,7 @@ time, from which a second kernel sums the weight gradients: they do not fit on c
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -19,7 +19,7 @@ from strobe.ops.triton import Precision, precision
 from strobe.ops.triton.gru import pad_weights
 from strobe.ops.triton.kernel import num_multiprocessors, padded_width
 from strobe.ops.triton.kernels.lstm import lstm_backward, lstm_forward, lstm_weight_gradients
-from strobe.ops.triton.sequence_tables import LaneSteps
+from strobe.ops.triton.sequence_tables import LaneRange, LaneSteps
 
 MAX_HIDDEN, MAX_INPUTS = 32, 64
 """Maximum columns for which weights and their gradients stay on chip."""
@@ -60,8 +60,12 @@ class _Lstm(torch.autograd.Function):
     ) -> Any:
         ctx.set_materialize_grads(False)
         x, h, c, walk = x.contiguous(), h.contiguous(), c.contiguous(), LaneSteps.of(sequences)
+        transfer = None
+        if sequences.transport is not None:
+            h, c = h.clone(), c.clone()  # received states are written into them
+            transfer = sequences.transport.start([h, c])
         out, states = (x.new_empty(sequences.num_cells, h.shape[1]) for _ in range(2))
-        lasts = [torch.empty_like(h), torch.empty_like(c)] if walk.cell is None else [None, None]
+        lasts = [each.clone() if walk.packed else torch.empty_like(each) for each in (h, c)]
         sizes = {
             "inputs": x.shape[1],
             "fp": padded_width(x.shape[1]),
@@ -69,21 +73,24 @@ class _Lstm(torch.autograd.Function):
             "hp": padded_width(h.shape[1]),
         }
         options = {"precision": exact, "rows": ROWS, "num_warps": WARPS, "num_stages": 1, **sizes}
-        tiles = triton.cdiv(walk.num_lanes, ROWS)
-        if tiles:
-            lstm_forward[(tiles,)](
-                x, h, c, *_pad_weights(weights), walk.cell, walk.before, out, states, *lasts,
-                walk.num_lanes, walk.num_steps,
-                **options,
-            )  # fmt: skip
-        if walk.cell is not None:
-            lasts = [walk.last_states(h, out), walk.last_states(c, states)]
+        padded = _pad_weights(weights)
+        for stage, lanes in walk.in_order:
+            if transfer is not None:
+                transfer.recv(stage, [h, c])
+                _copy_slots(walk, lanes, lasts, [h, c])
+            if lanes.num_lanes:
+                lstm_forward[(triton.cdiv(lanes.num_lanes, ROWS),)](
+                    x, h, c, *padded, lanes.cell, walk.before, walk.ends, out, states, *lasts,
+                    lanes.first, lanes.end, lanes.stride, lanes.num_steps, packed=walk.packed, **options,
+                )  # fmt: skip
+            if transfer is not None:
+                transfer.send(stage, lasts)
         if sequences.capture is not None:
             lasts = [h.clone(), c.clone()]
             for last, after in zip(lasts, (out, states), strict=True):
                 sequences.capture.scatter(last, after)
             ctx.mark_non_differentiable(*lasts)
-        ctx.walk, ctx.options, ctx.captures = walk, options, sequences.capture is not None
+        ctx.walk, ctx.options, ctx.transfer, ctx.captures = walk, options, transfer, sequences.capture is not None
         ctx.save_for_backward(x, h, c, out, states, *weights)
         return out, *lasts
 
@@ -91,66 +98,108 @@ class _Lstm(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
         x, h, c, out, states, *weights = ctx.saved_tensors
-        walk, options = ctx.walk, ctx.options
+        walk, transfer, options = ctx.walk, ctx.transfer, ctx.options
         d_out = None if grads[0] is None else grads[0].contiguous()
-        d_lasts = [None if grad is None or ctx.captures else grad.contiguous() for grad in grads[1:]]
-        d_h = d_c = None
-        if any(ctx.needs_input_grad[3:5]):
-            d_h, d_c = (torch.zeros_like(h) if grad is None else grad.clone() for grad in d_lasts)
+        d_lasts: list[Any] = [None if grad is None or ctx.captures else grad.contiguous() for grad in grads[1:]]
+        if transfer is not None:  # gradients of sent states are added to them
+            d_lasts = [torch.zeros_like(h) if grad is None else grad.clone() for grad in d_lasts]
+            transfer.begin_backward()
+        d_firsts: list[Any] = [None, None]
+        if any(ctx.needs_input_grad[3:5]) or transfer is not None:
+            d_firsts = [torch.zeros_like(h) if grad is None else grad.clone() for grad in d_lasts]
         d_x = torch.empty_like(x) if ctx.needs_input_grad[2] else None
-        hp, programs = options["hp"], PROGRAMS * num_multiprocessors(x.device)
-        of_input = x.new_zeros(programs, 4, options["fp"], hp, dtype=torch.float32)
-        of_state = x.new_zeros(programs, 4, 2 * hp, hp, dtype=torch.float32)
-        tables, padded = (walk.cell, walk.before, walk.ends), _pad_weights(weights)
-        for first, last in _chunks(walk, 4 * h.shape[1] * x.element_size()):
-            count = len(x) if walk.cell is not None else walk.num_steps * (last - first)
-            d_gates = x.new_empty(count, 4 * h.shape[1])
-            lstm_backward[(triton.cdiv(last - first, ROWS),)](
-                x, h, c, *padded, *tables, out, states, d_out, *d_lasts, d_h, d_c, d_gates,
-                walk.num_lanes, walk.num_steps, first, last, **options,
-            )  # fmt: skip
-            lstm_weight_gradients[(programs,)](
-                x, h, walk.before, out, d_gates, of_input, of_state, walk.num_lanes, first, last, count,
-                triton.cdiv(count, ROWS), **options,
-            )  # fmt: skip
-            if d_x is not None:
-                _write_input_gradients(d_x, d_gates, weights[0], walk, first, last)
-            del d_gates
-        gradients = _weight_gradients(of_input, of_state, x.shape[1], h.shape[1])
-        d_weights = (each.to(weight.dtype) for each, weight in zip(gradients, weights, strict=True))
-        return None, None, d_x, d_h, d_c, *d_weights
+        padded, sums = _pad_weights(weights), _GateGradients(x, h, out, weights[0], d_x, walk, options)
+        for stage, lanes in reversed(walk.in_order):
+            if transfer is not None:
+                transfer.recv_grad(stage, d_lasts)
+                _copy_slots(walk, lanes, d_firsts, d_lasts)
+            for first, end in _chunks(lanes, 4 * h.shape[1] * x.element_size()):
+                d_gates = sums.begin(lanes, first, end)
+                lstm_backward[(triton.cdiv(end - first, ROWS),)](
+                    x, h, c, *padded, lanes.cell, walk.before, walk.ends, out, states, d_out, *d_lasts, *d_firsts,
+                    d_gates, first, end, lanes.stride, lanes.num_steps, packed=walk.packed, **options,
+                )  # fmt: skip
+                if transfer is not None and end == lanes.end:  # before the sums, for which no rank waits
+                    transfer.send_grad(stage, d_firsts)
+                sums.add(lanes, first, end)
+            if transfer is not None and not lanes.num_lanes:
+                transfer.send_grad(stage, d_firsts)
+        d_weights = (each.to(weight.dtype) for each, weight in zip(sums.finish(), weights, strict=True))
+        return None, None, d_x, *(d_firsts if any(ctx.needs_input_grad[3:5]) else (None, None)), *d_weights
 
 
-def _chunks(walk: LaneSteps, bytes_per_cell: int) -> Iterator[tuple[int, int]]:
-    """Ranges of lanes: all lanes if there are tables, whose cells are scattered."""
-    if walk.cell is not None:
-        if walk.num_lanes:
-            yield 0, walk.num_lanes
-        return
-    lanes = max(ROWS, CHUNK_BYTES // max(1, bytes_per_cell * walk.num_steps) // ROWS * ROWS)
-    for first in range(0, walk.num_lanes, lanes):
-        yield first, min(first + lanes, walk.num_lanes)
+class _GateGradients:
+    """Gradients of the pre-activations of the gates, and what is summed from them: gradients of weights and inputs.
+
+    Without tables the lanes of a launch are stored and summed at a time. With tables their cells are scattered: all
+    cells are stored, and summed once.
+    """
+
+    def __init__(
+        self, x: Tensor, h: Tensor, out: Tensor, w_ih: Tensor, d_x: Tensor | None, walk: LaneSteps, options: Any
+    ) -> None:
+        self._inputs, self._w_ih, self._d_x, self._options = (x, h, walk.before, out), w_ih, d_x, options
+        self._columns, self._fp, self._hp = 4 * h.shape[1], options["fp"], options["hp"]
+        programs = PROGRAMS * num_multiprocessors(x.device)
+        self._of_input = x.new_zeros(programs, 4, self._fp, self._hp, dtype=torch.float32)
+        self._of_state = x.new_zeros(programs, 4, 2 * self._hp, self._hp, dtype=torch.float32)
+        self._has_table = walk.before is not None
+        self._rows = x.new_empty(len(x) if self._has_table else 0, self._columns)
+
+    def begin(self, lanes: LaneRange, first: int, end: int) -> Tensor:
+        """Memory for the gradients of some lanes."""
+        if not self._has_table:
+            self._rows = self._rows.new_empty(0)  # free the last ones first
+            self._rows = self._rows.new_empty(lanes.num_steps * (end - first), self._columns)
+        return self._rows
+
+    def add(self, lanes: LaneRange, first: int, end: int) -> None:
+        """Sum the gradients of some lanes."""
+        if self._has_table:
+            return
+        self._sum(lanes.stride, first, end)
+        if self._d_x is None:
+            return
+        for step, rows in enumerate(self._rows.split(end - first)):
+            begin = step * lanes.stride
+            torch.mm(rows, self._w_ih.to(rows.dtype), out=self._d_x[begin + first : begin + end])
+
+    def finish(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Gradients of both weights and the bias; those of inputs are in their tensor."""
+        if self._has_table:
+            self._sum(0, 0, 0)
+            if self._d_x is not None:
+                torch.mm(self._rows, self._w_ih.to(self._rows.dtype), out=self._d_x)
+        inputs, hidden = self._inputs[0].shape[1], self._columns // 4
+        state = self._of_state.sum(0, dtype=torch.float64).float()[:, :, :hidden]
+        of_inputs = self._of_input.sum(0, dtype=torch.float64).float()[:, :inputs, :hidden]
+        d_w_hh = state[:, 0 : 2 * hidden : 2].transpose(1, 2).reshape(-1, hidden)
+        return of_inputs.transpose(1, 2).reshape(-1, inputs), d_w_hh, state[:, 1].flatten()
+
+    def _sum(self, stride: int, first: int, end: int) -> None:
+        count = len(self._rows)
+        lstm_weight_gradients[(len(self._of_state),)](
+            *self._inputs, self._rows, self._of_input, self._of_state, first, end, stride, count,
+            triton.cdiv(count, ROWS), **self._options,
+        )  # fmt: skip
 
 
-def _write_input_gradients(d_x: Tensor, d_gates: Tensor, w_ih: Tensor, walk: LaneSteps, first: int, last: int) -> None:
-    """Write the input gradients of the cells of a chunk."""
-    weight = w_ih.to(d_gates.dtype)
-    if walk.cell is not None:
-        torch.mm(d_gates, weight, out=d_x)
-        return
-    for step, rows in enumerate(d_gates.split(last - first)):
-        begin = step * walk.num_lanes
-        torch.mm(rows, weight, out=d_x[begin + first : begin + last])
+def _chunks(lanes: LaneRange, bytes_per_cell: int) -> Iterator[tuple[int, int]]:
+    """Ranges of lanes whose gate gradients are stored at a time: all lanes if there is a table."""
+    count = max(lanes.num_lanes, 1)
+    if lanes.cell is None:
+        count = max(ROWS, CHUNK_BYTES // max(1, bytes_per_cell * lanes.num_steps) // ROWS * ROWS)
+    for first in range(lanes.first, lanes.end, count):
+        yield first, min(first + count, lanes.end)
+
+
+def _copy_slots(walk: LaneSteps, lanes: LaneRange, into: Sequence[Tensor], states: Sequence[Tensor]) -> None:
+    """Copy the states of a stage, of which kernels with packed lanes write those of slots that have cells."""
+    if walk.packed:
+        for each, state in zip(into, states, strict=True):
+            each[lanes.slots] = state[lanes.slots]
 
 
 def _pad_weights(weights: tuple[Tensor, ...] | list[Tensor]) -> tuple[Tensor, ...]:
     w_ih, w_hh, bias = weights
     return pad_weights((w_ih, w_hh, bias, torch.zeros_like(bias)), 4, sum_biases=False)[:3]
-
-
-def _weight_gradients(of_input: Tensor, of_state: Tensor, inputs: int, hidden: int) -> tuple[Tensor, ...]:
-    """Gradients of the weights and the bias from the sums of all programs."""
-    state = of_state.sum(0, dtype=torch.float64).float()[:, :, :hidden]
-    of_inputs = of_input.sum(0, dtype=torch.float64).float()[:, :inputs, :hidden]
-    d_w_hh = state[:, 0 : 2 * hidden : 2].transpose(1, 2).reshape(-1, hidden)
-    return of_inputs.transpose(1, 2).reshape(-1, inputs), d_w_hh, state[:, 1].flatten()

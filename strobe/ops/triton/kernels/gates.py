@@ -65,9 +65,9 @@ def store_rows(x, row, value, mask, width: tl.constexpr, padded: tl.constexpr):
 
 
 @kernel
-def step_rows(cell, lane, valid, in_row, step, num_lanes, hidden: tl.constexpr, hp: tl.constexpr):
+def step_rows(cell, lane, valid, in_row, step, stride, hidden: tl.constexpr, hp: tl.constexpr):
     """Cell of each lane at a step, whether there is one, and the mask of its state."""
-    row, live, mask = (lane + step * num_lanes).to(tl.int64), valid, in_row
+    row, live, mask = (lane + step * stride).to(tl.int64), valid, in_row
     if cell is not None:
         row = tl.load(cell + row, valid, -1).to(tl.int64)
         live = row >= 0
@@ -76,10 +76,10 @@ def step_rows(cell, lane, valid, in_row, step, num_lanes, hidden: tl.constexpr, 
 
 
 @kernel
-def state_before(after, first, row, lane, step, num_lanes, mask, hidden: tl.constexpr, hp: tl.constexpr):
+def state_before(after, first, row, lane, step, stride, mask, hidden: tl.constexpr, hp: tl.constexpr):
     """State before a step of lanes without tables; ``first`` holds initial states, None for zeros."""
     if step > 0:
-        state = load_rows(after, row - num_lanes, mask, hidden, hp)
+        state = load_rows(after, row - stride, mask, hidden, hp)
     elif first is None:
         state = tl.zeros([row.shape[0], hp], tl.float32)
     else:
@@ -104,6 +104,13 @@ def final_gradient(d, d_last, slot, mask, hidden: tl.constexpr, hp: tl.constexpr
     if d_last is not None:
         d += load_rows(d_last, slot, final, hidden, hp)
     return d
+
+
+@kernel
+def load_sums(sums, number: tl.constexpr, index: tl.constexpr, height: tl.constexpr, width: tl.constexpr):
+    """One of this program's sums, [height, width], to add to."""
+    at = tl.arange(0, height)[:, None] * width + tl.arange(0, width)[None, :]
+    return tl.load(sums + (tl.program_id(0) * number + index) * height * width + at)
 
 
 @kernel

@@ -1,7 +1,8 @@
 """GRU kernels. Weights are float32, padded with zeros: [gates, in, out]; rows of any dtype.
 
-``cell``, ``before`` and ``ends`` are the tables of ``LaneSteps``, None if all nodes are always present. Initial states
-``h0`` are zeros if None. ``y`` is the optional readout, a linear map ``head`` [hp, ap] of ReLU(state).
+Lanes ``first_lane`` to ``end_lane`` are a ``LaneRange`` with its ``stride`` and ``cell``; ``before`` and ``ends`` are
+the tables of ``LaneSteps``, None if all nodes are always present. Lanes are slots unless they are ``packed``. Initial
+states ``h0`` are zeros if None. ``y`` is the optional readout, a linear map ``head`` [hp, ap] of ReLU(state).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from strobe.ops.triton.kernels.gates import (
     final_gradient,
     linked_state,
     load_rows,
+    load_sums,
     sigmoid,
     state_before,
     step_rows,
@@ -25,23 +27,24 @@ from strobe.ops.triton.kernels.gates import (
 
 @kernel
 def gru_forward(
-    x, h0, w_ih, w_hh, b_ih, b_hh, cell, before, head, of_head, out, last, y, num_lanes, num_steps,
+    x, h0, w_ih, w_hh, b_ih, b_hh, cell, before, ends, head, of_head, out, last, y,
+    first_lane, end_lane, stride, num_steps, packed: tl.constexpr,
     rows: tl.constexpr, inputs: tl.constexpr, fp: tl.constexpr, hidden: tl.constexpr, hp: tl.constexpr,
     answers: tl.constexpr, ap: tl.constexpr, reset_state: tl.constexpr, narrow: tl.constexpr, precision: tl.constexpr,
 ):  # fmt: skip
     """State after every cell, and its readout."""
-    lane = tl.program_id(0) * rows + tl.arange(0, rows)
+    lane = first_lane + tl.program_id(0) * rows + tl.arange(0, rows)
     col, gate = tl.arange(0, hp), hp * hp
-    valid = lane < num_lanes
+    valid = lane < end_lane
     in_row = tile_mask(valid, hidden, hp)
     square = col[:, None] * hp + col[None, :]
     u_r, u_z, u_c = tl.load(w_hh + square), tl.load(w_hh + gate + square), tl.load(w_hh + 2 * gate + square)
     h = tl.zeros([rows, hp], tl.float32)
-    if cell is None and h0 is not None:
+    if h0 is not None and not packed:
         h = load_rows(h0, lane.to(tl.int64), in_row, hidden, hp)
     for step in range(num_steps):
-        row, live, mask = step_rows(cell, lane, valid, in_row, step, num_lanes, hidden, hp)
-        if cell is not None:
+        row, live, mask = step_rows(cell, lane, valid, in_row, step, stride, hidden, hp)
+        if packed:
             known = tl.load(before + row, live, 0).to(tl.int64)
             begins = mask & (known < 0)[:, None]
             if h0 is None:
@@ -52,12 +55,15 @@ def gru_forward(
         _, z, c, _ = _gates(h, x_r, x_z, x_c, u_r, u_z, u_c, b_hh, hp, reset_state, precision)
         h = c + z * (h - c) if cell is None else tl.where(mask, c + z * (h - c), h)
         store_rows(out, row, h, mask, hidden, hp)
+        if packed:
+            slot = tl.load(ends + row, live, -1).to(tl.int64)
+            store_rows(last, slot, h, mask & (slot >= 0)[:, None], hidden, hp)
         if y is not None:
             positive = tl.maximum(h, 0.0)
             for k in tl.static_range(answers):
                 value = tl.sum(positive * tl.load(head + col * ap + k)[None, :], 1) + tl.load(of_head + k)
                 tl.store(y + row * answers + k, value, live)
-    if cell is None:
+    if not packed:
         store_rows(last, lane.to(tl.int64), h, in_row, hidden, hp)
 
 
@@ -108,34 +114,37 @@ def _gates(h, x_r, x_z, x_c, u_r, u_z, u_c, b_hh, hp: tl.constexpr, reset_state:
 @kernel
 def gru_backward(
     x, h0, w_ih, w_hh, b_ih, b_hh, cell, before, ends, head, out, d_out, d_y, d_last, d_x, d_h0, of_input, of_state,
-    num_lanes, num_steps, num_tiles,
+    first_lane, end_lane, stride, num_steps, num_tiles, packed: tl.constexpr,
     rows: tl.constexpr, inputs: tl.constexpr, fp: tl.constexpr, hidden: tl.constexpr, hp: tl.constexpr,
     xp: tl.constexpr, answers: tl.constexpr, ap: tl.constexpr, reset_state: tl.constexpr, narrow: tl.constexpr,
     precision: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of inputs and initial states, and per program the sums of weight gradients."""
+    """Gradients of inputs and initial states, and per program the sums of weight gradients, added to earlier ones."""
     col, gate = tl.arange(0, hp), hp * hp
     square, turned = col[:, None] * hp + col[None, :], col[None, :] * hp + col[:, None]
     u_r, u_z, u_c = tl.load(w_hh + square), tl.load(w_hh + gate + square), tl.load(w_hh + 2 * gate + square)
     t_r, t_z, t_c = tl.load(w_hh + turned), tl.load(w_hh + gate + turned), tl.load(w_hh + 2 * gate + turned)
-    s_r, s_z = tl.zeros([2 * hp, hp], tl.float32), tl.zeros([2 * hp, hp], tl.float32)
-    s_c, s_h = tl.zeros([2 * hp, hp], tl.float32), tl.zeros([2 * hp, hp], tl.float32)
-    i_r, i_z, i_c = tl.zeros([xp, hp], tl.float32), tl.zeros([xp, hp], tl.float32), tl.zeros([xp, hp], tl.float32)
+    s_r, s_z = load_sums(of_state, 4, 0, 2 * hp, hp), load_sums(of_state, 4, 1, 2 * hp, hp)
+    s_c, s_h = load_sums(of_state, 4, 2, 2 * hp, hp), load_sums(of_state, 4, 3, 2 * hp, hp)
+    if not narrow:
+        i_r, i_z = load_sums(of_input, 3, 0, xp, hp), load_sums(of_input, 3, 1, xp, hp)
+        i_c = load_sums(of_input, 3, 2, xp, hp)
     for tile in range(tl.program_id(0), num_tiles, tl.num_programs(0)):
-        lane = tile * rows + tl.arange(0, rows)
-        valid = lane < num_lanes
+        lane = first_lane + tile * rows + tl.arange(0, rows)
+        valid = lane < end_lane
         in_row = tile_mask(valid, hidden, hp)
         d_h = tl.zeros([rows, hp], tl.float32)
-        if cell is None and d_last is not None:
+        if d_last is not None and not packed:
             d_h = load_rows(d_last, lane.to(tl.int64), in_row, hidden, hp)
         for back in range(num_steps):
             step = num_steps - 1 - back
-            row, live, mask = step_rows(cell, lane, valid, in_row, step, num_lanes, hidden, hp)
+            row, live, mask = step_rows(cell, lane, valid, in_row, step, stride, hidden, hp)
             if cell is None:
-                h = state_before(out, h0, row, lane, step, num_lanes, mask, hidden, hp)
+                h = state_before(out, h0, row, lane, step, stride, mask, hidden, hp)
             else:
                 known = tl.load(before + row, live, 0).to(tl.int64)
                 h = linked_state(out, h0, known, mask, hidden, hp)
+            if packed:
                 d_h = final_gradient(d_h, d_last, tl.load(ends + row, live, -1).to(tl.int64), mask, hidden, hp)
             d = d_h if cell is None else tl.where(mask, d_h, 0.0)
             if d_out is not None:
@@ -156,9 +165,9 @@ def gru_backward(
             if d_x is not None:
                 _store_input_gradient(d_x, row, live, p_r, p_z, p_c, w_ih, inputs, fp, hp, precision)
             d_h = d_new if cell is None else tl.where(mask, d_new, d_h)
-            if cell is not None and d_h0 is not None:
+            if packed and d_h0 is not None:
                 store_rows(d_h0, -1 - known, d_h, mask & (known < 0)[:, None], hidden, hp)
-        if cell is None and d_h0 is not None:
+        if d_h0 is not None and not packed:
             store_rows(d_h0, lane.to(tl.int64), d_h, in_row, hidden, hp)
     store_sums(of_state, 4, s_r, s_z, s_c, s_h, 2 * hp, hp)
     if not narrow:

@@ -1,6 +1,7 @@
 """LSTM kernels. Weights are float32, padded with zeros: [gates, in, out]; rows of any dtype.
 
-``cell``, ``before`` and ``ends`` are the tables of ``LaneSteps``, None if all nodes are always present.
+Lanes ``first_lane`` to ``end_lane`` are a ``LaneRange`` with its ``stride`` and ``cell``; ``before`` and ``ends`` are
+the tables of ``LaneSteps``, None if all nodes are always present. Lanes are slots unless they are ``packed``.
 """
 
 from __future__ import annotations
@@ -24,22 +25,23 @@ from strobe.ops.triton.kernels.gates import (
 
 @kernel
 def lstm_forward(
-    x, h0, c0, w_ih, w_hh, bias, cell, before, out, states, h_last, c_last, num_lanes, num_steps,
+    x, h0, c0, w_ih, w_hh, bias, cell, before, ends, out, states, h_last, c_last,
+    first_lane, end_lane, stride, num_steps, packed: tl.constexpr,
     rows: tl.constexpr, inputs: tl.constexpr, fp: tl.constexpr, hidden: tl.constexpr, hp: tl.constexpr,
     precision: tl.constexpr,
 ):  # fmt: skip
     """Both states after every cell."""
-    lane = tl.program_id(0) * rows + tl.arange(0, rows)
-    valid, slot = lane < num_lanes, lane.to(tl.int64)
+    lane = first_lane + tl.program_id(0) * rows + tl.arange(0, rows)
+    valid, own = lane < end_lane, lane.to(tl.int64)
     in_row = tile_mask(valid, hidden, hp)
     u_i, u_f, u_g, u_o = _load_gates(w_hh, hp, hp)
     w_i, w_f, w_g, w_o = _load_gates(w_ih, fp, hp)
     h, c = tl.zeros([rows, hp], tl.float32), tl.zeros([rows, hp], tl.float32)
-    if cell is None:
-        h, c = load_rows(h0, slot, in_row, hidden, hp), load_rows(c0, slot, in_row, hidden, hp)
+    if not packed:
+        h, c = load_rows(h0, own, in_row, hidden, hp), load_rows(c0, own, in_row, hidden, hp)
     for step in range(num_steps):
-        row, live, mask = step_rows(cell, lane, valid, in_row, step, num_lanes, hidden, hp)
-        if cell is not None:
+        row, live, mask = step_rows(cell, lane, valid, in_row, step, stride, hidden, hp)
+        if packed:
             known = tl.load(before + row, live, 0).to(tl.int64)
             begins = mask & (known < 0)[:, None]
             h = tl.where(begins, load_rows(h0, -1 - known, begins, hidden, hp), h)
@@ -53,9 +55,13 @@ def lstm_forward(
             c, h = tl.where(mask, new, c), tl.where(mask, o * tanh(new), h)
         store_rows(out, row, h, mask, hidden, hp)
         store_rows(states, row, c, mask, hidden, hp)
-    if cell is None:
-        store_rows(h_last, slot, h, in_row, hidden, hp)
-        store_rows(c_last, slot, c, in_row, hidden, hp)
+        if packed:
+            slot = tl.load(ends + row, live, -1).to(tl.int64)
+            store_rows(h_last, slot, h, mask & (slot >= 0)[:, None], hidden, hp)
+            store_rows(c_last, slot, c, mask & (slot >= 0)[:, None], hidden, hp)
+    if not packed:
+        store_rows(h_last, own, h, in_row, hidden, hp)
+        store_rows(c_last, own, c, in_row, hidden, hp)
 
 
 @kernel
@@ -88,33 +94,34 @@ def _gate(x, w, h, u, bias, precision: tl.constexpr):
 @kernel
 def lstm_backward(
     x, h0, c0, w_ih, w_hh, bias, cell, before, ends, out, states, d_out, d_h_last, d_c_last, d_h0, d_c0, d_gates,
-    num_lanes, num_steps, first_lane, last_lane,
+    first_lane, end_lane, stride, num_steps, packed: tl.constexpr,
     rows: tl.constexpr, inputs: tl.constexpr, fp: tl.constexpr, hidden: tl.constexpr, hp: tl.constexpr,
     precision: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of initial states and of pre-activations: [steps, lanes first:last, 4H], or [C, 4H] with tables."""
+    """Gradients of initial states and of pre-activations: [steps, lanes first:end, 4H], or [C, 4H] with tables."""
     u_i, u_f, u_g, u_o = _load_gates(w_hh, hp, hp)
     t_i, t_f, t_g, t_o = _load_gates(w_hh, hp, hp, transposed=True)
     w_i, w_f, w_g, w_o = _load_gates(w_ih, fp, hp)
     lane = first_lane + tl.program_id(0) * rows + tl.arange(0, rows)
-    valid, own = lane < last_lane, lane.to(tl.int64)
+    valid, own = lane < end_lane, lane.to(tl.int64)
     in_row = tile_mask(valid, hidden, hp)
     d_h, d_c = tl.zeros([rows, hp], tl.float32), tl.zeros([rows, hp], tl.float32)
-    if cell is None:
+    if not packed:
         if d_h_last is not None:
             d_h = load_rows(d_h_last, own, in_row, hidden, hp)
         if d_c_last is not None:
             d_c = load_rows(d_c_last, own, in_row, hidden, hp)
     for back in range(num_steps):
         step = num_steps - 1 - back
-        row, live, mask = step_rows(cell, lane, valid, in_row, step, num_lanes, hidden, hp)
+        row, live, mask = step_rows(cell, lane, valid, in_row, step, stride, hidden, hp)
         if cell is None:
-            into = (lane - first_lane + step * (last_lane - first_lane)).to(tl.int64)
-            h = state_before(out, h0, row, lane, step, num_lanes, mask, hidden, hp)
-            c = state_before(states, c0, row, lane, step, num_lanes, mask, hidden, hp)
+            into = (lane - first_lane + step * (end_lane - first_lane)).to(tl.int64)
+            h = state_before(out, h0, row, lane, step, stride, mask, hidden, hp)
+            c = state_before(states, c0, row, lane, step, stride, mask, hidden, hp)
         else:
             into, known = row, tl.load(before + row, live, 0).to(tl.int64)
             h, c = linked_state(out, h0, known, mask, hidden, hp), linked_state(states, c0, known, mask, hidden, hp)
+        if packed:
             slot = tl.load(ends + row, live, -1).to(tl.int64)
             d_h = final_gradient(d_h, d_h_last, slot, mask, hidden, hp)
             d_c = final_gradient(d_c, d_c_last, slot, mask, hidden, hp)
@@ -129,10 +136,10 @@ def lstm_backward(
             d_h, d_c = new_h, new_c
         else:
             d_h, d_c = tl.where(mask, new_h, d_h), tl.where(mask, new_c, d_c)
-            if d_h0 is not None:
-                store_rows(d_h0, -1 - known, d_h, mask & (known < 0)[:, None], hidden, hp)
-                store_rows(d_c0, -1 - known, d_c, mask & (known < 0)[:, None], hidden, hp)
-    if cell is None and d_h0 is not None:
+        if packed and d_h0 is not None:
+            store_rows(d_h0, -1 - known, d_h, mask & (known < 0)[:, None], hidden, hp)
+            store_rows(d_c0, -1 - known, d_c, mask & (known < 0)[:, None], hidden, hp)
+    if d_h0 is not None and not packed:
         store_rows(d_h0, own, d_h, in_row, hidden, hp)
         store_rows(d_c0, own, d_c, in_row, hidden, hp)
 
@@ -161,7 +168,7 @@ def _gate_gradients(
 
 @kernel
 def lstm_weight_gradients(
-    x, h0, before, out, d_gates, of_input, of_state, num_lanes, first_lane, last_lane, count, num_tiles,
+    x, h0, before, out, d_gates, of_input, of_state, first_lane, end_lane, stride, count, num_tiles,
     rows: tl.constexpr, inputs: tl.constexpr, fp: tl.constexpr, hidden: tl.constexpr, hp: tl.constexpr,
     precision: tl.constexpr,
 ):  # fmt: skip
@@ -175,10 +182,10 @@ def lstm_weight_gradients(
         live = at < count
         mask = tile_mask(live, hidden, hp)
         if before is None:
-            lanes = last_lane - first_lane
+            lanes = end_lane - first_lane
             step, lane = at // lanes, first_lane + at % lanes
-            row = step.to(tl.int64) * num_lanes + lane
-            known = tl.where(step > 0, row - num_lanes, -1 - lane.to(tl.int64))
+            row = step.to(tl.int64) * stride + lane
+            known = tl.where(step > 0, row - stride, -1 - lane.to(tl.int64))
         else:
             row = at.to(tl.int64)
             known = tl.load(before + row, live, 0).to(tl.int64)
