@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from strobe.comm.launch.environment import Backend
 from strobe.comm.process_group import DEADLINE_S
 from strobe.engine.inputs.graph_source import GraphLike
 from strobe.engine.inputs.model_choice import ModelLike
@@ -70,6 +71,7 @@ def train(
     ranks: int = 1,
     deadline_s: float = DEADLINE_S,
     max_restarts: int = 0,
+    backend: Backend = "auto",
     settings: Settings | None = None,
     **changes: Any,
 ) -> Run:
@@ -89,10 +91,12 @@ def train(
             it has made, whatever is said here.
         deadline_s: a rank that does not hear from another for so long ends the run.
         max_restarts: how often a run that failed goes on from its last checkpoint by itself (it needs ``out``).
+        backend: what carries tensors on GPUs between ranks: ``auto`` (NCCL, unless ranks share a GPU), ``nccl`` or
+            ``gloo``, through the memory of the host. Tensors on CPUs always go over gloo.
         changes: fields of ``Settings``: epochs, lr, window, seed, device, ….
     """
     request = TrainRequest(graph, model, task, model_options, settings, changes, data_dir, plan, services=SERVICES)
-    output, launch = OutputConfig(out, resume, overwrite), LaunchConfig(ranks, deadline_s, max_restarts)
+    output, launch = OutputConfig(out, resume, overwrite), LaunchConfig(ranks, deadline_s, max_restarts, backend)
     return run_training(request, output, launch, Progress() if progress is None else progress)
 
 
@@ -109,6 +113,7 @@ def train_online(
     plan: Plan | str | None = None,
     ranks: int = 1,
     deadline_s: float = DEADLINE_S,
+    backend: Backend = "auto",
     settings: Settings | None = None,
     **changes: Any,
 ) -> OnlineResult:
@@ -136,6 +141,7 @@ def train_online(
             arrive, which samples.
         ranks: processes on this machine that train together.
         deadline_s: a rank that does not hear from another for so long ends the run.
+        backend: as for ``train``.
         settings: as for ``train``; epochs and evaluations between them do not count.
         changes: fields of ``Settings``.
 
@@ -150,7 +156,7 @@ def train_online(
 
     config = OnlineConfig(graph=config) if isinstance(config, DynamicGraph) else config
     request = TrainRequest(None, model, task, model_options, settings, changes, None, plan, services=SERVICES)
-    output, launch = OutputConfig(out, resume, overwrite), LaunchConfig(ranks, deadline_s)
+    output, launch = OutputConfig(out, resume, overwrite), LaunchConfig(ranks, deadline_s, backend=backend)
     return run_online(config, request, output, launch, Progress() if progress is None else progress)
 
 

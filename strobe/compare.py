@@ -13,7 +13,7 @@ from typing import Any
 from torch import nn
 
 from strobe.api import train
-from strobe.comm.launch.environment import is_launched_rank
+from strobe.comm.launch.environment import Backend, is_launched_rank
 from strobe.comm.launch.failure import RankError
 from strobe.comm.ledger import merge_ledgers
 from strobe.comm.ledger_stats import imbalance, mean_rank_stats, sent_by_kind
@@ -82,6 +82,7 @@ def compare(
     ranks: int = 2,
     epochs: int = EPOCHS,
     deadline_s: float = DEADLINE_S,
+    backend: Backend = "auto",
     model_options: Mapping[str, Any] | None = None,
     data_dir: str | PathLike[str] | None = None,
     progress: Progress | None = None,
@@ -94,7 +95,7 @@ def compare(
     Nothing is kept on disk. A plan that does not fit or fails is in the result with its reason.
 
     Args:
-        graph, model, task, model_options, data_dir, deadline_s: as for ``train``.
+        graph, model, task, model_options, data_dir, deadline_s, backend: as for ``train``.
         plans: names of presets or plans, or a mapping of names to plans.
         ranks: number of processes on this machine.
         epochs: to train by each plan.
@@ -111,10 +112,10 @@ def compare(
     progress = Progress() if progress is None else progress
     named = _named_plans(plans)
     _check(model, settings, epochs)
-    launch = LaunchConfig(ranks, deadline_s)
+    launch = LaunchConfig(ranks, deadline_s, backend=backend)
     common: dict[str, Any] = {"epochs": epochs, "patience": 0, "evaluate_every": epochs + 1, **settings}
     common |= {"model_options": model_options, "progress": progress}
-    common |= {"ranks": launch.ranks, "deadline_s": launch.deadline_s}
+    common |= {"ranks": launch.ranks, "deadline_s": launch.deadline_s, "backend": launch.backend}
     results: list[PlanResult] = []
     with _open_inputs(graph, model, task, model_options, data_dir, progress) as (path, chosen):
         for number, (name, plan) in enumerate(named, 1):

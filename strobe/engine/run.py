@@ -39,7 +39,8 @@ class Run:
 
     ``baselines``: metrics of predictors without learning, by part and name; ``ranks``: the ledger of every rank over
     all epochs, with several; ``window``: cost of a step's window, where windows decay; ``online``: trained on every
-    snapshot of its graph as they arrived; ``calibration``: from scores of pairs to probabilities, of link tasks.
+    snapshot of its graph as they arrived; ``calibration``: from scores of pairs to probabilities, of link tasks;
+    ``backend``: what carried rows between ranks.
     """
 
     job: Job
@@ -57,6 +58,7 @@ class Run:
     online: bool = False
     calibration: CalibratedLinks | None = None
     path: Path | None = None
+    backend: str | None = None
 
     @property
     def problem(self) -> Problem:
@@ -128,7 +130,7 @@ class Run:
             **(self.memory or {}),
             **({} if self.window is None else {"window": self.window}),
             **self._calibration_json(),
-            **({"plan": self.job.plan.to_json(), "ranks": self.ranks} if self.ranks else {}),
+            **({"plan": self.job.plan.to_json(), "ranks": self.ranks, "backend": self.backend} if self.ranks else {}),
         }
 
     def _calibration_json(self) -> dict[str, Any]:

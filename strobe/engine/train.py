@@ -133,6 +133,7 @@ def score_run(job: Job, state: TrainState, source: StepSource, progress: Progres
         baselines={part: problem.baselines(part) for part in parts},
         memory=peak_bytes(job.device),
         calibration=_calibrate(job, state, progress) if job.comm.rank == 0 else None,
+        backend=job.comm.backend,
         ranks=[merge_ledgers(list(each)) | {"epochs": len(ranks)} for each in zip(*ranks, strict=True)],
     )
 

@@ -212,7 +212,8 @@ def _machine(result: Mapping[str, Any]) -> list[str]:
     ranks = result.get("ranks") or []
     if len(ranks) < 2:
         return [_memory(result)]
-    head = f"{len(ranks)} ranks on {result['device'].partition(':')[0]}: {format_plan(result['plan'])}"
+    over = f" over {result['backend']}" if result.get("backend") else ""
+    head = f"{len(ranks)} ranks on {result['device'].partition(':')[0]}{over}: {format_plan(result['plan'])}"
     return [*wrap_line(head), "", *rank_table(ranks, ranks[0].get("epochs", result["epochs"]))]
 
 

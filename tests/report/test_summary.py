@@ -108,9 +108,10 @@ def test_summary_of_ranks_names_the_plan_and_fits_80_columns() -> None:
     alone = run_summary(result)
     assert "cuda:0, 4 threads" in alone
     assert "rank" not in alone
-    several = run_summary(result | {"ranks": [ledger(0), ledger(1)], "plan": preset("pss").to_json()})
+    result |= {"ranks": [ledger(0), ledger(1)], "plan": preset("pss").to_json(), "backend": "nccl"}
+    several = run_summary(result)
     assert max(map(len, several.splitlines())) <= 80
-    assert "2 ranks on cuda: store full, placement by-snapshot, batching full," in several
+    assert "2 ranks on cuda over nccl: store full, placement by-snapshot, batching full," in several
     assert "time relay:pipeline_groups=1" in several
     assert "threads" not in several
 

@@ -11,7 +11,7 @@ import typer
 from strobe.cli.console import print_json, print_result
 from strobe.cli.errors import RunInterruptedError
 from strobe.cli.options.groups import explicit_options, flatten_options, option
-from strobe.cli.options.plan import RANKS_PANEL, DeadlineOption, PlansOption, read_plans
+from strobe.cli.options.plan import RANKS_PANEL, BackendOption, DeadlineOption, PlansOption, read_plans
 from strobe.cli.options.run import TRAIN_PANEL, AsJsonOption, DataDirOption, GraphArgument, QuietOption
 from strobe.cli.options.training import DEFAULT_MODEL, MachineOptions, ModelAndTaskOptions, TrainingOptions
 from strobe.cli.progress import show_progress
@@ -31,6 +31,7 @@ def compare(
     plans: PlansOption = "pss,pts,pss-ts,relay",
     ranks: Annotated[int, option("Processes on this machine.", metavar="N", panel=RANKS_PANEL)] = 2,
     deadline: DeadlineOption = None,
+    backend: BackendOption = None,
     model_and_task: ModelAndTaskOptions,
     epochs: Annotated[
         int, option("Passes over the training snapshots; the first is not measured.", panel=TRAIN_PANEL)
@@ -61,7 +62,7 @@ def compare(
         plans=chosen,
         ranks=ranks,
         **model_and_task.to_arguments(),
-        **explicit_options(training, machine, epochs=epochs, deadline_s=deadline, data_dir=data_dir),
+        **explicit_options(training, machine, epochs=epochs, deadline_s=deadline, backend=backend, data_dir=data_dir),
     )
     if as_json:
         report = {"graph": graph, "model": model, "ranks": ranks, "epochs": epochs}

@@ -16,7 +16,7 @@ from strobe.cli.console import print_json, print_note, print_result
 from strobe.cli.failures import explain_failures
 from strobe.cli.options.events import COLUMNS_PANEL, DstOption, EventOptions, SrcOption
 from strobe.cli.options.groups import explicit_options, flatten_options, option
-from strobe.cli.options.plan import RANKS_PANEL, DeadlineOption, axis_option, choose_plan, read_plan
+from strobe.cli.options.plan import RANKS_PANEL, BackendOption, DeadlineOption, axis_option, choose_plan, read_plan
 from strobe.cli.options.run import AsJsonOption, DataDirOption, QuietOption
 from strobe.cli.options.run_directory import RunDirectoryOptions, resolve_run_directory
 from strobe.cli.options.training import DEFAULT_MODEL, MachineOptions, ModelAndTaskOptions, TrainingOptions
@@ -126,6 +126,7 @@ class OnlineRankOptions:
     placement: Annotated[str | None, axis_option("placement", "hash or greedy")] = None
     batching: Annotated[str | None, axis_option("batching", "sampled:size=4096,fanouts=10,5,history=6")] = None
     deadline: DeadlineOption = None
+    backend: BackendOption = None
 
     def to_arguments(self, earlier: dict[str, Any] | None, passes: int | None) -> dict[str, Any]:
         """The arguments of training; options not given are those of ``earlier``, the config of a resumed run."""
@@ -140,7 +141,7 @@ class OnlineRankOptions:
                 raise OptionError(f"--passes is for sampled batches, not {plan.batching}: give --steps-per-snapshot")
             plan = replace(plan, batching=replace(plan.batching, passes=passes))
         ranks = self.ranks if self.ranks is not None or earlier is None else int(earlier["ranks"])
-        return explicit_options(plan=plan, ranks=ranks, deadline_s=self.deadline)
+        return explicit_options(plan=plan, ranks=ranks, deadline_s=self.deadline, backend=self.backend)
 
 
 @flatten_options

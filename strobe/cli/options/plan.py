@@ -40,9 +40,11 @@ _PLANS = "Names of `strobe plans`, with options if any (relay:pipeline_groups=4)
 _DEADLINE = "End the run if a rank waits for a message for longer; not while rank 0 works alone."
 _RANKS = "Processes on this machine that train together. Under torchrun the ranks are torchrun's."
 _PLAN = "How ranks divide the work: a name of `strobe plans`, or a JSON file with a plan."
+_BACKEND = "What carries GPU tensors: NCCL, or gloo through host memory. auto: NCCL, unless ranks share a GPU."
 _RESTARTS = "How often a run with a failed rank restarts from its last checkpoint."
 PlansOption = Annotated[str, _ranks_option(_PLANS, metavar="PLAN,PLAN,…")]
 DeadlineOption = Annotated[float | None, _ranks_option(_DEADLINE, metavar="SECONDS", default="120")]
+BackendOption = Annotated[str | None, _ranks_option(_BACKEND, metavar="auto|nccl|gloo", default="auto")]
 
 
 def axis_option(axis: str, example: str) -> Any:
@@ -64,6 +66,7 @@ class RankOptions:
     schedule: Annotated[str | None, axis_option("schedule", "in-order")] = None
     sync: Annotated[str | None, axis_option("sync", "average:every=4")] = None
     deadline: DeadlineOption = None
+    backend: BackendOption = None
     max_restarts: Annotated[int | None, _ranks_option(_RESTARTS, metavar="N", default="0")] = None
 
     def to_arguments(self, earlier: Path | None = None) -> dict[str, Any]:
@@ -76,6 +79,7 @@ class RankOptions:
             plan=choose_plan(self, base),
             ranks=self._ranks(earlier),
             deadline_s=self.deadline,
+            backend=self.backend,
             max_restarts=self.max_restarts,
         )
 

@@ -110,10 +110,13 @@ def test_choices_override_the_named_plan() -> None:
     assert RankOptions(plan="pss", sync="average:every=3").to_arguments() == {
         "plan": override_choices(preset("pss"), {"sync": "average:every=3"})
     }
-    assert RankOptions(sync="average:every=3", ranks=2, deadline=5.0, max_restarts=1).to_arguments() == {
+    assert RankOptions(
+        sync="average:every=3", ranks=2, deadline=5.0, backend="gloo", max_restarts=1
+    ).to_arguments() == {
         "plan": Plan(sync=Average(every=3)),
         "ranks": 2,
         "deadline_s": 5.0,
+        "backend": "gloo",
         "max_restarts": 1,
     }
 
