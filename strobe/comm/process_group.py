@@ -19,7 +19,7 @@ from strobe.comm import nccl
 from strobe.comm.base import Comm, CommError, ControlChannel, MessagePipeline, Work, check_message
 from strobe.comm.data_plane import ALL, DataPlane, Guard
 from strobe.comm.gloo import GlooPlane
-from strobe.comm.rendezvous import choose_interface, create_round_store, enable_tcp_keepalive
+from strobe.comm.rendezvous import bound_tcp_timeouts, choose_interface, create_round_store
 
 DEADLINE_S = 120.0
 MAX_RANK_0_ALONE_S = 6 * 3600.0
@@ -70,7 +70,7 @@ class ProcessGroupComm(Comm):
         with self.guard.translate_errors("joining", "all ranks"):
             self._rank_0_timeout = timedelta(seconds=max(MAX_RANK_0_ALONE_S, deadline_s))
             self._rank_0_group = dist.new_group(backend="gloo", timeout=self._rank_0_timeout)
-        enable_tcp_keepalive(deadline_s)
+        bound_tcp_timeouts(deadline_s)
         (without_nccl,) = self.all_reduce_max([float(nccl_device is None)], kind="setup")
         if nccl_device is not None and not without_nccl:
             self._device_plane = nccl.NcclPlane(self.guard, nccl_device)

@@ -1,4 +1,4 @@
-"""How ranks find each other: the network interface, a store that only living ranks share, and TCP keepalive."""
+"""How ranks find each other: the network interface, a store that only living ranks share, and TCP timeouts."""
 
 from __future__ import annotations
 
@@ -106,8 +106,9 @@ def _join_round(store: Store, own_id: str, rank: int) -> str | None:
     return name if store.check([present]) and own_id in store.get(present).decode().split() else None
 
 
-def enable_tcp_keepalive(deadline_s: float) -> int:
-    """Enable keepalive on all TCP connections of this process, so that one to a lost machine fails by the deadline.
+def bound_tcp_timeouts(deadline_s: float) -> int:
+    """Let all TCP connections of this process to a lost machine fail by the deadline: idle ones by keepalive, and ones
+    with bytes on their way, which suspend keepalive and would be sent again for a quarter of an hour, by a timeout.
 
     Returns:
         The number of connections.
@@ -123,6 +124,7 @@ def enable_tcp_keepalive(deadline_s: float) -> int:
                     link.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, every_s)
                     link.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, every_s)
                     link.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _PROBES)
+                    link.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * deadline_s))
                     num_connections += 1
         except OSError:  # not a socket, not connected, or closed meanwhile
             continue

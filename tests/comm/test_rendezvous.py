@@ -9,7 +9,7 @@ import pytest
 from torch.distributed import HashStore, Store  # type: ignore[attr-defined]
 
 from strobe.comm.base import CommError
-from strobe.comm.rendezvous import choose_interface, create_round_store, enable_tcp_keepalive, find_interface
+from strobe.comm.rendezvous import bound_tcp_timeouts, choose_interface, create_round_store, find_interface
 from strobe.errors import OptionError
 
 RANKS = 3
@@ -73,7 +73,7 @@ def test_joining_times_out_without_other_ranks() -> None:
 
 def test_keepalive_detects_a_lost_peer_by_the_deadline() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as link:
-        assert enable_tcp_keepalive(8.0) >= 1
+        assert bound_tcp_timeouts(8.0) >= 1
         assert link.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         idle, every, probes = (
             link.getsockopt(socket.IPPROTO_TCP, option)
