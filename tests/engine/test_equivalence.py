@@ -117,17 +117,20 @@ SYNCS: dict[str, Sync] = {"all-reduce": AllReduce(bucket_kb=1), "average": Avera
 
 
 RECOMPUTED = (None, 2)
+OFFLOAD = ("never", "always")
 
 
-def pairs_of_choices() -> list[tuple[Plan, int | None]]:
-    """Plans, and what is computed again, in which every two choices that go together meet at least once."""
+def pairs_of_choices() -> list[tuple[Plan, int | None, str]]:
+    """Plans, what is computed again, and where windows are, in which every two choices that go together meet at least
+    once."""
     axes = (PLACEMENTS.items(), BATCHINGS.items(), EXCHANGES.items(), SYNCS.items())
-    met: dict[tuple[Plan, int | None], set[tuple[str, str]]] = {}
+    met: dict[tuple[Plan, int | None, str], set[tuple[str, str]]] = {}
     for (place, where), (cut, batching), (how, exchange), (agree, sync) in product(*axes):
         plan = Plan(placement=where, batching=batching, exchange=exchange, sync=sync)
         if not plan.conflicts(4):
-            for recompute in RECOMPUTED:
-                met[plan, recompute] = set(combinations((place, cut, how, agree, f"recompute {recompute}"), 2))
+            for recompute, offload in product(RECOMPUTED, OFFLOAD):
+                choices = (place, cut, how, agree, f"recompute {recompute}", f"offload {offload}")
+                met[plan, recompute, offload] = set(combinations(choices, 2))
     found, left = [], set[tuple[str, str]]().union(*met.values())
     while left:
         found.append(max(met, key=lambda each: len(met[each] & left)))
@@ -136,12 +139,12 @@ def pairs_of_choices() -> list[tuple[Plan, int | None]]:
 
 
 @pytest.mark.parametrize(
-    ("plan", "recompute"),
+    ("plan", "recompute", "offload"),
     pairs_of_choices(),
     ids=lambda each: " | ".join(str(choice) for _, choice in each.axes()) if isinstance(each, Plan) else str(each),
 )
 def test_all_pairs_of_choices_train_as_one_rank_does(
-    plan: Plan, recompute: int | None, monkeypatch: pytest.MonkeyPatch
+    plan: Plan, recompute: int | None, offload: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On four ranks where two are two blocks of two parts each, on three where states pass one in the middle."""
     num_ranks = 4 if plan.placement.name == "time-blocks" else 3 if plan.exchange.time.name == "relay" else 2
@@ -150,7 +153,7 @@ def test_all_pairs_of_choices_train_as_one_rank_does(
     trainer.same_head(monkeypatch)
     options: dict[str, Any] = {"recompute": recompute, "epochs": 2, "evaluate_every": 2}
     (one,) = trainer.train(replace(one_rank(plan, num_ranks), sync=AllReduce()), 1, **options)
-    assert_same(trainer.train(plan, num_ranks, **options), one)
+    assert_same(trainer.train(plan, num_ranks, **options, offload=offload), one)
 
 
 LONG: dict[str, list[PlainSnapshot]] = {

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import strobe
+from benchmarks.fingerprint import plan_of
 from strobe.api import SERVICES
-from strobe.batching import Sampled
+from strobe.batching import Sampled, Windows
 from strobe.engine import Progress
 from strobe.engine import train as engine_train
 from strobe.engine.inputs.resolve import TrainRequest, resolve
@@ -19,17 +20,20 @@ from strobe.engine.job import Job
 from strobe.engine.records.run_directory import read_lines
 from strobe.engine.train import Residency, choose_residency
 from strobe.errors import OptionError
-from strobe.exchange import Exchange, Fetch, NoTimeExchange
+from strobe.exchange import Exchange, Fetch, NoTimeExchange, Shuffle, Stale
 from strobe.graph import Static
 from strobe.models import MODELS
+from strobe.placement import Hash
 from strobe.plan import Plan
 from strobe.planner import memory
 from strobe.planner.memory import MemoryEstimate, predict_peak_memory
+from strobe.presets import PRESETS
 from strobe.view.offload import OffloadedWindows
 from tests.support.runs import same_tensors, small_graph, small_task
 
 GRAPH = small_graph()
 TASKS = ("regression", "link-prediction", "classification")
+OFFLOAD = ("never", "always")
 
 
 class Notes(Progress):
@@ -209,9 +213,25 @@ def test_a_run_records_its_residency_and_resumes_with_it(tmp_path: Path, monkeyp
     assert same_tensors(run.model.state_dict(), stays.model.state_dict())
 
 
-def test_offloading_needs_one_rank_and_cached_windows() -> None:
-    with pytest.raises(OptionError, match="one rank has all windows"):
-        strobe.train(GRAPH, "tgcn", "regression", epochs=1, offload="always", device="cpu", ranks=2)
+def test_offloading_needs_cached_windows() -> None:
     plan = Plan(batching=Sampled(history=2, size=8), exchange=Exchange(structure=Fetch(), time=NoTimeExchange()))
     with pytest.raises(OptionError, match="makes them when they are needed"):
         strobe.train(GRAPH, "tgcn", "regression", epochs=1, offload="always", device="cpu", plan=plan)
+
+
+STALE = Plan(
+    placement=Hash(), batching=Windows(size=2), exchange=Exchange(structure=Stale(threshold=0.3), time=Shuffle())
+)
+
+
+@pytest.mark.parametrize(
+    "plan", [STALE, *(plan_of(name) for name in PRESETS if plan_of(name).batching.caches_windows)], ids=str
+)
+def test_offloaded_windows_of_ranks_change_no_bit(plan: Plan, ranks_are_threads: None) -> None:
+    given: dict[str, Any] = {"epochs": 3, "device": "cpu", "threads": 1, "plan": plan, "ranks": 2}
+    if plan.batching.name == "full":
+        given["window"] = 2
+    stay, wait = (strobe.train(GRAPH, "mpnn-lstm", "regression", offload=offload, **given) for offload in OFFLOAD)
+    assert [line["loss"] for line in stay.history] == [line["loss"] for line in wait.history]
+    assert stay.test == wait.test
+    assert same_tensors(stay.model.state_dict(), wait.model.state_dict())

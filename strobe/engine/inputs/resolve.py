@@ -97,9 +97,11 @@ def resolve(
         services=request.services,
     )
     if settings.offload == "always":
-        _require_cached_windows(job, num_ranks or comm.num_ranks, "windows wait in the host's memory", "--offload")
+        _require_cached_windows(job, "windows wait in the host's memory", "--offload")
     if settings.precision == "bf16":
-        _require_cached_windows(job, num_ranks or comm.num_ranks, "rows are stored in 16 bits", "--precision")
+        if (num_ranks or comm.num_ranks) > 1:
+            raise OptionError("rows are stored in 16 bits on one rank only: leave out --precision bf16 or --ranks")
+        _require_cached_windows(job, "rows are stored in 16 bits", "--precision")
     return job
 
 
@@ -139,10 +141,8 @@ def _bind(
     return problem
 
 
-def _require_cached_windows(job: Job, num_ranks: int, what: str, option: str) -> None:
-    """Refuse unless one rank caches all windows."""
-    if num_ranks > 1:
-        raise OptionError(f"{what} where one rank has all windows: leave out {option} or --ranks")
+def _require_cached_windows(job: Job, what: str, option: str) -> None:
+    """Refuse a batching that makes its windows while training."""
     if not job.caches_windows:
         raise OptionError(
             f"{what} where windows are kept, and batching {job.plan.batching} makes them when they are needed: leave "
