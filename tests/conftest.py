@@ -20,7 +20,7 @@ settings.register_profile("strobe", deadline=None)  # a test never fails because
 settings.load_profile("strobe")
 
 MARKED = {
-    "gpu": ("tests/engine/test_cuda.py", "tests/ops/test_triton.py"),
+    "gpu": ("tests/comm/test_nccl.py", "tests/engine/test_cuda.py", "tests/ops/test_triton.py"),
     "ranks": (
         "tests/benchmarks/test_fingerprint.py",
         "tests/benchmarks/test_kills.py",

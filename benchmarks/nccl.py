@@ -1,0 +1,169 @@
+"""Do ranks on GPUs that talk over NCCL train as one rank does?
+
+Starts 2 and 4 ranks, which share a GPU where there are fewer GPUs, and in one launch trains every exact preset with
+every model, in float64 and, by kernels, in float32, next to the same training on one rank. Counted are cases whose loss
+or trained weights differ, and runs with random delays that do not end. ``--backend gloo --device cpu`` runs the same
+without a GPU, which tests this script.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from benchmarks.fingerprint import plan_of, task_of
+from benchmarks.record import Record, option_parser, table
+from strobe.comm import Comm, SingleRankComm
+from strobe.comm.launch.environment import BACKENDS, Backend
+from strobe.comm.launch.launcher import run_ranks
+from strobe.engine.inputs.resolve import TrainRequest
+from strobe.engine.launch.processes import OutputConfig
+from strobe.engine.progress import Progress
+from strobe.engine.run import Run
+from strobe.engine.train import train_on_rank
+from strobe.errors import StrobeError
+from strobe.graph import DynamicGraph
+from strobe.graph.synthetic import Social
+from strobe.models import MODELS
+from strobe.plan import Plan
+from strobe.presets import PRESETS
+
+TOLERANCES = {"float64": (1e-9, 1e-9), "float32": (1e-6, 1e-5)}
+"""Largest relative difference of the loss, and of the sum of all gradients, by precision."""
+
+RATE = 0.05
+EPOCHS = 3
+NUM_DELAYED = 50
+
+Case = tuple[str, str, str]
+
+
+def cases(*, quick: bool) -> list[Case]:
+    """Preset, model and precision: all of one rank's batches, in the order of one rank."""
+    exact = [name for name in PRESETS if plan_of(name).exact and not plan_of(name).per_rank_batches]
+    found = [(name, model, precision) for name in exact for model in MODELS for precision in TOLERANCES]
+    return found[:: len(found) // 8 | 1] if quick else found
+
+
+def request(graph: DynamicGraph, case: Case, device: str, **changes: Any) -> TrainRequest:
+    """Plain gradient descent: weights move by the sum of all gradients."""
+    name, model, precision = case
+    options = {"hidden": 8} | ({"heads": 2} if model in ("gat-lstm", "dysat") else {})
+    settings = {"epochs": EPOCHS, "threads": 1, "seed": 3, "optimizer": "sgd", "lr": RATE, "evaluate_every": EPOCHS}
+    settings |= {"precision": precision, "device": device} | changes
+    return TrainRequest(graph, model, task_of(name, model), options, None, settings, None, plan_of(name))
+
+
+def differences(run: Run, one: Run, start: dict[str, Tensor]) -> tuple[float, float]:
+    """Largest relative difference of a loss, and of the way that the weights have gone from ``start``."""
+    pairs = zip(run.history, one.history, strict=True)
+    loss = max(abs(a["loss"] - b["loss"]) / max(abs(b["loss"]), 1e-30) for a, b in pairs)
+    ways = [
+        torch.cat([(weight.double() - start[name].double()).flatten() for name, weight in _weights(each)])
+        for each in (run, one)
+    ]
+    return loss, float((ways[0] - ways[1]).norm() / ways[1].norm().clamp_min(1e-30))
+
+
+def _weights(run: Run) -> Iterator[tuple[str, Tensor]]:
+    for part, module in (("model", run.model), ("head", run.head)):
+        yield from ((f"{part}.{name}", weight.detach()) for name, weight in module.named_parameters())
+
+
+def compare(graph: DynamicGraph, case: Case, device: str, comm: Comm) -> dict[str, Any]:
+    """Train a case on all ranks, and on this one alone."""
+    try:
+        run = train_on_rank(request(graph, case, device), OutputConfig(), Progress(), comm)
+    except StrobeError as error:
+        comm.wait_sends()
+        return {"refused": str(error)}
+    one = train_on_rank(_on_one_rank(request(graph, case, device)), OutputConfig(), Progress(), SingleRankComm())
+    model, head = one.job.make_model()
+    start = dict(_weights(replace(one, model=model, head=head)))
+    loss, gradients = differences(run, one, start)
+    return {"loss": loss, "gradients": gradients}
+
+
+def _on_one_rank(wanted: TrainRequest) -> TrainRequest:
+    assert isinstance(wanted.plan, Plan)
+    return replace(wanted, plan=Plan(batching=wanted.plan.batching))
+
+
+class _DelayedComm:
+    """Sleeps at random before operations, so that ranks reach them in any order."""
+
+    def __init__(self, comm: Comm, seed: int) -> None:
+        self._comm, self._random = comm, random.Random(1000 * seed + comm.rank)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("all_to_all_rows_async", "open_pipeline", "all_reduce", "all_reduce_async"):
+            time.sleep(self._random.random() * 2e-3)
+        return getattr(self._comm, name)
+
+
+def work_on_rank(chosen: list[Case], num_delayed: int, device: str, comm: Comm, _: Any) -> dict[str, Any]:
+    """All cases one after the other, then runs with delays, whose losses must not differ."""
+    graph = Social(nodes=40, snapshots=12, edges=90, communities=4, labels=True, seed=1).write()
+    found: dict[str, Any] = {" ".join(case): compare(graph, case, device, comm) for case in chosen}
+    name = next(name for name in PRESETS if plan_of(name).exact)
+    losses = set()
+    for seed in range(num_delayed):
+        delayed = cast(Comm, _DelayedComm(comm, seed))
+        run = train_on_rank(request(graph, (name, "tgcn", "float64"), device), OutputConfig(), Progress(), delayed)
+        losses.add(run.history[-1]["loss"])
+    return {"backend": comm.backend, "cases": found, "delayed": num_delayed, "distinct_losses": len(losses)}
+
+
+def failures(found: dict[str, Any]) -> dict[str, Any]:
+    """Cases that differ by more than the tolerance of their precision."""
+    return {
+        case: result
+        for case, result in found["cases"].items()
+        if "loss" in result
+        and not all(
+            result[kind] <= limit
+            for kind, limit in zip(("loss", "gradients"), TOLERANCES[case.split()[-1]], strict=True)
+        )
+    }
+
+
+def main() -> None:
+    """Run all cases on 2 and 4 ranks and print the worst of each precision."""
+    parser = option_parser(__doc__)
+    parser.add_argument("--backend", choices=BACKENDS, default="nccl")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
+    parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
+    chosen = parser.parse_args()
+    record = Record("nccl", chosen.quick)
+    work = partial(work_on_rank, cases(quick=chosen.quick), 3 if chosen.quick else NUM_DELAYED, chosen.device)
+    rows, num_cases, num_failures = [], 0, 0
+    for num_ranks in chosen.ranks:
+        backend: Backend = chosen.backend
+        found = run_ranks(work, num_ranks, threads=1, device=chosen.device, backend=backend)[0]
+        record.samples[f"{num_ranks} ranks"] = found
+        wrong = failures(found)
+        compared = {case: result for case, result in found["cases"].items() if "loss" in result}
+        num_cases, num_failures = num_cases + len(compared), num_failures + len(wrong) + found["distinct_losses"] - 1
+        for precision in TOLERANCES:
+            worst = [result for case, result in compared.items() if case.endswith(precision)]
+            errors = [f"{max(each[kind] for each in worst):.1e}" for kind in ("loss", "gradients")]
+            rows.append([num_ranks, found["backend"], precision, len(worst), *errors])
+        for case, result in wrong.items():
+            print(f"{num_ranks} ranks, {case}: {result}")
+    table(["ranks", "over", "precision", "cases", "worst loss", "worst gradients"], rows)
+    record.figures |= {"nccl_cases": num_cases, "nccl_failures": num_failures}
+    for figure in ("host_copies_per_step", "host_waits_per_step", "relay_device_overhead"):
+        record.missing[figure] = "not measured by this script yet"
+    if chosen.backend == "nccl":
+        record.write(chosen.json)
+
+
+if __name__ == "__main__":
+    main()
