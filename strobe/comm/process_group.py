@@ -17,8 +17,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from strobe.comm import nccl
 from strobe.comm.base import Comm, CommError, ControlChannel, MessagePipeline, Work, check_message
-from strobe.comm.data_plane import ALL, DataPlane, Guard
-from strobe.comm.gloo import GlooPlane
+from strobe.comm.data_plane import ALL, DataPlane, GlooPlane, Guard
 from strobe.comm.rendezvous import bound_tcp_timeouts, choose_interface, create_round_store
 
 DEADLINE_S = 120.0
