@@ -1,7 +1,8 @@
-"""Does the cost of an epoch grow linearly with the graph, in time and in memory?
+"""Do the costs of an epoch and of a whole run grow linearly with the graph, in time and in memory?
 
-Social networks of growing size, the same number of snapshots and of edges per node, each trained in a process of its
-own. Time is per cell and arc (what an epoch touches); memory is the peak above the smallest graph's, per cell more.
+Whole runs, of several tasks and presets: ``benchmarks/linear_runs.py``. Epochs: social networks of growing size, the
+same number of snapshots and of edges per node, each trained in a process of its own. Time is per cell and arc (what an
+epoch touches); memory is the peak above the smallest graph's, per cell more.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import statistics
 from time import perf_counter
 from typing import Any
 
+from benchmarks import linear_runs
 from benchmarks.record import Record, child, memory, options, table, tell
 
 _MODULE = "benchmarks.linear"
@@ -77,6 +79,10 @@ def main() -> None:
         for row in rows
     ]
     table(["model", "nodes", "ns per cell and arc", "bytes per cell"], shown)
+    figures, record.samples["runs"] = linear_runs.measure(quick=chosen.quick)
+    record.figures |= figures
+    for figure, value in record.figures.items():
+        print(f"{figure}: {value:.3g}")
     record.write(chosen.json)
     return None
 

@@ -81,16 +81,25 @@ def epoch(record: dict[str, Any]) -> list[str]:
 
 
 def linear(record: dict[str, Any]) -> list[str]:
-    """The table of benchmarks/linear.py."""
+    """The tables of benchmarks/linear.py: epochs, then whole runs."""
     rows = [
         f"| {row['model']} | {row['nodes']:,} | {row['cells']:,} | {row['arcs']:,} | {row['ns_per_touch']:.1f} "
         f"| {row['bytes_per_cell']:,.0f} |"
         for row in record["samples"]["rows"]
     ]
+    runs = [
+        f"| {row['task']} | {row['preset']} | {row['nodes']:,} × {row['snapshots']:,} | {row['cells']:,} "
+        f"| {row['run_s']:.2f} | {row['run_s'] / row['product_s']:.1f} |"
+        for row in record["samples"].get("runs", [])
+    ]
     return [
         "| model | nodes | cells | arcs | ns per cell and arc | bytes per cell |",
         "|---|---|---|---|---|---|",
         *rows,
+        "",
+        "| task | preset | nodes × snapshots | cells | CPU s a run | products of its size |",
+        "|---|---|---|---|---|---|",
+        *runs,
     ]
 
 
