@@ -9,10 +9,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from operator import is_
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch._utils import _flatten_dense_tensors as flatten
+from torch._utils import _unflatten_dense_tensors as unflatten
 
 from strobe.errors import FormatError
 from strobe.sync.base import Optimizer
@@ -22,6 +26,9 @@ if TYPE_CHECKING:
 
 _ADAM = {"step", "exp_avg", "exp_avg_sq"}
 """Adam's state per weight after its first step."""
+
+_MAX_FLAT_NUMEL = 1 << 16
+"""Larger weights are updated one by one: their operations take longer than it takes to call them."""
 
 
 def make_optimizer(weights: list[nn.Parameter], job: Job) -> Optimizer:
@@ -38,9 +45,8 @@ def make_optimizer(weights: list[nn.Parameter], job: Job) -> Optimizer:
 class CPUOptimizer(ABC):
     """One group of weights and their state, with the names and the ``state_dict`` of ``torch.optim.Optimizer``.
 
-    Each weight is updated by itself, without threads. An update of all weights in one call (``fused``) wakes all cores,
-    which costs more than it saves: 0.1 ms for a small model where no other process needs a core, 100 ms where one does,
-    against 0.5 ms without.
+    Operations on small tensors take one core. An update of all weights in one call (``fused``) wakes all cores, which
+    costs more than it saves: 0.1 ms for a small model where no other process needs a core, 100 ms where one does.
 
     Args:
         params: the weights.
@@ -58,16 +64,13 @@ class CPUOptimizer(ABC):
     def step(self) -> None:
         """Update all weights that have a gradient."""
         (group,) = self.param_groups
-        for weight in group["params"]:
-            if weight.grad is not None:
-                grad = weight.grad
-                if group["weight_decay"]:
-                    grad = grad.add(weight, alpha=group["weight_decay"])
-                self._update(weight, grad, group)
+        found = [weight for weight in group["params"] if weight.grad is not None]
+        if found:
+            self._update(found, [weight.grad for weight in found], group)
 
     @abstractmethod
-    def _update(self, weight: nn.Parameter, grad: Tensor, group: Mapping[str, Any]) -> None:
-        """Change a weight and its state, in place."""
+    def _update(self, weights: list[nn.Parameter], grads: list[Tensor], group: Mapping[str, Any]) -> None:
+        """Change weights and their state, in place."""
 
     def zero_grad(self) -> None:
         """Forget all gradients."""
@@ -103,30 +106,108 @@ class CPUOptimizer(ABC):
 class SGD(CPUOptimizer):
     """``torch.optim.SGD`` without momentum."""
 
-    def _update(self, weight: nn.Parameter, grad: Tensor, group: Mapping[str, Any]) -> None:
-        weight.add_(grad, alpha=-group["lr"])
+    def _update(self, weights: list[nn.Parameter], grads: list[Tensor], group: Mapping[str, Any]) -> None:
+        for weight, grad in zip(weights, grads, strict=True):
+            if group["weight_decay"]:
+                grad = grad.add(weight, alpha=group["weight_decay"])
+            weight.add_(grad, alpha=-group["lr"])
 
 
 class Adam(CPUOptimizer):
-    """``torch.optim.Adam`` with its default options, neither fused nor ``foreach``."""
+    """``torch.optim.Adam`` with its default options, neither fused nor ``foreach``.
+
+    The moments of small weights are views of two flat tensors, so that a step takes a few operations, not some for each
+    weight: 0.1 ms instead of 0.5 for the 14 weights of T-GCN.
+    """
 
     def __init__(self, params: Iterable[nn.Parameter], *, lr: float = 1e-3, weight_decay: float = 0.0) -> None:
         super().__init__(params, lr=lr, weight_decay=weight_decay, betas=(0.9, 0.999), eps=1e-8)
+        self._flat: _FlatState | None = None
 
-    def _update(self, weight: nn.Parameter, grad: Tensor, group: Mapping[str, Any]) -> None:
+    def _update(self, weights: list[nn.Parameter], grads: list[Tensor], group: Mapping[str, Any]) -> None:
+        small = [weight for weight in weights if weight.numel() <= _MAX_FLAT_NUMEL]
+        for weight in small:
+            if not self.state[weight]:
+                self.state[weight] |= _zero_moments(weight)
+        if self._flat is None or not self._flat.is_of(small, self.state):
+            self._flat = _FlatState.join(small, self.state)
+        for weight, grad in zip(weights, grads, strict=True):
+            if self._flat is None or weight.numel() > _MAX_FLAT_NUMEL:
+                self._update_one(weight, grad, group)
+        if self._flat is not None:
+            self._update_flat(self._flat, [grad for grad in grads if grad.numel() <= _MAX_FLAT_NUMEL], group)
+
+    def _update_one(self, weight: nn.Parameter, grad: Tensor, group: Mapping[str, Any]) -> None:
         state = self.state[weight]
         if not state:
-            state["step"] = torch.tensor(0.0)
-            state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(weight), torch.zeros_like(weight)
-        beta1, beta2 = group["betas"]
-        mean, square = state["exp_avg"], state["exp_avg_sq"]
+            state |= _zero_moments(weight)
+        if group["weight_decay"]:
+            grad = grad.add(weight, alpha=group["weight_decay"])
         state["step"] += 1
         step = state["step"].item()
-        # In the order of torch.optim.adam: another one rounds differently.
-        mean.lerp_(grad, 1 - beta1)
-        square.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
-        denominator = (square.sqrt() / (1 - beta2**step) ** 0.5).add_(group["eps"])
-        weight.addcdiv_(mean, denominator, value=-(group["lr"] / (1 - beta1**step)))
+        weight.add_(_adam_change(grad, state["exp_avg"], state["exp_avg_sq"], step, group, torch.empty_like(weight)))
+
+    def _update_flat(self, flat: _FlatState, grads: list[Tensor], group: Mapping[str, Any]) -> None:
+        grad = flatten(grads)
+        if group["weight_decay"]:
+            grad.add_(flatten(flat.weights), alpha=group["weight_decay"])
+        flat.steps.add_(1)
+        _adam_change(grad, flat.exp_avg, flat.exp_avg_sq, flat.steps[0].item(), group, flat.change)
+        torch._foreach_add_(flat.weights, flat.changes)  # type: ignore[arg-type]  # torch declares it for numbers
+
+
+def _zero_moments(weight: Tensor) -> dict[str, Tensor]:
+    return {"step": torch.tensor(0.0), "exp_avg": torch.zeros_like(weight), "exp_avg_sq": torch.zeros_like(weight)}
+
+
+def _adam_change(
+    grad: Tensor, mean: Tensor, square: Tensor, step: float, group: Mapping[str, Any], out: Tensor
+) -> Tensor:
+    """What Adam adds to a weight; updates the moments. In the order of torch.optim.adam: another rounds differently."""
+    beta1, beta2 = group["betas"]
+    mean.lerp_(grad, 1 - beta1)
+    square.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
+    denominator = square.sqrt().div_((1 - beta2**step) ** 0.5).add_(group["eps"])
+    return torch.mul(mean, -(group["lr"] / (1 - beta1**step)), out=out).div_(denominator)
+
+
+@dataclass(frozen=True, eq=False)
+class _FlatState:
+    """The moments of some weights as views of flat tensors, all after the same number of steps.
+
+    ``changes`` are views of ``change``, in the shapes of the weights.
+    """
+
+    weights: list[nn.Parameter]
+    states: list[dict[str, Tensor]]
+    steps: Tensor
+    exp_avg: Tensor
+    exp_avg_sq: Tensor
+    change: Tensor
+    changes: list[Tensor]
+
+    @classmethod
+    def join(cls, weights: list[nn.Parameter], state: Mapping[Tensor, dict[str, Tensor]]) -> _FlatState | None:
+        """Move the moments into flat tensors; None where weights have other dtypes or have taken other steps."""
+        states = [state[weight] for weight in weights]
+        if len({weight.dtype for weight in weights}) != 1 or len({each["step"].item() for each in states}) != 1:
+            return None
+        steps, means, squares = (flatten([each[name] for each in states]) for name in ("step", "exp_avg", "exp_avg_sq"))
+        views = steps.unbind(), unflatten(means, weights), unflatten(squares, weights)
+        for each, step, mean, square in zip(states, *views, strict=True):
+            each |= {"step": step, "exp_avg": mean, "exp_avg_sq": square}
+        change = torch.empty_like(means)
+        return cls(weights, states, steps, means, squares, change, list(unflatten(change, weights)))
+
+    def is_of(self, weights: list[nn.Parameter], state: Mapping[Tensor, dict[str, Tensor]]) -> bool:
+        """Whether these are the weights, and theirs the state, all after the same number of steps."""
+        steps = self.steps.tolist()  # an average with other ranks may have moved them apart
+        return (
+            len(weights) == len(self.weights)
+            and all(map(is_, weights, self.weights))
+            and all(state[weight] is each for weight, each in zip(weights, self.states, strict=True))
+            and steps.count(steps[0]) == len(steps)
+        )
 
 
 def load_optimizer_state(optimizer: Optimizer, state: Mapping[str, Any]) -> None:

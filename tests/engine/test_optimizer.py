@@ -88,6 +88,49 @@ def test_weights_and_states_are_those_of_torch_to_the_last_bit(
         assert all_bits(own) == all_bits(other), f"after step {step}"
 
 
+def test_large_and_small_weights_of_two_dtypes_are_those_of_torch() -> None:
+    shapes = [((300, 300), torch.float32), ((4,), torch.float32), ((3, 2), torch.float64), ((70_000,), torch.float64)]
+
+    def weights() -> list[nn.Parameter]:
+        return [nn.Parameter(torch.ones(shape, dtype=dtype)) for shape, dtype in shapes]
+
+    own, other = Adam(weights(), lr=0.1), CASES["adam"].torch(weights(), lr=0.1)
+    for optimizer in (own, other):
+        take_steps(optimizer, range(5))
+    assert all_bits(own) == all_bits(other)
+
+
+def test_a_state_that_others_change_in_place_or_clear_is_the_one_that_the_next_step_uses() -> None:
+    """As averages over ranks do, and online training with ``reset_optimizer``."""
+    own, other = (make(make_weights(torch.float32)) for make in (CASES["adam"].own, CASES["adam"].torch))
+    for optimizer in (own, other):
+        take_steps(optimizer, range(3))
+        for k, weight in enumerate(optimizer.param_groups[0]["params"][:5]):
+            for name, value in optimizer.state[weight].items():
+                value.mul_(0.5).add_(k if name == "step" else 0.25)
+        take_steps(optimizer, range(3, 6))
+        weight = optimizer.param_groups[0]["params"][0]
+        optimizer.state[weight] = {name: value.clone() + 1 for name, value in optimizer.state[weight].items()}
+        take_steps(optimizer, range(6, 9))
+    assert all_bits(own) == all_bits(other)
+    for optimizer in (own, other):
+        optimizer.state.clear()
+        take_steps(optimizer, range(2))
+    assert all_bits(own) == all_bits(other)
+
+
+def test_small_weights_are_updated_together_where_all_have_a_gradient() -> None:
+    weights = [nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(2, 2))]
+    optimizer = Adam(weights)
+    for _ in range(2):
+        for weight in weights:
+            weight.grad = torch.ones_like(weight)
+        optimizer.step()
+        optimizer.zero_grad()
+    storages = {optimizer.state[weight]["exp_avg"].untyped_storage().data_ptr() for weight in weights}
+    assert len(storages) == 1
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("name", CASES)
 def test_a_loaded_state_continues_to_the_last_bit(name: str, dtype: torch.dtype) -> None:
