@@ -1,6 +1,7 @@
 """Column statistics of tall arrays in double precision, without a float64 copy.
 
-Bit-identical to numpy, which adds row by row if rows have several numbers; other layouts are passed to numpy.
+Bit-identical to numpy, which adds row by row if rows have several numbers; other layouts and small arrays are passed to
+numpy.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from strobe.ops.runtime.njit import cached_njit
+from strobe.ops.runtime.njit import SMALL, cached_njit
 from strobe.ops.runtime.parallel import run_ranges
 from strobe.ops.sparse.csr import FloatArray, readonly_view
 
@@ -25,8 +26,7 @@ def column_squared_differences(x: FloatArray, base: FloatArray | None, fallback:
     """Sum of squared differences of every column to ``base``, or to ``fallback`` [F] where that is NaN or None, [F]."""
     if _row_by_row(x) and (base is None or _row_by_row(base)):
         return _squared_differences(readonly_view(x), _readonly(base), readonly_view(fallback))
-    start = fallback if base is None else np.where(np.isnan(base), fallback, base)
-    return np.asarray(((x.astype(np.float64) - start) ** 2).sum(0))
+    return np.asarray(((x.astype(np.float64) - _fill(base, fallback)) ** 2).sum(0))
 
 
 def column_extremes(x: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -38,6 +38,9 @@ def scale_differences(
     x: FloatArray, base: FloatArray | None, fallback: FloatArray, scale: FloatArray, out: FloatArray
 ) -> None:
     """Write (x - base) / scale to ``out``, with ``fallback`` [F] where base is NaN or None."""
+    if x.size < SMALL:
+        out[...] = (x.astype(np.float64) - _fill(base, fallback)) / scale
+        return
     x, base, fallback, scale = readonly_view(x), _readonly(base), readonly_view(fallback), readonly_view(scale)
 
     def work(a: int, b: int) -> None:
@@ -46,12 +49,22 @@ def scale_differences(
     run_ranges(work, len(x), _MIN_ROWS_PER_THREAD)
 
 
+def _fill(base: FloatArray | None, fallback: FloatArray) -> FloatArray:
+    return fallback if base is None else np.where(np.isnan(base), fallback, base)
+
+
 def _readonly(array: FloatArray | None) -> Any:
     return None if array is None else readonly_view(array)
 
 
 def _row_by_row(x: FloatArray) -> bool:
-    return x.ndim == 2 and x.shape[1] > 1 and x.flags.c_contiguous and x.dtype in (np.float32, np.float64)
+    return (
+        x.size >= SMALL
+        and x.ndim == 2
+        and x.shape[1] > 1
+        and x.flags.c_contiguous
+        and x.dtype in (np.float32, np.float64)
+    )
 
 
 @cached_njit

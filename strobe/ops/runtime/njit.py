@@ -9,6 +9,10 @@ from typing import Any, TypeVar, cast
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+SMALL = 1 << 14
+"""Entries below which functions that have an equal form in numpy use it: most small graphs then never load numba, which
+takes half a second and 80 MiB."""
+
 _lock = threading.RLock()
 
 

@@ -9,19 +9,21 @@ from strobe.ops.graph.column_stats import (
     column_sums,
     scale_differences,
 )
+from strobe.ops.runtime.njit import SMALL
 from strobe.ops.sparse.csr import FloatArray
 
 
-def tall(columns: int, dtype: type, layout: str = "C") -> FloatArray:
-    x = 1000 * np.random.default_rng(columns).standard_normal((3001, columns)) + 7
+def tall(columns: int, dtype: type, layout: str = "C", rows: int = 3001) -> FloatArray:
+    x = 1000 * np.random.default_rng(columns).standard_normal((rows, columns)) + 7
     return np.asarray(x, dtype, order=layout)  # type: ignore[call-overload, no-any-return]
 
 
 @pytest.mark.parametrize("columns", [1, 2, 3, 33])
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.int32])
 @pytest.mark.parametrize("layout", ["C", "F"])
-def test_sums_are_numpys_to_the_last_bit(columns: int, dtype: type, layout: str) -> None:
-    x = tall(columns, dtype, layout)
+@pytest.mark.parametrize("rows", [3001, SMALL])
+def test_sums_are_numpys_to_the_last_bit(columns: int, dtype: type, layout: str, rows: int) -> None:
+    x = tall(columns, dtype, layout, rows)
     wide = x.astype(np.float64)
     center = wide.mean(0)
     np.testing.assert_array_equal(column_sums(x), wide.sum(0))
@@ -31,9 +33,10 @@ def test_sums_are_numpys_to_the_last_bit(columns: int, dtype: type, layout: str)
     np.testing.assert_array_equal(high, wide.max(0))
 
 
+@pytest.mark.parametrize("rows", [3001, SMALL])
 @pytest.mark.parametrize("columns", [1, 2, 5])
-def test_what_is_not_there_is_replaced_by_the_columns_number(columns: int) -> None:
-    x, base = tall(columns, np.float32), tall(columns, np.float32)[::-1].copy()
+def test_what_is_not_there_is_replaced_by_the_columns_number(columns: int, rows: int) -> None:
+    x, base = tall(columns, np.float32, rows=rows), tall(columns, np.float32, rows=rows)[::-1].copy()
     base[::3] = np.nan
     mean, scale = np.arange(columns) + 0.1, np.arange(columns) + 3.0
     filled = np.where(np.isnan(base), mean, base)

@@ -6,17 +6,19 @@ import numpy as np
 import pytest
 
 from strobe.ops.graph.degrees import count_occurrences, decode_edge_keys, lookup_by_degree, max_degree
+from strobe.ops.runtime.njit import SMALL
 from strobe.ops.sparse.csr import IntArray, row_pointers
 
 
+@pytest.mark.parametrize("size", [60, 2 * SMALL])
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
-def test_degrees_are_counted_and_looked_up(dtype: Any) -> None:
+def test_degrees_are_counted_and_looked_up(dtype: Any, size: int) -> None:
     draw = np.random.default_rng(0)
-    row = np.sort(draw.integers(0, 50, 300))
-    col: IntArray = draw.integers(0, 60, 300).astype(dtype)
-    row_ptr: IntArray = row_pointers(np.bincount(row, minlength=60)).astype(dtype)
-    out = count_occurrences(col, 60, dtype)
-    np.testing.assert_array_equal(out, np.bincount(col, minlength=60))
+    row = np.sort(draw.integers(0, size - 10, 5 * size))
+    col: IntArray = draw.integers(0, size, 5 * size).astype(dtype)
+    row_ptr: IntArray = row_pointers(np.bincount(row, minlength=size)).astype(dtype)
+    out = count_occurrences(col, size, dtype)
+    np.testing.assert_array_equal(out, np.bincount(col, minlength=size))
     assert out.dtype == dtype
     assert max_degree(row_ptr, out) == max(np.diff(row_ptr).max(), out.max())
     table = draw.standard_normal((max_degree(row_ptr, out) + 1, 2)).astype(np.float32)
@@ -30,7 +32,9 @@ def test_no_cell_has_no_degree() -> None:
     assert lookup_by_degree(np.zeros(1, np.int32), nobody, np.zeros((1, 2), np.float32)).shape == (0, 2)
 
 
-@pytest.mark.parametrize(("size", "edges"), [(1, 3), (7, 0), (7, 40), (100_000, 200)])
+@pytest.mark.parametrize(
+    ("size", "edges"), [(1, 3), (7, 0), (7, 40), (7, 5 * SMALL), (100_000, 200), (100_000, 5 * SMALL)]
+)
 def test_edge_keys_are_decoded_block_by_block(size: int, edges: int) -> None:
     draw = np.random.default_rng(0)
     row: IntArray = draw.integers(0, size, edges)
