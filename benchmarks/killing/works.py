@@ -227,7 +227,6 @@ _MODULES = (
     "strobe.planner",
     "strobe.planner.memory",
     "strobe.planner.time.passes",
-    "torch.utils.tensorboard",
     "safetensors.torch",
     "typer._adapters",
 )

@@ -55,12 +55,12 @@ def train_on_rank(request: TrainRequest, output: OutputConfig, progress: Progres
         job, residency = choose_residency(resolve(request, earlier, progress, comm))
         state = initial_state(job)
         if earlier is not None:
-            start_record(job, record, progress, state, resumed=True)
+            start_record(job, record, state, resumed=True)
         before_s = sum(line["train_s"] + line["evaluate_s"] for line in state.history)  # of the run that is resumed
         with comm.ledger.phase("prepare"):
             source = job.plan.batching.start(EngineSources(job, state.parts.get("source")))
         if earlier is None:  # a run that is replaced stays until nothing can be refused any more
-            start_record(job, record, progress, state, resumed=False)
+            start_record(job, record, state, resumed=False)
         ledgers, _ = gather_ledgers(job)
         record.event("prepared", prepare_s=round(perf_counter() - began, 6), **asdict(residency), **ledgers)
         context = RunContext.start(job, state, source, record, progress)
@@ -89,7 +89,6 @@ def initial_state(job: Job) -> TrainState:
 def start_record(
     job: Job,
     record: RunRecord,
-    progress: Progress,
     state: TrainState,
     *,
     resumed: bool,
@@ -98,13 +97,11 @@ def start_record(
     """Start the record, replacing an earlier run, or resume it and load the state on every rank. ``config`` replaces
     the job's own configuration."""
     with job.comm.rank_0_alone("start"):
-        note = record.start(job.to_json() if config is None else config, state)
+        record.start(job.to_json() if config is None else config, state)
     if resumed and job.comm.num_ranks > 1:
         state.load_state_dict(
             job.comm.broadcast_object(state.state_dict() if job.comm.rank == 0 else None, kind="setup"), job.comm.rank
         )
-    if note is not None:
-        progress.note(note)
 
 
 def score_run(job: Job, state: TrainState, source: StepSource, progress: Progress) -> Run:

@@ -61,7 +61,6 @@ def _close_all_but(kept: Set[int]) -> None:
 def fork_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the launcher fork; but not where there is a GPU, for which autograd has threads that no fork survives."""
     if not torch.cuda.is_available():
-        for name in ("strobe.api", "torch.utils.tensorboard"):
-            import_module(name)  # each rank would, as soon as it trains
+        import_module("strobe.api")  # each rank would, as soon as it trains
         names = {"Popen": ForkedRank, "DEVNULL": subprocess.DEVNULL, "TimeoutExpired": subprocess.TimeoutExpired}
         monkeypatch.setattr(launcher, "subprocess", SimpleNamespace(**names))

@@ -22,7 +22,9 @@ from strobe.errors import InputError
 from strobe.format import align_columns, duration, percent, pluralize
 from strobe.graph.progress import OnStage
 from strobe.io.atomic import write_json
-from strobe.protocols import (
+from strobe.protocols.base import (
+    SEEDS,
+    Protocol,
     ProtocolRequest,
     ProtocolResult,
     PublishedRow,
@@ -30,7 +32,6 @@ from strobe.protocols import (
     list_protocols,
     protocol_names,
 )
-from strobe.protocols.base import SEEDS, Protocol
 
 _REGISTER = "A Python file that registers protocols of your own; give it before NAME."
 

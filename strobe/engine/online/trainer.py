@@ -251,7 +251,7 @@ class OnlineTrainer:
         self._job = replace(job, source=self._graph_source(graph))
         config = self._job.to_json() | changed | {"online": dict(self._source_config)}
         self._state, resumed = initial_state(self._job), self._earlier is not None
-        start_record(self._job, self._record, self._progress, self._state, resumed=resumed, config=config)
+        start_record(self._job, self._record, self._state, resumed=resumed, config=config)
         arrived = self._comm.broadcast_object(self._state.parts.get("online"), kind="setup")
         if self._earlier is not None and arrived is not None:
             self._arrivals.load_state_dict(arrived, graph)

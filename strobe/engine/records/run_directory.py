@@ -17,10 +17,11 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, BinaryIO, Self
+from typing import Any, BinaryIO, Self
 
 from strobe.engine.checkpoint.store import BEST, LAST, Checkpoints, TrainState, has_checkpoint
 from strobe.engine.records.schema import check_config, check_line, check_result
+from strobe.engine.records.tensorboard import EVENT_FILES, EventWriter
 from strobe.errors import FormatError, OptionError, StrobeError
 from strobe.io.atomic import UNFINISHED_GLOB, disk_is_full, finished_name, write_atomic
 from strobe.io.checksum import (
@@ -34,15 +35,10 @@ from strobe.io.checksum import (
 )
 from strobe.io.lock import WriteLock
 
-if TYPE_CHECKING:
-    from torch.utils.tensorboard import SummaryWriter
-
 FORMAT, VERSION = "strobe-run", 4
 CONFIG, LINES, RESULT, CURVE = "config.json", "record.jsonl", "result.json", "learning_curve.svg"
 PIPELINE, SCHEDULE, TRAPEZOID, ONLINE = "relay.svg", "schedule.svg", "trapezoid.svg", "online.svg"
 RELIABILITY = "reliability.svg"
-EVENT_FILES = "events.out.tfevents.*"
-"""Glob of the file names that TensorBoard searches for."""
 _OF_OLDER_VERSIONS = ("last.pt", "best.pt")
 _ADVICE = "put the file back as Strobe wrote it, or train again (--overwrite)"
 
@@ -57,8 +53,8 @@ class RunRecord:
     def announce(self, config: dict[str, Any]) -> None:
         """Says what a run will be that cannot begin yet, so that it can be resumed."""
 
-    def start(self, config: dict[str, Any], state: TrainState) -> str | None:
-        """Begins a run, or brings the state back to where it stopped. Gives a note for the user, if any."""
+    def start(self, config: dict[str, Any], state: TrainState) -> None:
+        """Begins a run, or brings the state back to where it stopped."""
 
     def epoch(self, line: dict[str, Any]) -> None:
         """An epoch is over."""
@@ -100,7 +96,7 @@ class RunDirectory(RunRecord):
     def __init__(self, path: Path, *, resume: bool = False, overwrite: bool = False) -> None:
         self.path: Path = path
         self._file: Any = None
-        self._events: SummaryWriter | None = None
+        self._events: EventWriter | None = None
         self._checkpoints = Checkpoints(path)
         _refuse(path, resume, overwrite)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -117,7 +113,7 @@ class RunDirectory(RunRecord):
         (self.path / LINES).unlink(missing_ok=True)
         write_checksummed_json(self.path / CONFIG, {"format": FORMAT, "version": VERSION, **config})
 
-    def start(self, config: dict[str, Any], state: TrainState) -> str | None:
+    def start(self, config: dict[str, Any], state: TrainState) -> None:
         self.path.mkdir(exist_ok=True)
         if self.earlier is None:
             self._checkpoints.clear()
@@ -134,9 +130,8 @@ class RunDirectory(RunRecord):
         write_checksummed_json(self.path / CONFIG, {"format": FORMAT, "version": VERSION, **config})
         # Unbuffered: a line is one write, so that a killed run leaves whole lines.
         self._file = (self.path / LINES).open("ab", buffering=0)
-        self._events = open_tensorboard(self.path, state.epoch)
+        self._events = EventWriter(self.path, state.epoch + 1 if state.epoch else None)
         self.event("start" if self.earlier is None else "resume", epoch=state.epoch)
-        return None if self._events is not None else "no TensorBoard events are written: pip install tensorboard"
 
     def epoch(self, line: dict[str, Any]) -> None:
         self.event("epoch", **line)
@@ -211,22 +206,11 @@ class RunDirectory(RunRecord):
         return epochs
 
 
-def open_tensorboard(folder: Path, epoch: int) -> SummaryWriter | None:
-    """A writer of TensorBoard events, which discards those of epochs after ``epoch``; None without tensorboard."""
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        return None
-    return SummaryWriter(folder, purge_step=epoch + 1 if epoch else None)
-
-
-def log_epoch(events: SummaryWriter, line: Mapping[str, Any]) -> None:
-    """Log loss, validation metrics, seconds and memory of an epoch, and flush: a full disk raises here."""
-    scalars = {**line, **{f"validation/{metric}": score for metric, score in line.get("validation", {}).items()}}
-    for name, value in scalars.items():
-        if name != "epoch" and isinstance(value, int | float):
-            events.add_scalar(name, value, line["epoch"])
-    events.flush()
+def log_epoch(events: EventWriter, line: Mapping[str, Any]) -> None:
+    """Log loss, validation metrics, seconds and memory of an epoch."""
+    values = {**line, **{f"validation/{metric}": score for metric, score in line.get("validation", {}).items()}}
+    scalars = {name: value for name, value in values.items() if name != "epoch" and isinstance(value, int | float)}
+    events.add_scalars(scalars, line["epoch"])
 
 
 def open_record(out: str | os.PathLike[str] | None, *, resume: bool, overwrite: bool) -> RunRecord:

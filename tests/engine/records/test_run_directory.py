@@ -4,7 +4,6 @@ import errno
 import json
 import os
 import shutil
-import sys
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -16,11 +15,11 @@ import torch
 from torch import nn
 
 import strobe
-from strobe.engine import Progress, evaluate
+from strobe.engine import evaluate
 from strobe.engine.checkpoint import store
 from strobe.engine.checkpoint.serialization import write_tree
 from strobe.engine.checkpoint.store import LAST, TrainState, best_weights, read_checkpoint
-from strobe.engine.records.run_directory import RunDirectory, log_epoch, open_tensorboard, read_config, read_lines
+from strobe.engine.records.run_directory import RunDirectory, read_config, read_lines
 from strobe.engine.settings import Settings
 from strobe.errors import FormatError, OptionError, StrobeError
 from strobe.io.checksum import write_checksummed_json
@@ -92,20 +91,6 @@ def test_tensorboard_reads_the_epochs(finished: Path) -> None:
     assert {"loss", "train_s", "memory_bytes"} <= set(events.Tags()["scalars"])
 
 
-def test_tensorboard_forgets_the_epochs_that_a_resumed_run_repeats(tmp_path: Path) -> None:
-    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    for begin, epochs in ((0, (1, 2, 3)), (1, (2, 3, 4))):
-        events = open_tensorboard(tmp_path, begin)
-        assert events is not None
-        for epoch in epochs:
-            line = {"epoch": epoch, "loss": 10.0 * begin + epoch, "validation": {"mse": 0.5}, "pipeline_busy": None}
-            log_epoch(events, line)
-        events.close()
-    read_again = accumulator.EventAccumulator(str(tmp_path)).Reload()
-    assert [(event.step, event.value) for event in read_again.Scalars("loss")] == [(1, 1), (2, 12), (3, 13), (4, 14)]
-    assert set(read_again.Tags()["scalars"]) == {"loss", "validation/mse"}
-
-
 class FullAfter:
     """A file on a disk that has space for ``room`` more bytes, and as the system does it, takes a part first."""
 
@@ -147,19 +132,6 @@ def test_a_run_goes_on_when_a_full_disk_has_space_again(tmp_path: Path, monkeypa
         trained(tmp_path / "run")
     monkeypatch.undo()
     assert trained(tmp_path / "run", resume=True).test == trained(None).test
-
-
-def test_a_machine_without_tensorboard_trains_with_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    notes: list[str] = []
-
-    class Noted(Progress):
-        def note(self, text: str) -> None:
-            notes.append(text)
-
-    trained(tmp_path / "run", progress=Noted())
-    assert not list((tmp_path / "run").glob("events*"))
-    assert notes == ["no TensorBoard events are written: pip install tensorboard"]
 
 
 def test_a_run_that_is_there_is_refused_with_every_way_out(finished: Path, tmp_path: Path) -> None:
