@@ -11,11 +11,11 @@ if "torch" not in sys.modules:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from strobe.errors import StrobeError
-from strobe.graph import DynamicGraph, Snapshot, from_edges, from_pyg, from_scipy
-from strobe.graph import open_graph as open
 
 if TYPE_CHECKING:
     from strobe.api import predict_links, train
+    from strobe.graph import DynamicGraph, Snapshot, from_edges, from_pyg, from_scipy
+    from strobe.graph import open_graph as open
     from strobe.graph.datasets import load
     from strobe.graph.ingest import ingest
 
@@ -37,6 +37,7 @@ __all__ = [
 ]
 
 _LATER = {
+    **dict.fromkeys(("DynamicGraph", "Snapshot", "from_edges", "from_pyg", "from_scipy", "open"), "strobe.graph"),
     "ingest": "strobe.graph.ingest",
     "load": "strobe.graph.datasets",
     "predict_links": "strobe.api",
@@ -49,7 +50,7 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    """Import functions that need large packages (reading tables, training) on first use."""
+    """Import what needs numpy, torch and other packages on first use."""
     if name not in _LATER:
         raise AttributeError(f"module 'strobe' has no attribute {name!r}")
-    return getattr(import_module(_LATER[name]), name)
+    return getattr(import_module(_LATER[name]), "open_graph" if name == "open" else name)

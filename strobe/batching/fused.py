@@ -5,17 +5,22 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-import scipy.sparse as sp
 
 from strobe.batching.base import Batching, BatchSpec, ChunkableWindow, split_times
 from strobe.comm.ledger import Ledger
 from strobe.errors import OptionError
 from strobe.graph import DynamicGraph
+from strobe.io.lazy_import import lazy_import
 from strobe.ops.sparse.csr import IntArray
 from strobe.strategy import Need
+
+if TYPE_CHECKING:
+    import scipy.sparse as sp
+else:
+    sp = lazy_import("scipy.sparse")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 
 from strobe.errors import InputError
 from strobe.graph.arrays import Array, as_array, as_features, as_ids, as_integers, as_labels, as_weights
@@ -21,10 +20,14 @@ from strobe.graph.dynamic import DynamicGraph
 from strobe.graph.features import FeatureProvider, Static
 from strobe.graph.snapshot import Snapshot
 from strobe.graph.storage import Time
+from strobe.io.lazy_import import lazy_import
 from strobe.ops.sparse.csr import IntArray, Parallel, row_pointers
 
 if TYPE_CHECKING:
+    import scipy.sparse as sp
     from torch_geometric.data import Data
+else:
+    sp = lazy_import("scipy.sparse")
 
 SignalT = TypeVar("SignalT")
 Values = FeatureProvider | npt.ArrayLike | Sequence[npt.ArrayLike]

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
-import scipy.sparse as sp
 
 from strobe.comm import NO_RANK
 from strobe.errors import OptionError
 from strobe.graph import DynamicGraph
+from strobe.io.lazy_import import lazy_import
 from strobe.ops.graph.label_propagation import Labels, Links, Sums, Weights, coarsen, compact_labels, propagate
 from strobe.ops.runtime.njit import cached_njit
 from strobe.ops.sparse.csr import FloatArray, distinct
@@ -30,6 +30,11 @@ from strobe.placement.base import Partition, Placement, PlacementRequest, split_
 from strobe.placement.metis import Metis
 from strobe.placement.model_costs import ModelCosts
 from strobe.strategy import Fact
+
+if TYPE_CHECKING:
+    import scipy.sparse as sp
+else:
+    sp = lazy_import("scipy.sparse")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,18 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
-import scipy.sparse as sp
 
 from strobe.comm import NO_RANK
 from strobe.errors import InputError, OptionError
 from strobe.graph import Snapshot
 from strobe.graph.arrays import read_only
+from strobe.io.lazy_import import lazy_import
 from strobe.ops.sparse.csr import FloatArray, IntArray
 from strobe.placement.algorithms.pricing_kernels import assign_base_partition, internal_weight, sweep, weights_by_rank
 from strobe.placement.streaming import StreamingPartitioner, StreamingPlacement, grow_to
+
+if TYPE_CHECKING:
+    import scipy.sparse as sp
+else:
+    sp = lazy_import("scipy.sparse")
 
 PriceRule = Literal["marginal", "total"]
 

@@ -20,13 +20,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import expit, logit
 
+from strobe.io.lazy_import import lazy_import
 from strobe.ops.sparse.csr import FloatArray
+
+if TYPE_CHECKING:
+    from scipy import special
+else:
+    special = lazy_import("scipy.special")
 
 NORMALIZATIONS = ("negatives", "softmax")
 """What is subtracted from scores: log(candidates / negatives), or the logarithm of the sum of the source's odds."""
@@ -100,7 +105,7 @@ class LinkCalibration:
         self, scores: FloatArray, rate: FloatArray, *, num_candidates: FloatArray | float, log_sum: FloatArray | float
     ) -> FloatArray:
         """Probabilities of edges; arguments as in ``ScoredPairs``, of any shapes that broadcast."""
-        found: FloatArray = expit(self._log_odds(scores, rate, num_candidates, log_sum))
+        found: FloatArray = special.expit(self._log_odds(scores, rate, num_candidates, log_sum))
         return found
 
     def _log_odds(self, scores: FloatArray, rate: FloatArray, num_candidates: Any, log_sum: Any) -> FloatArray:
@@ -163,7 +168,9 @@ def _fit_knots(probabilities: FloatArray, labels: BoolArray, weights: FloatArray
         while len(pools) > 1 and pools[-1][2] / pools[-1][0] <= pools[-2][2] / pools[-2][0]:
             last = pools.pop()
             pools[-1] = [a + b for a, b in zip(pools[-1], last, strict=True)]
-    return tuple((float(logit(expected / size)), float(logit(actual / size))) for size, expected, actual in pools)
+    return tuple(
+        (float(special.logit(expected / size)), float(special.logit(actual / size))) for size, expected, actual in pools
+    )
 
 
 def _fit(start: LinkCalibration, pairs: ScoredPairs) -> LinkCalibration:
@@ -186,7 +193,7 @@ def _fit(start: LinkCalibration, pairs: ScoredPairs) -> LinkCalibration:
 
         last = loss(beta)
         for _ in range(MAX_STEPS):
-            chance = expit(x @ beta)
+            chance = special.expit(x @ beta)
             gradient = x.T @ (w * (y - chance)) - ridge * (beta - prior)
             hessian = (x * (w * chance * (1 - chance))[:, None]).T @ x + np.diag(ridge + 1e-9)
             step = np.zeros(3)
@@ -211,7 +218,7 @@ def _matching_bias(z: FloatArray, labels: BoolArray, weights: FloatArray) -> flo
     low, high = -100.0, 100.0
     for _ in range(60):
         middle = (low + high) / 2
-        too_few = (weights * expit(z + middle)).sum() < (weights * labels).sum()
+        too_few = (weights * special.expit(z + middle)).sum() < (weights * labels).sum()
         low, high = (middle, high) if too_few else (low, middle)
     return (low + high) / 2
 

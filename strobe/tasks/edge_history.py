@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from scipy.special import expit
 
 from strobe.graph import DynamicGraph, Snapshot
+from strobe.io.lazy_import import lazy_import
 from strobe.ops.graph.edge_times import NUM_ACTIVITY, NUM_MEETINGS, EdgeTimes, Features
 from strobe.ops.graph.related_pairs import find_related_pairs
 from strobe.ops.sparse.csr import FloatArray, IntArray
 from strobe.tasks.grid import CandidateGrid
 from strobe.tasks.pairs import Keys, unique_arcs
+
+if TYPE_CHECKING:
+    from scipy import special
+else:
+    special = lazy_import("scipy.special")
 
 ITERATIONS = 50
 RIDGE = 1e-4
@@ -142,7 +148,7 @@ def fit_logistic_regression(features: Sequence[FloatArray], labels: Sequence[Flo
     beta = np.zeros(x.shape[1])
     ridge = RIDGE * np.square(x).sum() / x.shape[1]
     for _ in range(ITERATIONS):
-        chance = expit(x @ beta)
+        chance = special.expit(x @ beta)
         hessian = (x * (chance * (1 - chance))[:, None]).T @ x + ridge * np.eye(len(beta))
         step = np.linalg.solve(hessian, x.T @ (true - chance) - ridge * beta)
         beta += step

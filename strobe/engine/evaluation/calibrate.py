@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from scipy.special import expit
 from torch import Tensor, nn
 
 from strobe.engine.evaluation.link_scores import LinkScorer, link_scorers
 from strobe.engine.job import Job
+from strobe.io.lazy_import import lazy_import
 from strobe.ops.sparse.csr import IntArray
 from strobe.tasks.calibration import (
     Bin,
@@ -24,6 +24,11 @@ from strobe.tasks.calibration import (
 )
 from strobe.tasks.link_prediction import LinkProblem
 from strobe.tasks.pairs import split_keys
+
+if TYPE_CHECKING:
+    from scipy import special
+else:
+    special = lazy_import("scipy.special")
 
 MAX_SCORES = 8_000_000
 """Scores that are computed for each part; sources are sampled beyond."""
@@ -108,7 +113,7 @@ def measure(calibration: LinkCalibration, test: ScoredPairs) -> CalibratedLinks:
     return CalibratedLinks(
         calibration=calibration,
         error=calibration_error(reliability(probabilities, labels, weights)),
-        uncalibrated_error=calibration_error(reliability(expit(test.scores), labels, weights)),
+        uncalibrated_error=calibration_error(reliability(special.expit(test.scores), labels, weights)),
         edge_error=calibration_error(bins) / actual if actual else None,
         bins=tuple(bins),
     )

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-from pyarrow import csv
 
 from strobe.graph.arrays import Array
 from strobe.graph.datasets.dataset import SNAPSHOT_OPTIONS, Loader, LoadRequest
@@ -17,7 +15,17 @@ from strobe.graph.datasets.static import dense_features, read_matrix, read_ogb
 from strobe.graph.dynamic import DynamicGraph
 from strobe.graph.features import Static
 from strobe.graph.ingest import ByColumn, Every, NodeTable
+from strobe.io.lazy_import import lazy_import
 from strobe.ops.sparse.csr import IntArray
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from pyarrow import csv
+else:
+    pa = lazy_import("pyarrow")
+    pc = lazy_import("pyarrow.compute")
+    csv = lazy_import("pyarrow.csv")
 
 _BATCH_ROWS = 1 << 20
 

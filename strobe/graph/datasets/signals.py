@@ -10,10 +10,9 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pyarrow import csv
 
 from strobe.graph.arrays import Array
 from strobe.graph.build import Edges, GraphBuilder
@@ -22,6 +21,13 @@ from strobe.graph.datasets.folder import open_text
 from strobe.graph.datasets.static import read_matrix
 from strobe.graph.dynamic import DynamicGraph
 from strobe.graph.names import NodeNames
+from strobe.io.lazy_import import lazy_import
+from strobe.ops.sparse.csr import distinct
+
+if TYPE_CHECKING:
+    from pyarrow import csv
+else:
+    csv = lazy_import("pyarrow.csv")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -68,7 +74,7 @@ def _count_edges(signal: Signal, steps: int) -> dict[str, Any]:
     rows = np.concatenate([edges.reshape(-1, 2) for edges in signal.edges])
     return {
         "rows": len(rows),
-        "distinct_pairs": len(np.unique(rows, axis=0)),
+        "distinct_pairs": len(distinct(rows[:, 0] * (rows.max(initial=0) + 1) + rows[:, 1])),
         "first_time": 0,
         "last_time": steps - 1,
     }

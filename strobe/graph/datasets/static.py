@@ -6,12 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
-import scipy.sparse as sp
-from pyarrow import csv
 
 from strobe.errors import InputError, OptionError
 from strobe.graph.arrays import Array
@@ -20,7 +17,17 @@ from strobe.graph.datasets.dataset import Loader, LoadRequest
 from strobe.graph.dynamic import DynamicGraph
 from strobe.graph.features import Degrees, Static
 from strobe.graph.ingest import Into
+from strobe.io.lazy_import import lazy_import
 from strobe.ops.sparse.csr import FloatArray, IntArray
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import scipy.sparse as sp
+    from pyarrow import csv
+else:
+    pa = lazy_import("pyarrow")
+    sp = lazy_import("scipy.sparse")
+    csv = lazy_import("pyarrow.csv")
 
 _SPLITS = ("train", "val", "test")
 

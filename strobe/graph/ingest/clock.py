@@ -18,17 +18,21 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
-import pyarrow as pa
 
 from strobe.errors import InputError, OptionError
 from strobe.format import file_size
 from strobe.graph.arrays import Array
 from strobe.graph.ingest.columns import YEAR_1, YEAR_10000, check_column_refs, is_number
+from strobe.io.lazy_import import lazy_import
 from strobe.io.limits import process_memory_bytes
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from strobe.graph.ingest.table import Connection
     from strobe.graph.storage import Time
+else:
+    pa = lazy_import("pyarrow")
 
 TimeKind = Literal["unix", "number"]
 Unit = Literal["hour", "day", "week", "month", "quarter", "year"]

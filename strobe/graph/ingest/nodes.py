@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import pyarrow as pa
 
 from strobe.errors import InputError, OptionError
 from strobe.graph.arrays import Array
@@ -27,10 +26,15 @@ from strobe.graph.ingest.columns import (
 )
 from strobe.graph.ingest.numbering import Numbering
 from strobe.graph.ingest.table import SourceTable
+from strobe.io.lazy_import import lazy_import
 from strobe.ops.sparse.csr import IntArray
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from strobe.graph.ingest.table import Connection
+else:
+    pa = lazy_import("pyarrow")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,16 +10,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 
 from strobe.errors import InputError, OptionError
 from strobe.graph.arrays import Array
 from strobe.graph.ingest.columns import Ids
 from strobe.graph.names import NodeNames
+from strobe.io.lazy_import import lazy_import
 from strobe.ops.sparse.csr import IntArray, index_dtype
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from strobe.graph.ingest.table import Connection
+else:
+    pa = lazy_import("pyarrow")
 
 _BATCH_ROWS = 1 << 20
 _DENSE_SPAN = 1 << 26

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
 import numpy as np
-import pyarrow as pa
 
 from strobe.errors import InputError
 from strobe.graph.arrays import Array
@@ -22,10 +21,15 @@ from strobe.graph.ingest.options import IngestOptions, Presence
 from strobe.graph.ingest.table import prefetch
 from strobe.graph.progress import OnProgress
 from strobe.graph.snapshot import Snapshot
+from strobe.io.lazy_import import lazy_import
 from strobe.ops.sparse.csr import IntArray, distinct, stable_argsort
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from strobe.graph.ingest.table import Connection
+else:
+    pa = lazy_import("pyarrow")
 
 
 EventColumns = dict[str, Array]

@@ -8,16 +8,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet
 
 from strobe.errors import InputError
 from strobe.graph.arrays import Array, as_array
 from strobe.graph.ingest.table import BATCH_ROWS, SourceTable, load_duckdb, stage_batches, unknown_types
 from strobe.graph.ingest.text_table import TextOptions, open_text_table
+from strobe.io.lazy_import import lazy_import
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyarrow import parquet
+
     from strobe.graph.ingest.table import Connection
+else:
+    pa = lazy_import("pyarrow")
+    parquet = lazy_import("pyarrow.parquet")
 
 _PARQUET = (".parquet", ".pq")
 
@@ -56,7 +61,7 @@ def sql_path(path: Path) -> str:
 def _open_parquet(con: Connection, path: Path, wanted: Sequence[str | int]) -> SourceTable:
     duckdb = load_duckdb()
     try:
-        names = pyarrow.parquet.read_schema(path).names
+        names = parquet.read_schema(path).names
     except (pa.ArrowException, OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read as a Parquet file: {error}") from error
     types = unknown_types(str(path), names)

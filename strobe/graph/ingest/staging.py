@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from strobe.errors import InputError, OptionError, StrobeError
 from strobe.graph.ingest.clock import ByColumn, ByFile
 from strobe.graph.ingest.columns import (
@@ -30,10 +28,15 @@ from strobe.graph.ingest.options import IngestOptions
 from strobe.graph.ingest.rejects import BadRow, Rejects
 from strobe.graph.ingest.table import SourceTable, duckdb_errors_as_input_errors, load_duckdb
 from strobe.graph.progress import OnProgress
+from strobe.io.lazy_import import lazy_import
 from strobe.io.limits import check_address_space
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from strobe.graph.ingest.table import Connection
+else:
+    pa = lazy_import("pyarrow")
 
 
 Parse = Callable[[SourceTable], list[ColumnSql]]

@@ -12,15 +12,18 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import uuid4
 
 import numpy as np
-import pyarrow as pa
 
 from strobe.errors import InputError, MissingPackageError, UnknownNameError
 from strobe.graph.ingest.records import Row
+from strobe.io.lazy_import import lazy_import
 
 if TYPE_CHECKING:
     import duckdb
 
     Connection = duckdb.DuckDBPyConnection
+    import pyarrow as pa
+else:
+    pa = lazy_import("pyarrow")
 
 Item = TypeVar("Item")
 

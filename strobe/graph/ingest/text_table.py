@@ -14,17 +14,22 @@ from uuid import uuid4
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.csv
 
 from strobe.errors import InputError, OptionError
 from strobe.graph.ingest import records, text
 from strobe.graph.ingest.records import WHITESPACE, Row
 from strobe.graph.ingest.table import BATCH_ROWS, LINE_COLUMN, ReadLog, SourceTable, prefetch, stage_batches
 from strobe.graph.ingest.text import BOM, WHOLE_FILE, Layout, Span, open_bytes, os_errors_as_input_errors
+from strobe.io.lazy_import import lazy_import
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyarrow import csv
+
     from strobe.graph.ingest.table import Connection
+else:
+    pa = lazy_import("pyarrow")
+    csv = lazy_import("pyarrow.csv")
 
 
 BLOCK_BYTES = 16 << 20
@@ -161,7 +166,7 @@ def _is_row(line: bytes, layout: Layout) -> bool:
 
 
 _ARROW_BLOCK_BYTES = 1 << 20
-_ARROW_TYPES = {"BIGINT": pa.int64(), "DOUBLE": pa.float64(), "VARCHAR": pa.string()}
+_ARROW_TYPES = {"BIGINT": "int64", "DOUBLE": "float64", "VARCHAR": "string"}
 _ASCII = "".join(map(chr, range(128))) + "\\u0041\\x41\\n+AGE-~{VPND~}\x1b$BF|\x1b(B"
 """Every ASCII character, and sequences that encodings such as utf-7 or unicode_escape decode differently."""
 
@@ -234,7 +239,7 @@ class TextTable(SourceTable):
         if self.encoding != "utf-8":
             return None
         chosen = {self.position(wanted): kind for wanted, kind in kinds.items()}
-        schema = pa.schema([(f"c{at}", _ARROW_TYPES[kind]) for at, kind in chosen.items()])
+        schema = pa.schema([(f"c{at}", getattr(pa, _ARROW_TYPES[kind])()) for at, kind in chosen.items()])
         stream, log = f"stream_{uuid4().hex}", ReadLog(comment_lines=self.layout.comment_lines)
         batches = _log_failures(prefetch(self._batches(schema, log)), log)
         con.register(stream, pa.RecordBatchReader.from_batches(schema, batches))
@@ -261,18 +266,16 @@ class TextTable(SourceTable):
         if not block.num_lines:
             return schema.empty_table()
         quotes = self.layout.delimiter != WHITESPACE
-        parsed = pyarrow.csv.read_csv(
+        parsed = csv.read_csv(
             pa.BufferReader(block.data),
-            pyarrow.csv.ReadOptions(
-                column_names=[f"c{at}" for at in range(len(self.types))], block_size=_ARROW_BLOCK_BYTES
-            ),
+            csv.ReadOptions(column_names=[f"c{at}" for at in range(len(self.types))], block_size=_ARROW_BLOCK_BYTES),
             # Fields with line ends must not be cut there; checking for them costs half the speed.
-            pyarrow.csv.ParseOptions(
+            csv.ParseOptions(
                 delimiter=self.layout.delimiter,
                 quote_char='"' if quotes else False,
                 newlines_in_values=quotes and block.has_quotes,
             ),
-            pyarrow.csv.ConvertOptions(column_types=schema, include_columns=schema.names, null_values=[""]),
+            csv.ConvertOptions(column_types=schema, include_columns=schema.names, null_values=[""]),
         )
         if parsed.num_rows != block.num_lines:
             raise pa.ArrowInvalid(f"{parsed.num_rows} rows in {block.num_lines} lines")

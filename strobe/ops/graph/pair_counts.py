@@ -5,14 +5,19 @@ A pair is one integer, larger end first. Arcs and lists of pairs are sorted, so 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 
+from strobe.io.lazy_import import lazy_import
 from strobe.ops.runtime.njit import cached_njit
 from strobe.ops.sparse.csr import IntArray, index_dtype, readonly_view
+
+if TYPE_CHECKING:
+    import scipy.sparse as sp
+else:
+    sp = lazy_import("scipy.sparse")
 
 PairCounts = tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]
 """Ascending pairs and the number of snapshots that have each."""

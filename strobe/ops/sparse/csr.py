@@ -7,11 +7,17 @@ equal keys are parallel edges.
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
+
+from strobe.io.lazy_import import lazy_import
+
+if TYPE_CHECKING:
+    import scipy.sparse as sp
+else:
+    sp = lazy_import("scipy.sparse")
 
 IntArray = npt.NDArray[np.integer[Any]]
 FloatArray = npt.NDArray[np.floating[Any]]

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import scipy.sparse as sp
 
 from strobe.errors import MissingPackageError
 from strobe.graph import DynamicGraph, Snapshot
+from strobe.io.lazy_import import lazy_import
 from strobe.ops.sparse.csr import FloatArray, IntArray, distinct
 from strobe.placement.algorithms.metis import bisect_graph, relabel_to_match, snapshot_adjacency
 from strobe.placement.base import snapshot_loads, split_evenly
 from strobe.placement.hash import Hash
 from strobe.placement.loads import loads_of_cells, loads_of_nodes
 from strobe.placement.metis import Metis
+
+if TYPE_CHECKING:
+    import scipy.sparse as sp
+else:
+    sp = lazy_import("scipy.sparse")
 
 
 def balance_blocks(loads: IntArray, num_blocks: int) -> IntArray:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from strobe.errors import MissingPackageError
 from strobe.graph import DynamicGraph, Snapshot
+from strobe.io.lazy_import import lazy_import
 from strobe.ops.graph.pair_counts import PairCounts, add_pairs, empty_pairs, extract_pairs, to_symmetric_csr
 from strobe.ops.sparse.csr import IntArray, distinct
+
+if TYPE_CHECKING:
+    import scipy.sparse as sp
+else:
+    sp = lazy_import("scipy.sparse")
 
 
 def snapshot_adjacency(snapshot: Snapshot) -> sp.csr_array:

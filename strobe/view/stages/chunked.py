@@ -11,7 +11,6 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
@@ -19,6 +18,7 @@ from torch.autograd.function import once_differentiable
 from strobe.batching.fused import ChunkExtent, MemoryModel, fuse_chunks
 from strobe.comm.ledger import Ledger
 from strobe.exchange.overlap.transfer import Yield
+from strobe.io.lazy_import import lazy_import
 from strobe.ops.dense.rows import add_rows
 from strobe.ops.runtime.memory_trace import measure_peak_bytes
 from strobe.ops.sparse.csr import IntArray, select_csr_rows
@@ -26,7 +26,11 @@ from strobe.ops.sparse.normalize import Norm
 from strobe.ops.sparse.spmm import Sparse
 
 if TYPE_CHECKING:
+    import scipy.sparse as sp
+
     from strobe.view.data.window import WindowData
+else:
+    sp = lazy_import("scipy.sparse")
 
 Stage = Callable[..., Coroutine[Yield, None, Tensor]]
 """New rows of a view's cells, from the view and the rows they read; a coroutine that may wait for remote rows."""
