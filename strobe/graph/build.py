@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping
-from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +15,9 @@ from strobe.graph.dynamic import DynamicGraph
 from strobe.graph.edge_sort import EdgeSorter, NodePositions
 from strobe.graph.features import FeatureProvider, PerCell, find_stored, from_recipe
 from strobe.graph.names import NodeNames
+from strobe.graph.sink import MemorySink, Sink
 from strobe.graph.storage import ARRAYS, ArrayStorage, Time
+from strobe.graph.written import Checksums, WrittenStructures
 from strobe.ops.graph.degrees import decode_edge_keys
 from strobe.ops.sparse.csr import MAX_NODES, FloatArray, IntArray, Parallel, index_dtype
 
@@ -42,48 +43,11 @@ class WeightOverflowError(InputError):
         self.t, self.src, self.dst = t, src, dst
 
 
-class Sink(Protocol):
-    """Destination of a graph's arrays."""
-
-    scratch_dir: Path | None
-
-    def append(self, name: str, rows: Array) -> None:
-        """Append rows to an array; its dtype widens if the rows require it."""
-
-    def arrays(self) -> dict[str, Array]:
-        """Return all arrays written so far, by name."""
-
-    def finish(self, graph: DynamicGraph) -> DynamicGraph:
-        """Finalize the arrays and return the graph over them."""
-
-
-class MemorySink:
-    """Sink that keeps arrays in memory."""
-
-    scratch_dir: Path | None = None
-
-    def __init__(self) -> None:
-        self._chunks: dict[str, list[Array]] = {}
-
-    def append(self, name: str, rows: Array) -> None:
-        self._chunks.setdefault(name, []).append(rows)
-
-    def arrays(self) -> dict[str, Array]:
-        # An empty array has no meaningful dtype: [] is float64.
-        filled = {name: [c for c in chunks if len(c)] or chunks[:1] for name, chunks in self._chunks.items()}
-        joined = {name: np.concatenate(chunks) for name, chunks in filled.items()}
-        for array in joined.values():
-            array.flags.writeable = False
-        return joined
-
-    def finish(self, graph: DynamicGraph) -> DynamicGraph:
-        return graph
-
-
 class GraphBuilder:
     """Build a dynamic graph from snapshots in order of time.
 
-    Memory: the nodes of one snapshot and a few sorted runs of its edges, however many edges there are.
+    Snapshots with equal nodes, edges and weights share one stored structure. Memory: the nodes of one snapshot and a
+    few sorted runs of its edges, however many edges there are.
 
     Args:
         sink: destination of the arrays (default: memory).
@@ -130,6 +94,7 @@ class GraphBuilder:
         self._first = first_index
         self._times: list[Time] = []
         self._cell_ptr, self._arc_ptr, self._edge_count = [0], [0], list[int]()
+        self._structures, self._structure = WrittenStructures(self._sink), list[int]()
         self._all_present = True
         self._positions = NodePositions(self._num_nodes)
         self._finished = False
@@ -175,15 +140,50 @@ class GraphBuilder:
         present, order = self._presence(nodes, t)
         size = self._num_nodes if present is None else int(present.size)
         carried = {name: self._check_values(name, values, size, order, t) for name, values in (("x", x), ("y", y))}
-        row_ptr, loops = self._write_edges([edges] if isinstance(edges, Edges) else edges, present, size, t)
+        before, sums = self._sink.mark(), Checksums()
+        parts = [edges] if isinstance(edges, Edges) else edges
+        row_ptr, loops = self._write_edges(parts, present, size, t, sums)
         self._sink.append("row_ptr", row_ptr)
-        self._write_presence(present)
+        arcs, known = int(row_ptr[-1]), len(self._structures)
+        structure = self._structures.add(present, size, arcs, sums)
+        if structure < known:
+            self._sink.rollback(before)
+        else:
+            self._write_presence(present)
+        self._finish_snapshot(label, structure, arcs if self._directed else (arcs + loops) // 2, carried)
+
+    def repeat(
+        self, of: int, *, time: Time | None = None, x: npt.ArrayLike | None = None, y: npt.ArrayLike | None = None
+    ) -> None:
+        """Add the next snapshot with the nodes, edges and weights of snapshot ``of``, without sorting them again.
+
+        Args:
+            of: number of an earlier snapshot of this builder, from 0.
+            time: label of the snapshot (default: its index).
+            x: feature rows in ascending order of the nodes.
+            y: labels in ascending order of the nodes.
+
+        Raises:
+            OptionError: there is no snapshot ``of``.
+        """
+        self._check_not_finished()
+        if not 0 <= of < self.num_snapshots:
+            raise OptionError(f"there is no snapshot {of} to repeat: this builder has {self.num_snapshots}")
+        t = self._first + self.num_snapshots
+        label, size = _as_time(time, t), self._cell_ptr[of + 1] - self._cell_ptr[of]
+        carried = {name: self._check_values(name, values, size, None, t) for name, values in (("x", x), ("y", y))}
+        self._finish_snapshot(label, self._structure[of], self._edge_count[of], carried)
+
+    def _finish_snapshot(self, label: Time, structure: int, num_edges: int, carried: dict[str, Array | None]) -> None:
         self._write_values(carried)
-        arcs = int(row_ptr[-1])
         self._times.append(label)
-        self._cell_ptr.append(self._cell_ptr[-1] + size)
-        self._arc_ptr.append(self._arc_ptr[-1] + arcs)
-        self._edge_count.append(arcs if self._directed else (arcs + loops) // 2)
+        self._structure.append(structure)
+        for ptr, of_structures in (
+            (self._cell_ptr, self._structures.cell_ptr),
+            (self._arc_ptr, self._structures.arc_ptr),
+        ):
+            ptr.append(ptr[-1] + of_structures[structure + 1] - of_structures[structure])
+        self._edge_count.append(num_edges)
 
     def finish(
         self,
@@ -208,6 +208,8 @@ class GraphBuilder:
         self._finished = True
         for name in ("cell_ptr", "arc_ptr", "edge_count"):
             sink.append(name, np.asarray(getattr(self, f"_{name}"), np.int64))
+        if len(self._structures) < self.num_snapshots:
+            sink.append("structure", np.asarray(self._structure, np.int32))
         for name, dtype in (("row_ptr", np.int32), ("col", np.int32)):
             sink.append(name, np.empty(0, dtype))
         if self._weighted:
@@ -259,7 +261,10 @@ class GraphBuilder:
             return None, order
         return ascending.astype(index_dtype(self._num_nodes), copy=False), order
 
-    def _write_edges(self, parts: Iterable[Edges], present: IntArray | None, size: int, t: int) -> tuple[IntArray, int]:
+    def _write_edges(
+        self, parts: Iterable[Edges], present: IntArray | None, size: int, t: int, sums: Checksums
+    ) -> tuple[IntArray, int]:
+        """Write the columns and weights of a snapshot; return its row pointers and the number of its self-loops."""
         sorter = EdgeSorter(
             size,
             directed=self._directed,
@@ -282,20 +287,22 @@ class GraphBuilder:
                     raise WeightOverflowError(t, int(src), int(dst))
                 col, degrees = decode_edge_keys(key, size, row_ptr[1:])
                 loops += degrees
-                self._sink.append("col", col)
-                if merged is not None:
-                    self._sink.append("weight", merged)
-            return np.cumsum(row_ptr, out=row_ptr), loops
+                for name, rows in (("col", col), ("weight", merged)):
+                    if rows is not None:
+                        self._sink.append(name, rows)
+                        sums.update(name, rows)
+            sums.update("row_ptr", np.cumsum(row_ptr, out=row_ptr))
+            return row_ptr, loops
         finally:
             sorter.close()
 
     def _write_presence(self, present: IntArray | None) -> None:
-        """Write present nodes from the first incomplete snapshot on; fill in earlier snapshots then."""
+        """Write present nodes from the first incomplete structure on; fill in earlier structures then."""
         if present is None and self._all_present:
             return
         if self._all_present or present is None:
             everyone = np.arange(self._num_nodes, dtype=index_dtype(self._num_nodes))
-            for _ in range(self.num_snapshots if self._all_present else 0):
+            for _ in range(len(self._structures) - 1 if self._all_present else 0):
                 self._sink.append("node", everyone)
             self._all_present = False
         self._sink.append("node", everyone if present is None else present)

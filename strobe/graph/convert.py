@@ -79,13 +79,12 @@ def from_edges(
         self_loops=self_loops,
     )
     for t, (src, dst) in enumerate(pairs):
-        builder.add(
-            Edges(src, dst, columns["weights"][t]),
-            nodes=columns["nodes"][t],
-            time=columns["times"][t],
-            x=per_snapshot["x"][t],
-            y=per_snapshot["y"][t],
-        )
+        rows = {"time": columns["times"][t], "x": per_snapshot["x"][t], "y": per_snapshot["y"][t]}
+        given = pairs, columns["weights"], columns["nodes"]
+        if t and _ascends(columns["nodes"][t]) and all(_equal(each[t - 1], each[t]) for each in given):
+            builder.repeat(t - 1, **rows)
+        else:
+            builder.add(Edges(src, dst, columns["weights"][t]), nodes=columns["nodes"][t], **rows)
     return builder.finish(features=_as_provider(x, as_features), labels=_as_provider(y, as_labels))
 
 
@@ -144,10 +143,16 @@ def from_pyg(
 def _from_data(
     listed: list[Data], present: Sequence[IntArray], *, num_nodes: int | None, directed: bool, **options: Any
 ) -> DynamicGraph:
-    once = []
+    once: list[tuple[IntArray, Array | None]] = []
+    before: tuple[Any, ...] | None = None
     for t, (item, nodes) in enumerate(zip(listed, present, strict=True)):
-        edges = nodes[_edge_index(item, nodes.size, t)]
-        once.append(_list_edges_once(edges, _edge_weight(item, edges.shape[1], t), directed, t))
+        index = _edge_index(item, nodes.size, t)
+        given = nodes, index, _edge_weight(item, index.shape[1], t)
+        if before is None or not all(map(_equal, before, given)):
+            once.append(_list_edges_once(nodes[index], given[2], directed, t))
+        else:  # static: the same arrays again, which from_edges recognizes
+            once.append(once[-1])
+        before = given
     return from_edges(
         [edges for edges, _ in once],
         weights=_all_or_none([weight for _, weight in once], "edge_weight"),
@@ -223,6 +228,20 @@ def _as_edge_index(edge: npt.ArrayLike, t: int) -> IntArray:
     if array.ndim != 2 or array.shape[0] != 2:
         raise InputError(f"snapshot {t}: edges must be an array of shape [2, E], not {array.shape}")
     return array
+
+
+def _equal(a: Any, b: Any) -> bool:
+    """Return whether two arrays, or two absent ones, are the same or have equal type and contents."""
+    if a is b:
+        return True
+    if not isinstance(a, np.ndarray) or not isinstance(b, np.ndarray):
+        return False
+    return a.dtype == b.dtype and np.array_equal(a, b)
+
+
+def _ascends(nodes: Any) -> bool:
+    """Return whether nodes are all, or an array in ascending order."""
+    return nodes is None or (isinstance(nodes, np.ndarray) and nodes.ndim == 1 and bool((nodes[1:] > nodes[:-1]).all()))
 
 
 def _check_length(column: Sequence[Any], length: int, what: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
@@ -68,7 +68,8 @@ class DynamicGraph:
         if self.node_subset is None:
             sizes = np.diff(self.storage.cell_ptr)[self._slice]
         else:
-            sizes = np.array([self._subset_size_at(t, self.node_subset) for t in self._window], np.int64)
+            subset = self.node_subset
+            sizes = self._count_by_structure(lambda t: self._subset_size_at(self._window[t], subset))
         return read_only(np.concatenate(([0], np.cumsum(sizes, dtype=np.int64))))
 
     @property
@@ -76,18 +77,29 @@ class DynamicGraph:
         return int(self.cell_ptr[-1])
 
     @cached_property
+    def structures(self) -> IntArray:
+        """Structure of each snapshot, [T]: snapshots with equal numbers have equal nodes, edges and weights."""
+        stored = self.storage.structure
+        return read_only(np.arange(len(self.storage.times))[self._slice] if stored is None else stored[self._slice])
+
+    @property
+    def num_structures(self) -> int:
+        """Number of structures: 1 for a static graph, at most one per snapshot."""
+        return len(self) if self.storage.structure is None else int(np.unique(self.structures).size)
+
+    @cached_property
     def num_edges(self) -> int:
         """Number of edges of all snapshots; an undirected edge counts once per snapshot."""
         if self.node_subset is None:
             return int(self.storage.edge_count[self._slice].sum())
-        return sum(snapshot.num_edges for snapshot in self)
+        return int(self._count_by_structure(lambda t: self[t].num_edges).sum())
 
     @cached_property
     def num_arcs(self) -> int:
         """Number of stored arcs of all snapshots."""
         if self.node_subset is None:
             return int(np.diff(self.storage.arc_ptr)[self._slice].sum())
-        return sum(snapshot.num_arcs for snapshot in self)
+        return int(self._count_by_structure(lambda t: self[t].num_arcs).sum())
 
     def cell(self, node: int, t: int) -> int:
         """Return the number of the cell (node, t).
@@ -193,6 +205,11 @@ class DynamicGraph:
     def _slice(self) -> slice:
         window = self._window
         return slice(window.start, window.stop, window.step)
+
+    def _count_by_structure(self, count: Callable[[int], int]) -> IntArray:
+        """Return ``count(t)`` of every snapshot, int64, computed once per structure."""
+        _, first, structure = np.unique(self.structures, return_index=True, return_inverse=True)
+        return np.array([count(t) for t in first.tolist()], np.int64)[structure]
 
     def _subset_size_at(self, t: int, subset: IntArray) -> int:
         """Return how many nodes of the subset stored snapshot t has."""

@@ -25,6 +25,9 @@ class GraphStorage(ABC):
     cell_ptr: IntArray  # [T + 1]
     arc_ptr: IntArray  # [T + 1]
     edge_count: IntArray  # [T], an undirected edge counts once
+    structure: IntArray | None = None
+    """Structure of each snapshot, [T], numbered by first appearance: snapshots with equal numbers have equal nodes,
+    arcs and weights. None: every snapshot has its own."""
 
     @property
     @abstractmethod
@@ -54,14 +57,23 @@ class GraphStorage(ABC):
 class ArrayStorage(GraphStorage):
     """Snapshots as concatenated arrays, in memory or memory-mapped.
 
-    Every snapshot has its own CSR, so ``row_ptr`` and ``col`` are int32 however large the graph is. ``node`` is None if
-    every node is present in every snapshot.
+    Every structure has its own CSR, so ``row_ptr`` and ``col`` are int32 however large the graph is, and is stored once
+    however many snapshots have it. ``node`` is None if every node is present in every snapshot. Shapes are those of S
+    structures with C' cells and A' arcs.
     """
 
-    node: IntArray | None  # [C]
-    row_ptr: IntArray  # [C + T]
-    col: IntArray  # [A]
-    weight: FloatArray | None  # [A]
+    node: IntArray | None  # [C']
+    row_ptr: IntArray  # [C' + S]
+    col: IntArray  # [A']
+    weight: FloatArray | None  # [A']
+
+    @cached_property
+    def structure_ptr(self) -> tuple[IntArray, IntArray]:
+        """Offsets of the structures' cells and arcs, [S + 1] each."""
+        if self.structure is None:
+            return self.cell_ptr, self.arc_ptr
+        first = first_snapshots(self.structure)
+        return offsets(np.diff(self.cell_ptr)[first]), offsets(np.diff(self.arc_ptr)[first])
 
     @cached_property
     def all_nodes(self) -> IntArray:
@@ -76,15 +88,20 @@ class ArrayStorage(GraphStorage):
     def nodes(self, t: int) -> IntArray:
         if self.node is None:
             return self.all_nodes
-        return self.node[self.cell_ptr[t] : self.cell_ptr[t + 1]]
+        cell_ptr, at = self.structure_ptr[0], self._structure_at(t)
+        return self.node[cell_ptr[at] : cell_ptr[at + 1]]
 
     def csr(self, t: int) -> Csr:
-        arcs = slice(int(self.arc_ptr[t]), int(self.arc_ptr[t + 1]))
-        row_ptr = self.row_ptr[int(self.cell_ptr[t]) + t : int(self.cell_ptr[t + 1]) + t + 1]
+        (cell_ptr, arc_ptr), at = self.structure_ptr, self._structure_at(t)
+        arcs = slice(int(arc_ptr[at]), int(arc_ptr[at + 1]))
+        row_ptr = self.row_ptr[int(cell_ptr[at]) + at : int(cell_ptr[at + 1]) + at + 1]
         return row_ptr, self.col[arcs], None if self.weight is None else self.weight[arcs]
 
+    def _structure_at(self, t: int) -> int:
+        return t if self.structure is None else int(self.structure[t])
+
     def arrays(self) -> dict[str, Any]:
-        """Return stored arrays by name; ``node`` and ``weight`` only if the graph has them."""
+        """Return stored arrays by name; ``structure``, ``node`` and ``weight`` only if the graph has them."""
         named = {name: getattr(self, name) for name in ARRAYS}
         return {name: array for name, array in named.items() if array is not None}
 
@@ -97,4 +114,14 @@ class ArrayStorage(GraphStorage):
         return all(is_mapped(array) for array in self.arrays().values())
 
 
-ARRAYS = ("cell_ptr", "arc_ptr", "edge_count", "node", "row_ptr", "col", "weight")
+ARRAYS = ("cell_ptr", "arc_ptr", "edge_count", "structure", "node", "row_ptr", "col", "weight")
+
+
+def first_snapshots(structure: IntArray) -> IntArray:
+    """Return the first snapshot of each structure, [S]; structures are numbered by first appearance."""
+    return np.flatnonzero(np.diff(np.maximum.accumulate(structure), prepend=-1))
+
+
+def offsets(sizes: IntArray) -> IntArray:
+    """Return where consecutive parts of these sizes begin, and the end of the last one, int64."""
+    return np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))

@@ -45,8 +45,10 @@ def numbered(snapshot: Snapshot) -> dict[tuple[Pair, int], float | None]:
 def slow_full_bytes(graph: DynamicGraph, snapshot: Snapshot) -> int:
     ids = 0 if snapshot.num_nodes == graph.num_nodes else 4 * snapshot.num_nodes
     csr = 4 * (snapshot.num_nodes + 1) + 4 * snapshot.num_arcs
-    carried = (snapshot.weight, snapshot.x)
-    return ids + csr + sum(array.nbytes for array in carried if array is not None)
+    rows = 0 if snapshot.x is None else snapshot.x.nbytes
+    if graph.structures[snapshot.t] in graph.structures[: snapshot.t]:
+        return rows
+    return ids + csr + rows + (0 if snapshot.weight is None else snapshot.weight.nbytes)
 
 
 def slow_delta_bytes(before: Snapshot, now: Snapshot) -> int:

@@ -250,12 +250,15 @@ def dynamic_graphs(
     labels = draw(st.sampled_from(["none", "node", "classes", "targets"] if carried else ["none"]))
     label = _values if labels == "targets" else st.integers(-1, 3)
     everyone = everyone or draw(st.booleans())
-    snapshots = []
+    snapshots: list[PlainSnapshot] = []
     for t in range(draw(st.integers(min_snapshots, max_snapshots))):
         everybody = list(range(num_nodes))
         nodes = everybody if everyone else draw(st.lists(st.sampled_from(everybody), unique=True)) if num_nodes else []
         node = st.sampled_from(nodes) if nodes else st.nothing()
         edges = draw(st.lists(st.tuples(node, node, _halves), max_size=max_edges)) if nodes else []
+        if snapshots and bool(draw(st.booleans())):  # the nodes and edges of an earlier snapshot again
+            before = draw(st.sampled_from(snapshots))
+            nodes, edges = before.nodes[:: draw(st.sampled_from([1, -1]))], before.edges
         x = {v: [draw(_values), draw(_values)] for v in nodes} if features == "cell" else None
         y = {v: draw(label) for v in nodes} if labels in ("classes", "targets") else None
         snapshots.append(PlainSnapshot(nodes, edges, f"day {t}", x, y))

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
 from strobe.errors import OptionError
-from strobe.graph.build import Sink
 from strobe.graph.disk.directory import DiskSink
 from strobe.graph.dynamic import DynamicGraph
 from strobe.graph.ingest import Clock, Into, ingest
 from strobe.graph.ingest.options import IngestOptions, Presence
 from strobe.graph.progress import OnStage
+from strobe.graph.sink import Sink
 from strobe.graph.synthetic.base import check_count
 from strobe.ops.sparse.csr import Parallel
 

@@ -63,8 +63,11 @@ class SignalFiles(Loader):
             builder = GraphBuilder(sink, num_nodes=num_nodes, weighted=signal.weights is not None)
             for t in range(steps):
                 request.report("writing snapshots", t, steps)
-                x = signal.x[t][order].astype(np.float32)
-                builder.add(signal.edges_at(t, number), x=x, y=following[t][order])
+                rows = {"x": signal.x[t][order].astype(np.float32), "y": following[t][order]}
+                if t and len(signal.edges) == 1:
+                    builder.repeat(0, **rows)
+                else:
+                    builder.add(signal.edges_at(t, number), **rows)
             names = None if signal.names is None else NodeNames.from_names([signal.names[node] for node in order])
             info = {**request.info, **_count_edges(signal, steps), "label_delay": 1}
             return builder.finish(names=names, info=info)

@@ -12,11 +12,12 @@ import numpy as np
 
 from strobe.errors import InputError, OptionError
 from strobe.graph.arrays import Array
-from strobe.graph.build import Edges, GraphBuilder, Sink
+from strobe.graph.build import Edges, GraphBuilder
 from strobe.graph.datasets.dataset import Loader, LoadRequest
 from strobe.graph.dynamic import DynamicGraph
 from strobe.graph.features import Degrees, Static
 from strobe.graph.ingest import Into
+from strobe.graph.sink import Sink
 from strobe.io.lazy_import import lazy_import
 from strobe.ops.sparse.csr import FloatArray, IntArray
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import math
 import os
 import zlib
 from pathlib import Path
@@ -50,6 +51,29 @@ class Column:
         self._file.write(npy_header(self.dtype, self.shape))
         self._file.seek(at)
         self._file.flush()
+
+    def read(self, start: int, stop: int) -> Array:
+        """Return appended rows."""
+        assert self._file is not None
+        assert self.dtype is not None
+        self._file.flush()
+        begin, end = self._position(start), self._position(stop)
+        with self.path.open("rb") as file:
+            file.seek(begin)
+            return np.frombuffer(file.read(end - begin), self.dtype).reshape(-1, *self.shape[1:])
+
+    def rollback(self, rows: int, crc32: int) -> None:
+        """Remove the rows after the first ``rows``, whose checksum is given."""
+        if self._file is None or self.shape[0] == rows:
+            return
+        self.shape, self.crc32 = (rows, *self.shape[1:]), crc32
+        self._file.seek(self._position(rows))
+        self._file.truncate()
+
+    def _position(self, row: int) -> int:
+        """Return where a row begins in the file."""
+        assert self.dtype is not None
+        return len(npy_header(self.dtype, self.shape)) + row * self.dtype.itemsize * math.prod(self.shape[1:])
 
     def close(self) -> None:
         if self._file is not None and not self._file.closed:

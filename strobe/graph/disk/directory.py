@@ -91,6 +91,16 @@ class DiskSink:
             self._columns[name] = Column(self._dir / f"{name}.npy")
         self._columns[name].append(rows)
 
+    def read(self, name: str, start: int, stop: int) -> Array:
+        return self._columns[name].read(start, stop)
+
+    def mark(self) -> Any:
+        return {name: (column.shape[0], column.crc32) for name, column in self._columns.items()}
+
+    def rollback(self, mark: Any) -> None:
+        for name, column in self._columns.items():
+            column.rollback(*mark.get(name, (0, 0)))
+
     def arrays(self) -> dict[str, Array]:
         for column in self._columns.values():
             column.flush()
@@ -154,14 +164,15 @@ def save(graph: DynamicGraph, path: str | PathLike[str], *, overwrite: bool = Fa
     """Write a graph or view snapshot by snapshot, and open the result."""
     with DiskSink(path, overwrite=overwrite) as sink:
         builder = GraphBuilder(sink, num_nodes=graph.num_nodes, directed=graph.directed, weighted=graph.weighted)
-        for snapshot in graph:
-            builder.add(
-                Edges(*snapshot.edges()),
-                nodes=None if snapshot.has_all_nodes else snapshot.nodes,
-                time=snapshot.time,
-                x=_cell_rows(graph.features, snapshot),
-                y=_cell_rows(graph.labels, snapshot),
-            )
+        first: dict[int, int] = {}
+        for snapshot, structure in zip(graph, graph.structures.tolist(), strict=True):
+            x, y = _cell_rows(graph.features, snapshot), _cell_rows(graph.labels, snapshot)
+            of = first.setdefault(structure, snapshot.t)
+            if of < snapshot.t:
+                builder.repeat(of, time=snapshot.time, x=x, y=y)
+            else:
+                nodes = None if snapshot.has_all_nodes else snapshot.nodes
+                builder.add(Edges(*snapshot.edges()), nodes=nodes, time=snapshot.time, x=x, y=y)
         return builder.finish(
             features=_drop_cell_rows(graph.features),
             labels=_drop_cell_rows(graph.labels),

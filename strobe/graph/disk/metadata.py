@@ -33,6 +33,7 @@ ARRAY_TYPES: dict[str, tuple[type[np.generic], ...]] = {
     "cell_ptr": (np.int64,),
     "arc_ptr": (np.int64,),
     "edge_count": (np.int64,),
+    "structure": (np.int32,),
     "node": _INDEX_DTYPES,
     "row_ptr": _INDEX_DTYPES,
     "col": _INDEX_DTYPES,
@@ -127,17 +128,26 @@ def _check_shapes(arrays: Mapping[str, Any], num_nodes: int, num_snapshots: int)
         if name not in arrays:
             raise FieldError(f"array {name} is missing")
     length = {name: entry["shape"][0] for name, entry in arrays.items()}
-    num_cells = length["node"] if "node" in arrays else num_nodes * num_snapshots
+    count = _num_structures(length, num_nodes) if "structure" in arrays else num_snapshots
+    if count > num_snapshots:
+        raise FieldError(f"there are {count:,} structures for {num_snapshots:,} snapshots")
+    num_cells = length["node"] if "node" in arrays else num_nodes * count
     expected = {
         "cell_ptr": num_snapshots + 1,
         "arc_ptr": num_snapshots + 1,
         "edge_count": num_snapshots,
-        "row_ptr": num_cells + num_snapshots,
+        "structure": num_snapshots,
+        "row_ptr": num_cells + count,
         "weight": length["col"],
     }
     for name, wanted in expected.items():
         if length.get(name, wanted) != wanted:
             raise FieldError(f"array {name} has {length[name]:,} entries where {wanted:,} belong")
+
+
+def _num_structures(length: Mapping[str, int], num_nodes: int) -> int:
+    """Return the number of structures, each with one row pointer more than it has nodes."""
+    return max(0, length["row_ptr"] - length["node"] if "node" in length else length["row_ptr"] // (num_nodes + 1))
 
 
 def _check_names(arrays: Mapping[str, Any], prefix: str, num_nodes: int) -> None:
@@ -218,7 +228,7 @@ def _short_repr(value: Any) -> str:
 
 METADATA_FILE = "graph.json"
 SAVED_FORMAT, GROWING_FORMAT = "strobe-graph", "strobe-growing-graph"
-VERSION = 2
+VERSION = 3
 
 
 def make_metadata(fields: Mapping[str, Any], kind: str) -> dict[str, Any]:
@@ -249,7 +259,10 @@ def read_metadata(folder: Path, kind: str = SAVED_FORMAT) -> dict[str, Any]:
     if meta["format"] != kind:
         raise FormatError(f"{folder} holds a {meta['format']!r}, not a {kind!r}")
     if meta.get("version") != VERSION:
-        raise FormatError(f"{folder} has format version {meta.get('version')}, this program reads version {VERSION}")
+        raise FormatError(
+            f"{folder} has format version {meta.get('version')}, this program reads version {VERSION}: "
+            "make the graph again from its source, as you did the first time"
+        )
     if meta.get(CHECKSUM_KEY) != json_checksum(meta):
         raise FormatError(f"{folder / METADATA_FILE} is damaged or was edited: its checksum does not match")
     with field_errors_as_format_errors(folder):

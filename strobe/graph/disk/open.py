@@ -58,7 +58,7 @@ def _open_consistent(folder: Path, verify: bool, on_progress: OnProgress | None)
 def _open(folder: Path, verify: bool, on_progress: OnProgress | None) -> DynamicGraph:
     meta = read_metadata(folder)
     arrays = open_arrays(folder, meta, verify=verify, on_progress=on_progress)
-    check_id_space(folder, meta["num_nodes"], int(arrays["cell_ptr"][-1]))
+    check_id_space(folder, meta["num_nodes"], arrays["row_ptr"].size)  # stored cells, however many snapshots share them
     return assemble_graph(folder, meta, arrays)
 
 

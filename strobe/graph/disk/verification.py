@@ -16,7 +16,7 @@ from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import platformdirs
@@ -24,6 +24,7 @@ import platformdirs
 from strobe.errors import FormatError
 from strobe.graph.arrays import Array
 from strobe.graph.disk.metadata import METADATA_FILE, NEW_PREFIX
+from strobe.graph.storage import first_snapshots, offsets
 from strobe.ops.runtime.njit import cached_njit
 from strobe.ops.sparse.csr import IntArray, readonly_view
 
@@ -94,7 +95,7 @@ def mtimes_are_stable(files: Iterable[os.stat_result], now_s: float | None = Non
 
 VERIFY_CHUNK_BYTES = 16 << 20
 """Bytes checked at once by one thread."""
-_GROUP_SIZE = 1 << 20  # cells and arcs of the snapshots checked at once
+_GROUP_SIZE = 1 << 20  # cells and arcs of the structures checked at once
 _SINGLE_THREAD_BYTES = 4 << 20  # below this, starting threads takes longer than it saves
 
 OnBytes = Callable[[int], None]
@@ -121,8 +122,8 @@ def check_contents(folder: Path, meta: Mapping[str, Any], arrays: Mapping[str, A
                 "Restore the graph from a copy, or build it again."
             )
 
-    def check_snapshots(snapshots: range) -> None:
-        if fault := _snapshot_fault(meta, arrays, snapshots):
+    def check_structures(numbers: range) -> None:
+        if fault := _structure_fault(meta, arrays, stored, numbers):
             raise _invalid_graph_error(folder, fault)
 
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
@@ -131,7 +132,8 @@ def check_contents(folder: Path, meta: Mapping[str, Any], arrays: Mapping[str, A
         list(run(check_sum, sorted(arrays, key=lambda name: -arrays[name].nbytes)))
         if fault := _pointer_fault(meta, arrays) or _names_fault(arrays, "") or _names_fault(arrays, NEW_PREFIX):
             raise _invalid_graph_error(folder, fault)
-        list(run(check_snapshots, _groups(arrays["cell_ptr"], arrays["arc_ptr"])))
+        stored = _by_structure(arrays)
+        list(run(check_structures, _groups(stored.cell_ptr, stored.arc_ptr)))
     weight = arrays.get("weight")
     if weight is not None and not all(bool(np.isfinite(part).all()) for part in _chunks(weight)):
         raise _invalid_graph_error(folder, "weight has values that are not finite")
@@ -161,19 +163,60 @@ def _chunks(array: Array) -> Iterator[Array]:
 
 
 def _pointer_fault(meta: Mapping[str, Any], arrays: Mapping[str, Array]) -> str | None:
-    """Return what is wrong with the offsets of snapshots."""
-    ends = {"cell_ptr": arrays["row_ptr"].size - len(meta["times"]), "arc_ptr": arrays["col"].size}
-    for name, end in ends.items():
+    """Return what is wrong with the offsets of snapshots, or with the structures that they share."""
+    for name in ("cell_ptr", "arc_ptr"):
         ptr = arrays[name]
-        if ptr[0] != 0 or ptr[-1] != end or bool((ptr[1:] < ptr[:-1]).any()):
-            return f"{name} does not go from 0 to {end:,}, never descending"
+        if ptr[0] != 0 or bool((ptr[1:] < ptr[:-1]).any()):
+            return f"{name} does not ascend from 0"
+    if fault := _sharing_fault(arrays):
+        return fault
+    stored = _by_structure(arrays)
+    count = len(stored.first)
+    for name, ptr, end in (
+        ("cell_ptr", stored.cell_ptr, arrays["row_ptr"].size - count),
+        ("arc_ptr", stored.arc_ptr, arrays["col"].size),
+    ):
+        if ptr[-1] != end:
+            return f"{name} does not go from 0 to {end:,}, counting each structure once"
     sizes = np.diff(arrays["cell_ptr"])
     wrong = sizes > meta["num_nodes"] if "node" in arrays else sizes != meta["num_nodes"]
     return f"snapshot {int(np.argmax(wrong))} has a wrong number of nodes" if bool(wrong.any()) else None
 
 
+def _sharing_fault(arrays: Mapping[str, Array]) -> str | None:
+    """Return what is wrong with the numbers of structures: later snapshots must be of the size of the first."""
+    structure = arrays.get("structure")
+    if structure is None or not structure.size:
+        return None
+    highest = np.maximum.accumulate(structure)
+    if structure[0] != 0 or structure.min() < 0 or bool((np.diff(highest) > 1).any()):
+        return "structure is not numbered from 0 by first appearance"
+    first = first_snapshots(structure)[structure]
+    for sizes in (np.diff(arrays["cell_ptr"]), np.diff(arrays["arc_ptr"]), arrays["edge_count"]):
+        if bool((wrong := sizes != sizes[first]).any()):
+            t = int(np.argmax(wrong))
+            return f"snapshot {t} has the structure of snapshot {first[t]}, but another size"
+    return None
+
+
+class _Stored(NamedTuple):
+    """First snapshots of the structures, and offsets of their cells and arcs."""
+
+    first: IntArray
+    cell_ptr: IntArray
+    arc_ptr: IntArray
+
+
+def _by_structure(arrays: Mapping[str, Array]) -> _Stored:
+    structure, cell_ptr, arc_ptr = arrays.get("structure"), arrays["cell_ptr"], arrays["arc_ptr"]
+    if structure is None:
+        return _Stored(np.arange(cell_ptr.size - 1), cell_ptr, arc_ptr)
+    first = first_snapshots(structure)
+    return _Stored(first, offsets(np.diff(cell_ptr)[first]), offsets(np.diff(arc_ptr)[first]))
+
+
 def _groups(cell_ptr: Array, arc_ptr: Array) -> Iterator[range]:
-    """Yield ranges of snapshots, each large enough to occupy a thread."""
+    """Yield ranges of structures, each large enough to occupy a thread."""
     first, work = 0, cell_ptr + arc_ptr
     while first < work.size - 1:
         last = max(first + 1, int(np.searchsorted(work, work[first] + _GROUP_SIZE, side="right")) - 1)
@@ -181,18 +224,20 @@ def _groups(cell_ptr: Array, arc_ptr: Array) -> Iterator[range]:
         first = last
 
 
-def _snapshot_fault(meta: Mapping[str, Any], arrays: Mapping[str, Array], snapshots: range) -> str | None:
+def _structure_fault(
+    meta: Mapping[str, Any], arrays: Mapping[str, Array], stored: _Stored, numbers: range
+) -> str | None:
     weight = arrays.get("weight")
     fault = first_fault(
-        snapshots,
-        (arrays["cell_ptr"], arrays["arc_ptr"], arrays["edge_count"]),
+        numbers,
+        (stored.cell_ptr, stored.arc_ptr, arrays["edge_count"][stored.first]),
         (arrays["row_ptr"], arrays["col"]),
         arrays.get("node"),
         None if weight is None else weight.view(np.int32 if weight.itemsize == 4 else np.int64),
         num_nodes=meta["num_nodes"],
         directed=meta["directed"],
     )
-    return None if fault is None else f"snapshot {fault[1]}: {FAULTS[fault[0]]}"
+    return None if fault is None else f"snapshot {stored.first[fault[1]]}: {FAULTS[fault[0]]}"
 
 
 def _names_fault(arrays: Mapping[str, Array], prefix: str) -> str | None:
@@ -232,7 +277,7 @@ def _is_utf8(ptr: Array, text: Array) -> bool:
 
 
 def first_fault(
-    snapshots: range,
+    numbers: range,
     ends: tuple[IntArray, IntArray, IntArray],
     rows: tuple[IntArray, IntArray],
     node: IntArray | None,
@@ -241,13 +286,13 @@ def first_fault(
     num_nodes: int,
     directed: bool,
 ) -> tuple[int, int] | None:
-    """Find the first snapshot with invalid indices, as (code of ``FAULTS``, snapshot); None if all are valid.
+    """Find the first structure with invalid indices, as (code of ``FAULTS``, number); None if all are valid.
 
     One pass over the arrays without a copy, about 1 ns an arc. Whether every arc of an undirected graph has its reverse
     is checked by a sum of hashes, with a collision probability of 2^-64.
 
     Args:
-        snapshots: range to check.
+        numbers: range of structures to check.
         ends: ``cell_ptr``, ``arc_ptr`` and ``edge_count``. The first two must be valid.
         rows: ``row_ptr`` and ``col``.
         node: ids of present nodes; None if all are present.
@@ -258,7 +303,7 @@ def first_fault(
     empty = np.empty(0, np.int32)
     arrays = (*ends, *rows, *(empty if array is None else array for array in (node, weight_bits)))
     views = tuple(readonly_view(array) for array in arrays)
-    code, t = _first_fault(snapshots.start, snapshots.stop, num_nodes, directed, views)
+    code, t = _first_fault(numbers.start, numbers.stop, num_nodes, directed, views)
     return (code, t) if code else None
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from strobe.errors import InputError, OptionError
-from strobe.graph.build import GraphBuilder, Sink, WeightOverflowError
+from strobe.graph.build import GraphBuilder, WeightOverflowError
 from strobe.graph.disk.directory import DiskSink
 from strobe.graph.dynamic import DynamicGraph
 from strobe.graph.features import Degrees
@@ -26,6 +26,7 @@ from strobe.graph.ingest.sources import open_tables
 from strobe.graph.ingest.staging import scratch_database, stage, stage_events
 from strobe.graph.ingest.text_table import TextOptions
 from strobe.graph.progress import OnStage
+from strobe.graph.sink import Sink
 from strobe.io.temporary import TemporaryFolder
 
 if TYPE_CHECKING:

@@ -160,12 +160,12 @@ def _fraction(part: int, whole: int) -> float:
 def describe(graph: DynamicGraph, on_progress: OnProgress | None = None) -> GraphStats:
     """Read every snapshot once and return exact statistics.
 
-    Bytes *in full*: for every snapshot the ids of its nodes (unless all are present), its CSR (row pointers, columns,
-    weights) as stored, and the feature row of every cell. Bytes *as deltas*: the first snapshot in full; for every
-    later one the ids of nodes that came or left, both ends of each deleted edge, both ends and the weight of each edge
-    that is new or has another weight, and feature rows that differ in any bit from the previous snapshot's. Of parallel
-    edges the n-th is compared with the n-th. Features per node count once, in the first snapshot; derived features,
-    labels and names are not counted.
+    Bytes *in full*: for every snapshot the ids of its nodes (unless all are present) and its CSR (row pointers,
+    columns, weights) as stored, counted in the first of the snapshots that share them, and the feature row of every
+    cell. Bytes *as deltas*: the first snapshot in full; for every later one the ids of nodes that came or left, both
+    ends of each deleted edge, both ends and the weight of each edge that is new or has another weight, and feature rows
+    that differ in any bit from the previous snapshot's. Of parallel edges the n-th is compared with the n-th. Features
+    per node count once, in the first snapshot; derived features, labels and names are not counted.
 
     Memory: the edges of two snapshots (9 bytes each, and their weights), their feature rows where a view copies them, 9
     bytes per node, and a few arrays of one snapshot's nodes. Time: linear in cells and arcs.
@@ -198,6 +198,8 @@ class _SnapshotSurvey:
         self.cells_by_degree: IntArray = np.zeros(0, np.int64)
         self.sequences = SequenceCounter(graph.num_nodes)
         self._num_nodes = graph.num_nodes
+        self._structures = graph.structures.tolist()
+        self._seen: set[int] = set()
         self._carrier = find_stored(graph.features)
         self._edges: EdgeList | None = None
         self._rows: NodeRows | None = None
@@ -207,9 +209,7 @@ class _SnapshotSurvey:
         self.cells_by_degree = np.bincount(degrees, minlength=before_now.size)
         self.cells_by_degree[: before_now.size] += before_now
         turnover = self.sequences.add(snapshot.nodes)
-        edges = EdgeList.from_snapshot(snapshot, self._num_nodes)
-        before, self._edges = self._edges, edges
-        match = EdgeMatch(0, 0, 0) if before is None else match_edges(before, edges)
+        before, edges, match = self._next_edges(snapshot)
         changed = self._changed_rows(snapshot)
         full = self._full_bytes(snapshot)
         return SnapshotStats(
@@ -229,6 +229,14 @@ class _SnapshotSurvey:
             delta_bytes=full if before is None else self._delta_bytes(snapshot, before, match, turnover, changed),
         )
 
+    def _next_edges(self, snapshot: Snapshot) -> tuple[EdgeList | None, EdgeList, EdgeMatch]:
+        """Return the edges of the previous snapshot, those of this one, and what they share."""
+        before, structures, t = self._edges, self._structures, snapshot.t
+        if before is not None and structures[t - 1] == structures[t]:
+            return before, before, EdgeMatch(before.num_distinct, int(before.arcs.keys.size), 0)
+        self._edges = edges = EdgeList.from_snapshot(snapshot, self._num_nodes)
+        return before, edges, EdgeMatch(0, 0, 0) if before is None else match_edges(before, edges)
+
     def _changed_rows(self, snapshot: Snapshot) -> int:
         if not isinstance(self._carrier, PerCell):
             return 0
@@ -240,7 +248,9 @@ class _SnapshotSurvey:
         arrays: list[Array] = [snapshot.row_ptr, snapshot.col]
         arrays += [] if snapshot.has_all_nodes else [snapshot.nodes]
         arrays += [] if snapshot.weight is None else [snapshot.weight]
-        stored = sum(int(array.nbytes) for array in arrays)
+        structure = self._structures[snapshot.t]
+        stored = 0 if structure in self._seen else sum(int(array.nbytes) for array in arrays)
+        self._seen.add(structure)
         if isinstance(self._carrier, Static):
             return stored + (int(self._carrier.values.nbytes) if snapshot.t == 0 else 0)
         return stored + snapshot.num_nodes * self._row_bytes

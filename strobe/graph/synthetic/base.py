@@ -18,10 +18,11 @@ import numpy as np
 
 from strobe.errors import OptionError
 from strobe.graph.arrays import Array
-from strobe.graph.build import Edges, GraphBuilder, Sink
+from strobe.graph.build import Edges, GraphBuilder
 from strobe.graph.dynamic import DynamicGraph
 from strobe.graph.features import Degrees
 from strobe.graph.progress import OnProgress
+from strobe.graph.sink import Sink
 from strobe.ops.sparse.csr import FloatArray, IntArray, index_dtype
 
 Curve = Literal["linear", "exponential", "saturating"]

@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from strobe.errors import OptionError, UnknownNameError
-from strobe.graph.build import Edges, GraphBuilder, Sink
+from strobe.graph.build import Edges, GraphBuilder
 from strobe.graph.dynamic import DynamicGraph
+from strobe.graph.sink import Sink
 from strobe.graph.synthetic.base import (
     CURVES,
     Curve,

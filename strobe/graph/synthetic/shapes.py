@@ -13,9 +13,10 @@ import numpy as np
 
 from strobe.errors import OptionError, UnknownNameError
 from strobe.graph.arrays import Array
-from strobe.graph.build import Edges, GraphBuilder, Sink
+from strobe.graph.build import Edges, GraphBuilder
 from strobe.graph.dynamic import DynamicGraph
 from strobe.graph.features import Static
+from strobe.graph.sink import Sink
 from strobe.graph.synthetic.base import (
     CHUNK,
     GeneratedSnapshot,

@@ -11,9 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from strobe.errors import OptionError
-from strobe.graph.build import Edges, GraphBuilder, Sink
+from strobe.graph.build import Edges, GraphBuilder
 from strobe.graph.dynamic import DynamicGraph
 from strobe.graph.features import Degrees, Static
+from strobe.graph.sink import Sink
 from strobe.graph.synthetic.base import (
     CHUNK,
     EvolvingEdges,
