@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -20,19 +20,18 @@ from strobe.graph import DynamicGraph
 from strobe.graph.features import FeatureProvider
 from strobe.ops.dense.bf16 import BF16
 from strobe.ops.runtime.parallel import map_in_order, run_parts
-from strobe.ops.sparse.csr import Csr, IntArray, select_csr_rows
+from strobe.ops.sparse.csr import IntArray, select_csr_rows
 from strobe.ops.sparse.leading_block import LeadingBlocks
-from strobe.ops.sparse.normalize import SYMMETRIC_NORMS, Norm, gcn_norm_cuda, normalize
+from strobe.ops.sparse.normalize import SYMMETRIC_NORMS, Norm
 from strobe.ops.sparse.spmm import Sparse, spmm
 from strobe.ops.time.sequences import Sequences
+from strobe.view.data.matrices import EMPTY_CSR, SnapshotMatrices, StructureCache
 from strobe.view.partition.local import Handover, LocalPartition, Reads
 from strobe.view.stages.chunked import ChunkedStage
 
 if TYPE_CHECKING:
     from strobe.view.data.sampled import HopData
     from strobe.view.offload import OffloadedWindows
-
-_EMPTY_CSR: Csr = np.zeros(1, np.int64), np.empty(0, np.int32), None
 
 
 class WindowData:
@@ -52,6 +51,9 @@ class WindowData:
 
     from_graph: bool = True
     """Whether features are read unchanged from the graph."""
+
+    shares_structures: bool = True
+    """Whether matrices and sequences may be those of other windows with the same structures."""
 
     offloaded: OffloadedWindows | None = None
     """Set if the window is offloaded to host memory between passes."""
@@ -73,6 +75,7 @@ class WindowData:
         sizes = np.diff(graph.cell_ptr) if local_partition is None else [len(own) for own in local_partition.own]
         self.cell_ptr: tuple[int, ...] = (0, *np.cumsum(sizes, dtype=np.int64).tolist())
         self._matrices: dict[Norm, Sparse] = {}
+        self._products: dict[Norm, Sparse | LeadingBlocks] = {}
         self._halo_matrices: dict[Norm, HaloMatrix] = {}
         self._halo_cells: dict[Reads, HaloCells] = {}
         self.chunked_stage: ChunkedStage | None = None  # set if convolutions run in chunks
@@ -140,7 +143,7 @@ class WindowData:
         """Present nodes of each snapshot, with a slot for every node whose state may be stored here."""
         if self.local_partition is not None:
             return self.local_partition.state_sequences
-        return Sequences.of([snapshot.nodes for snapshot in self.graph], self.graph.num_nodes, self.device)
+        return self._snapshot_matrices.sequences()
 
     def time_stage(self, encoder: TimeEncoder) -> TimeStage | None:
         """The time stage over local cells; None if these are all cells, so that ``sequences`` are whole."""
@@ -192,12 +195,15 @@ class WindowData:
             handovers = self.local_partition.handovers()
         elif self.num_snapshots == 1:
             return (self,)
-        return tuple(
+        single = tuple(
             WindowData(
                 self.graph[t : t + 1], local_partition=share, dtype=self.dtype, device=self.device, handover=handover
             )
             for t, (share, handover) in enumerate(zip(shares, handovers, strict=True))
         )
+        for each in single:  # offloaded with this window
+            each.shares_structures = self.shares_structures and self.offloaded is None
+        return single
 
     @property
     def comm(self) -> Comm:
@@ -253,7 +259,11 @@ class WindowData:
 
     def product(self, norm: Norm) -> Sparse | LeadingBlocks:
         """The matrix for sparse products; may be a view of snapshots' matrices."""
-        return self.matrix(norm)
+        if norm not in self._products:
+            repeats = self.streams_features and self.dtype != BF16
+            repeated = self._snapshot_matrices.repeated(norm) if repeats else None
+            self._products[norm] = self.matrix(norm) if repeated is None else repeated
+        return self._products[norm]
 
     def halo_matrix(self, norm: Norm) -> HaloMatrix:
         """The matrix in two blocks: local columns and halo columns."""
@@ -287,9 +297,9 @@ class WindowData:
             return self._load_features()
         x = self._aggregates[key[:-1]]
         out = torch.empty_like(x)
-        for t, block in enumerate(self._blocks(key[-1])):
-            if self._has_cells(t):
-                out[self.rows(t)] = self._aggregate_snapshot(t, key, x, block)
+        for t, matrix in enumerate(self._snapshot_matrices.in_order(key[-1], self._has_cells)):
+            if matrix is not None:
+                out[self.rows(t)] = self._aggregate_snapshot(t, key, x, matrix)
         return out
 
     @property
@@ -303,13 +313,11 @@ class WindowData:
         if (norm,) not in self._aggregates:
             out = torch.empty(self.num_cells, self.num_features, dtype=self.dtype, device=self.device)
             on_device = norm == "gcn" and self.device.type == "cuda"
-
-            def load(t: int) -> tuple[Tensor, Csr | None]:
-                return self._features(t), None if on_device else self._block(t, norm)
-
-            for t, (x, block) in enumerate(map_in_order(load, self.num_snapshots)):
-                matrix = self._gcn_on_device(t) if block is None else self._to_sparse(block)
-                out[self.rows(t)] = spmm(matrix, x.to(self.device))
+            matrices = self._snapshot_matrices.in_order(norm, self._has_cells, on_device=on_device)
+            features = map_in_order(self._features, self.num_snapshots)
+            for t, (x, matrix) in enumerate(zip(features, matrices, strict=True)):
+                if matrix is not None:
+                    out[self.rows(t)] = spmm(matrix, x.to(self.device))
             self.register_input((norm,), out)
         return self._aggregates[norm,]
 
@@ -323,14 +331,14 @@ class WindowData:
         """Norms of the cached matrices."""
         return tuple(self._matrices)
 
-    def _aggregate_snapshot(self, t: int, key: tuple[Norm, ...], x: Tensor, last: Csr) -> Tensor:
+    def _aggregate_snapshot(self, t: int, key: tuple[Norm, ...], x: Tensor, last: Sparse) -> Tensor:
         """The aggregate of snapshot t; ``last`` is its matrix of the last norm."""
         if self.local_partition is None:
-            return spmm(self._to_sparse(last), x[self.rows(t)])
+            return spmm(last, x[self.rows(t)])
         whole = self._features(t).to(self.device)
         for norm in key[:-1]:
-            whole = spmm(self._to_sparse(self._block(t, norm)), whole)
-        return self._own_rows(t, spmm(self._to_sparse(last), whole))
+            whole = spmm(self._snapshot_matrices.matrix(t, norm), whole)
+        return self._own_rows(t, spmm(last, whole))
 
     def _features(self, t: int) -> Tensor:
         """Features of all cells of a snapshot, local and remote."""
@@ -360,33 +368,24 @@ class WindowData:
         self._aggregates[key] = x
 
     def _full_matrix(self, norm: Norm) -> Sparse:
-        symmetric = not self.graph.directed and norm in SYMMETRIC_NORMS
-        blocks = list(self._blocks(norm))
-        return Sparse.block_diagonal(blocks, dtype=self.sum_dtype, device=self.device, symmetric=symmetric)
+        return self._snapshot_matrices.block_diagonal(norm, self._has_cells)
 
     def _partitioned_matrix(self, norm: Norm) -> Sparse:
         """Local rows of every snapshot's matrix, over local and halo columns."""
         assert self.local_partition is not None
         halo = self.halo_cells("out" if norm == "mean_out" else "in")
+        whole = self._snapshot_matrices
         blocks = [
-            select_csr_rows(self._block(t, norm), own, self.columns(t, halo)) if len(own) else _EMPTY_CSR
+            select_csr_rows(whole.block(t, norm), own, self.columns(t, halo)) if len(own) else EMPTY_CSR
             for t, own in enumerate(self.local_partition.own)
         ]
         num_cols = self.num_cells + halo.num_rows
         return Sparse.vstack(blocks, num_cols, dtype=self.sum_dtype, device=self.device)
 
-    def _to_sparse(self, block: Csr) -> Sparse:
-        return Sparse.block_diagonal([block], dtype=self.sum_dtype, device=self.device)
-
-    def _gcn_on_device(self, t: int) -> Sparse:
-        snapshot = self.graph[t]
-        arcs = snapshot.row_ptr, snapshot.col, snapshot.weight
-        return gcn_norm_cuda(arcs, dtype=self.sum_dtype, device=self.device)
-
-    def _blocks(self, norm: Norm) -> Iterator[Csr]:
-        """The matrix of every snapshot; empty without local cells."""
-        return map_in_order(lambda t: self._block(t, norm) if self._has_cells(t) else _EMPTY_CSR, self.num_snapshots)
-
-    def _block(self, t: int, norm: Norm) -> Csr:
-        snapshot = self.graph[t]
-        return normalize(norm, snapshot.row_ptr, snapshot.col, snapshot.weight)
+    @cached_property
+    def _snapshot_matrices(self) -> SnapshotMatrices:
+        # An offloaded window has its own: tensors that windows share would be freed with one of them.
+        shares = self.shares_structures and self.offloaded is None
+        return SnapshotMatrices(
+            self.graph, self.sum_dtype, self.device, StructureCache.of(self.graph) if shares else None
+        )
