@@ -2,8 +2,8 @@
 
 Starts 2 and 4 ranks, which share a GPU where there are fewer GPUs, and in one launch trains every exact preset with
 every model, in float64 and, by kernels, in float32, next to the same training on one rank. Counted are cases whose loss
-or trained weights differ, and runs with random delays that do not end. ``--backend gloo --device cpu`` runs the same
-without a GPU, which tests this script.
+or trained weights differ, and runs with random delays that do not end. Then a step of a relay is profiled
+(``benchmarks/nccl_profile.py``). ``--backend gloo --device cpu`` runs the cases without a GPU, which tests this script.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from benchmarks import nccl_profile
 from benchmarks.fingerprint import plan_of, task_of
 from benchmarks.record import Record, option_parser, table
 from strobe.comm import Comm, SingleRankComm
@@ -134,6 +135,16 @@ def failures(found: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def profile_steps(nodes: int) -> dict[str, tuple[dict[str, float], list[dict[str, float]]]]:
+    """Profile a step of each model on one rank and on two that share a GPU."""
+    found = {}
+    for model in nccl_profile.MODELS:
+        work = partial(nccl_profile.profile_on_rank, model, nodes)
+        one, two = (run_ranks(work, count, threads=4, device="cuda", backend="nccl") for count in (1, 2))
+        found[model] = (one[0], two)
+    return found
+
+
 def main() -> None:
     """Run all cases on 2 and 4 ranks and print the worst of each precision."""
     parser = option_parser(__doc__)
@@ -159,9 +170,11 @@ def main() -> None:
             print(f"{num_ranks} ranks, {case}: {result}")
     table(["ranks", "over", "precision", "cases", "worst loss", "worst gradients"], rows)
     record.figures |= {"nccl_cases": num_cases, "nccl_failures": num_failures}
-    for figure in ("host_copies_per_step", "host_waits_per_step", "relay_device_overhead"):
-        record.missing[figure] = "not measured by this script yet"
     if chosen.backend == "nccl":
+        profiles = profile_steps(20_000 if chosen.quick else 300_000)
+        record.samples["profiles"] = profiles
+        record.figures |= nccl_profile.figures(profiles)
+        print(*(f"{figure}: {value:.3g}" for figure, value in record.figures.items()), sep="\n")
         record.write(chosen.json)
 
 

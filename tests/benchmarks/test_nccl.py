@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 
+from benchmarks import nccl_profile
 from benchmarks.nccl import TOLERANCES, cases, failures, work_on_rank
 from strobe.models import MODELS
 from tests.support.ranks import threads_for_processes
@@ -34,3 +35,30 @@ def test_a_difference_above_the_tolerance_of_its_precision_is_a_failure() -> Non
     wrong = {"loss": 0.0, "gradients": 1e-8}
     results = {"hash sage float64": wrong, "hash sage float32": wrong, "pss sage float64": {"refused": "no"}}
     assert failures({"cases": results}) == {"hash sage float64": wrong}
+
+
+def _event(category: str, name: str, at: float, took: float, **args: int) -> nccl_profile.Event:
+    return {"cat": category, "name": name, "ts": at, "dur": took, "args": args}
+
+
+def test_copies_waits_and_kernels_of_the_profiled_step_are_counted() -> None:
+    events: list[nccl_profile.Event] = [
+        {"name": "process_name", "ph": "M"},
+        _event("user_annotation", nccl_profile.STEP, 100.0, 50.0),
+        _event("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", 110.0, 1.0, bytes=4096),
+        _event("gpu_memcpy", "Memcpy DtoH (Device -> Pinned)", 111.0, 1.0, bytes=4097),
+        _event("gpu_memcpy", "Memcpy DtoD (Device -> Device)", 112.0, 1.0, bytes=9999),
+        _event("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", 90.0, 1.0, bytes=9999),
+        _event("cuda_runtime", "cudaStreamSynchronize", 120.0, 1.0),
+        _event("cuda_runtime", "cudaLaunchKernel", 121.0, 1.0),
+        _event("kernel", "gru_forward", 122.0, 4.0),
+        _event("kernel", "ncclDevKernel_SendRecv", 123.0, 40.0),
+        _event("cuda_runtime", "cudaDeviceSynchronize", 151.0, 1.0),
+    ]
+    assert nccl_profile.count_events(events) == {"host_copies": 1, "host_waits": 1, "kernel_s": 4e-6}
+
+
+def test_figures_are_the_worst_of_models_and_ranks() -> None:
+    one, few, many = ({"host_copies": k, "host_waits": k + 1, "kernel_s": 1.0 + k} for k in range(3))
+    figures = nccl_profile.figures({"tgcn": (one, [one, few]), "gcn": (many, [one, many])})
+    assert figures == {"host_copies_per_step": 2, "host_waits_per_step": 3, "relay_device_overhead": 3.0}

@@ -1,0 +1,96 @@
+"""What a step of a relay on GPUs copies, waits for and computes, from a profile of torch.
+
+A rank profiles the only step of its second epoch. Counted in it are copies between host and device above 4 KiB, calls
+in which the host waits for the device, and the seconds of compute kernels, without those of NCCL.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from strobe.comm import Comm
+from strobe.engine.inputs.resolve import TrainRequest
+from strobe.engine.launch.processes import OutputConfig
+from strobe.engine.progress import Progress
+from strobe.engine.train import train_on_rank
+from strobe.graph.synthetic import Social
+from strobe.presets import preset
+
+STEP = "profiled step"
+SMALL_BYTES = 4096
+WAITS = ("cudaDeviceSynchronize", "cudaStreamSynchronize", "cudaEventSynchronize")
+MODELS = ("tgcn", "mpnn-lstm")
+
+Event = Mapping[str, Any]
+
+
+class StepProfile(Progress):
+    """Profiles the step after the first epoch, and counts its events."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, float] = {}
+        self._profile = profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])
+        self._step = record_function(STEP)
+
+    def epoch(self, line: dict[str, Any]) -> None:
+        if line["epoch"] == 1:
+            self._profile.start()
+            self._step.__enter__()
+
+    def step(self, epoch: int, step: int) -> None:
+        if epoch == 2:
+            self._step.__exit__(None, None, None)
+            self._profile.stop()
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder) / "trace.json"
+                self._profile.export_chrome_trace(str(path))
+                self.counts = count_events(json.loads(path.read_text())["traceEvents"])
+
+
+def count_events(events: Iterable[Event]) -> dict[str, float]:
+    """Count the copies, waits and kernel seconds of the profiled step in a trace."""
+    events = [event for event in events if "dur" in event]
+    (step,) = (event for event in events if event["name"] == STEP and event.get("cat") == "user_annotation")
+    start, end = step["ts"], step["ts"] + step["dur"]
+    inside = [event for event in events if start <= event["ts"] <= end]
+    copies = [event["args"]["bytes"] for event in inside if event.get("cat") == "gpu_memcpy" and _crosses(event)]
+    kernels = [event for event in inside if event.get("cat") == "kernel" and not event["name"].startswith("nccl")]
+    return {
+        "host_copies": sum(num_bytes > SMALL_BYTES for num_bytes in copies),
+        "host_waits": sum(event.get("cat") == "cuda_runtime" and event["name"] in WAITS for event in inside),
+        "kernel_s": sum(event["dur"] for event in kernels) / 1e6,
+    }
+
+
+def _crosses(event: Event) -> bool:
+    """Whether a copy is between host and device."""
+    return "HtoD" in event["name"] or "DtoH" in event["name"]
+
+
+def profile_on_rank(model: str, nodes: int, comm: Comm, _: Any = None) -> dict[str, float]:
+    """Train three epochs with a relay, and profile the second."""
+    graph = Social(nodes=nodes, snapshots=8, edges=2 * nodes).write()
+    settings = {"epochs": 3, "evaluate_every": 3, "device": "cuda", "precision": "tf32", "offload": "never"}
+    given = TrainRequest(graph, model, "regression", {"hidden": 32}, None, settings, None, preset("relay"))
+    progress = StepProfile()
+    train_on_rank(given, OutputConfig(), progress, comm)
+    torch.cuda.synchronize()
+    return progress.counts
+
+
+def figures(by_model: Mapping[str, tuple[dict[str, float], list[dict[str, float]]]]) -> dict[str, float]:
+    """The worst of all models: of each the counts of one rank, and of all ranks."""
+    ranks = [each for _, several in by_model.values() for each in several]
+    overhead = [sum(each["kernel_s"] for each in several) / one["kernel_s"] for one, several in by_model.values()]
+    return {
+        "host_copies_per_step": max(each["host_copies"] for each in ranks),
+        "host_waits_per_step": max(each["host_waits"] for each in ranks),
+        "relay_device_overhead": max(overhead),
+    }
