@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from strobe.ops.graph.time_lists import Ints, TimeLists
 
@@ -23,7 +24,7 @@ class PairTimes:
         self.col = np.empty(0, np.int32)
         self.runs = TimeLists()
 
-    def append(self, src: Ints, dst: Ints, times: Ints, num_nodes: int) -> None:
+    def append(self, src: Ints, dst: Ints, times: Ints, num_nodes: int) -> tuple[Ints, Ints]:
         """Append arcs of snapshots after all known ones. Costs their sort, and a copy of the pairs if any is new.
 
         Args:
@@ -31,6 +32,9 @@ class PairTimes:
             dst: their destinations, [n].
             times: their snapshots, [n].
             num_nodes: number of nodes of the graph by now.
+
+        Returns:
+            Sources and first times of the pairs that are new.
         """
         size = max(num_nodes, 1)
         key, times = sort_by_key(src * size + dst, times)
@@ -39,12 +43,14 @@ class PairTimes:
         key, times, is_other = key[once], times[once], is_other[once]
         start = np.flatnonzero(is_other | (np.diff(times, prepend=-1) != 1))
         pair = np.flatnonzero(is_other[start])
-        at = self._add_pairs(key[start[pair]], size)
+        at, is_new = self._add_pairs(key[start[pair]], size)
         entries, lengths = np.diff(pair, append=len(start)), np.diff(start, append=len(key))
         self.runs.append_runs(at, entries, times[start], lengths)
+        new = start[pair[is_new]]
+        return key[new] // size, times[new]
 
-    def _add_pairs(self, keys: Ints, num_nodes: int) -> Ints:
-        """Add the pairs that are new; return the positions of all of them. Keys ascend."""
+    def _add_pairs(self, keys: Ints, num_nodes: int) -> tuple[Ints, npt.NDArray[np.bool_]]:
+        """Add the pairs that are new; return the positions of all of them, and which are new. Keys ascend."""
         rows = np.repeat(np.arange(len(self.ptr) - 1), np.diff(self.ptr))
         known = rows * num_nodes + self.col
         place = np.searchsorted(known, keys)
@@ -56,7 +62,7 @@ class PairTimes:
             self.col = np.insert(self.col, place[is_new], col)
             self.runs.insert_items(place[is_new])
         at: Ints = place + np.cumsum(is_new) - is_new
-        return at
+        return at, is_new
 
     def arrays(self) -> tuple[Any, Any, Any, Any, Any, Any]:
         """The arrays, as kernels take them."""

@@ -76,6 +76,8 @@ class EdgeTimes:
         self.neighbors = self._arcs = PairTimes()
         """Times of arcs in any direction."""
         self._out = self._in = NodeTimes()
+        self.degrees = NodeTimes()
+        """Numbers of neighbors."""
         if directed:
             self.neighbors, self._in = PairTimes(), NodeTimes()
         self._neighbors_at: tuple[int, Neighbors] | None = None
@@ -102,12 +104,13 @@ class EdgeTimes:
         src, dst, times = (np.asarray(each, np.int64) for each in (src, dst, times))
         num_nodes = max(num_nodes, self.num_nodes)
         self._neighbors_at = None
-        self._arcs.append(src, dst, times, num_nodes)
+        new = self._arcs.append(src, dst, times, num_nodes)
         self._out.append(src, times, num_nodes)
         if self.directed:
             self._in.append(dst, times, num_nodes)
             one, other = np.concatenate([src, dst]), np.concatenate([dst, src])
-            self.neighbors.append(one, other, np.concatenate([times, times]), num_nodes)
+            new = self.neighbors.append(one, other, np.concatenate([times, times]), num_nodes)
+        self.degrees.append(*new, num_nodes)
 
     def neighbors_at(self, t: int) -> Neighbors:
         """The neighbors of all nodes up to snapshot t. Costs a pass over all pairs, once for calls with the same t."""
@@ -121,6 +124,11 @@ class EdgeTimes:
             known = t, Neighbors(ptr, col[has_met], recency[has_met])
             self._neighbors_at = known
         return known[1]
+
+    @property
+    def activity_lists(self) -> tuple[NodeTimes, ...]:
+        """Times of arcs by source and, in directed graphs, by destination."""
+        return (self._out, self._in) if self.directed else (self._out,)
 
     @property
     def num_node_features(self) -> int:
@@ -140,12 +148,11 @@ class EdgeTimes:
             Features, [n, num_node_features].
         """
         out = np.zeros((len(nodes), self.num_node_features), np.float32)
-        nodes = np.ascontiguousarray(nodes, np.int64)
-        ends = (self._out, self._in) if self.directed else (self._out,)
+        nodes, at = np.ascontiguousarray(nodes, np.int64), np.full(len(nodes), t, np.int32)
 
         def run(first: int, last: int) -> None:
-            for k, end in enumerate(ends):
-                _activity(first, last, nodes, t, *end.arrays(), SCALES, out, k * NUM_ACTIVITY)
+            for k, lists in enumerate(self.activity_lists):
+                node_activity(first, last, nodes, at, *lists.arrays(), SCALES, out, k * NUM_ACTIVITY)
 
         run_ranges(run, len(nodes), _PART_PAIRS)
         return out
@@ -188,21 +195,21 @@ class EdgeTimes:
         chosen = (first >= since) & (first <= until)
         return np.repeat(known, count)[chosen], col[pair[chosen]].astype(np.int64)
 
-    def fill_meetings(self, t: int, src: IntArray, dst: IntArray, out: Features) -> None:
-        """Fill the columns of ``pair_features`` that are about meetings."""
+    def fill_meetings(self, t: int | IntArray, src: IntArray, dst: IntArray, out: Features) -> None:
+        """Fill the columns of ``pair_features`` that are about meetings; t may differ from pair to pair."""
         src, dst = (np.ascontiguousarray(ends, np.int64) for ends in (src, dst))
-        arcs = self._arcs.arrays()
+        arcs, at = self._arcs.arrays(), np.full(len(src), t, np.int32)
 
         def run(first: int, last: int) -> None:
-            _meetings(first, last, src, dst, t, *arcs, SCALES, out, 0)
+            _meetings(first, last, src, dst, at, *arcs, SCALES, out, 0)
             if self.directed:
-                _meetings(first, last, dst, src, t, *arcs, SCALES, out, NUM_MEETINGS)
+                _meetings(first, last, dst, src, at, *arcs, SCALES, out, NUM_MEETINGS)
 
         run_ranges(run, len(src), _PART_PAIRS)
 
 
 @cached_njit
-def _find(values: Any, first: int, last: int, wanted: int) -> int:
+def find_column(values: Any, first: int, last: int, wanted: int) -> int:
     """The position of a value among ``values[first:last]``, which ascend; -1 if it is absent."""
     low, high = first, last
     while low < high:
@@ -222,11 +229,11 @@ def _recency(first: int, last: int, t: int, begin: Any, size: Any, times: Any, t
 
 
 @cached_njit
-def _activity(
+def node_activity(
     first: int,
     last: int,
     nodes: Any,
-    t: int,
+    at: Any,
     begin: Any,
     size: Any,
     times: Any,
@@ -235,8 +242,9 @@ def _activity(
     out: Any,
     column: int,
 ) -> None:
+    """Fill the features of ``EdgeTimes.node_features`` in one direction, each node's at its snapshot ``at``."""
     for i in range(first, last):
-        node = nodes[i]
+        node, t = nodes[i], at[i]
         if node >= len(begin):
             continue
         start = begin[node]
@@ -258,7 +266,7 @@ def _meetings(
     last: int,
     src: Any,
     dst: Any,
-    t: int,
+    at: Any,
     ptr: Any,
     col: Any,
     begin: Any,
@@ -270,10 +278,10 @@ def _meetings(
     column: int,
 ) -> None:
     for i in range(first, last):
-        node = src[i]
+        node, t = src[i], at[i]
         if node + 1 >= len(ptr):
             continue
-        pair = _find(col, ptr[node], ptr[node + 1], dst[i])
+        pair = find_column(col, ptr[node], ptr[node + 1], dst[i])
         if pair < 0:
             continue
         start = begin[pair]
@@ -302,7 +310,7 @@ def _common_neighbors(
         number, adamic_adar, recent = 0, 0.0, 0.0
         low = ptr[long]
         for p in range(ptr[short], ptr[short + 1]):
-            q = _find(col, low, ptr[long + 1], col[p])
+            q = find_column(col, low, ptr[long + 1], col[p])
             if q < 0:
                 continue
             low = q + 1

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-VERSION = 13  # equals strobe_kernels_version(); raised whenever a signature changes
+VERSION = 14  # equals strobe_kernels_version(); raised whenever a signature changes
 
 
 def load(level: str) -> ctypes.CDLL | None:

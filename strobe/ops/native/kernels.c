@@ -25,7 +25,7 @@
 #define INLINE static inline __attribute__((always_inline))
 #define SIMD _Pragma("omp simd")
 
-int strobe_kernels_version(void) { return 13; }
+int strobe_kernels_version(void) { return 14; }
 
 /* e to the x by a polynomial, right to 1e-7 relative between e^-87 and e^87: a call to the library's expf, one
  * number at a time, would cost more than all the rest of a gate. */
@@ -49,6 +49,7 @@ INLINE float exp_single(float given) {
 }
 
 #include "rows.h"
+#include "related.h"
 
 #define REAL float
 #define NAME(base) base##_f32
@@ -59,6 +60,7 @@ INLINE float exp_single(float given) {
 #include "lstm.h"
 #include "readout.h"
 #include "standardise.h"
+#include "pairs.h"
 #undef REAL
 #undef NAME
 #undef EXP
@@ -73,3 +75,4 @@ INLINE float exp_single(float given) {
 #include "lstm.h"
 #include "readout.h"
 #include "standardise.h"
+#include "pairs.h"
