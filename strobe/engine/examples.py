@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -14,11 +14,20 @@ from torch import Tensor
 
 from strobe.comm.rows import Route
 from strobe.engine.machine import free_bytes
+from strobe.ops.graph.listed_pairs import DistinctNodes, ListedPairs
 from strobe.ops.runtime.parallel import map_in_order
 from strobe.ops.sparse.csr import IntArray
 from strobe.tasks.base import Examples, Problem, edge_ends
 from strobe.tasks.grid import CandidateGrid
-from strobe.view import LatestCells, LocalPartition, PairEnds, WindowData, find_grid_rows, find_pair_rows
+from strobe.view import (
+    LatestCells,
+    LocalPartition,
+    PairEnds,
+    WindowData,
+    find_batch_rows,
+    find_grid_rows,
+    find_pair_rows,
+)
 
 if TYPE_CHECKING:
     from strobe.engine.partitioned_graph import Mask
@@ -105,6 +114,10 @@ def training_examples(
             return segment.examples_fn()
         cells = segment.data
         times = segment.targets_in(part)
+        if problem.encodes_nodes_once:
+            sampled = _sample(problem, times, lambda t: problem.sample_pairs(t, epoch))
+            found = [(t, pairs) for t, pairs in zip(times, sampled, strict=True) if pairs is not None]
+            return _batch_of_rank(problem, _LatestReader(segment), found, cells.sum_dtype) if found else None
         if problem.is_edge_level:
             located = list(_locate_pairs(problem, segment, times, lambda t: problem.sample_pairs(t, epoch)))
             return _pairs_of_rank(problem, cells, located, cells.sum_dtype) if located else None
@@ -117,14 +130,13 @@ def training_examples(
 
         one_by_one = map(examples_at, range(len(places)))
         made = map_in_order(examples_at, len(places)) if problem.thread_safe else one_by_one
-        found = {k: examples for k, examples in zip(places, made, strict=True) if examples is not None}
-        if not found:
+        by_place = {k: examples for k, examples in zip(places, made, strict=True) if examples is not None}
+        if not by_place:
             return None
         if cells.local_partition is None:
-            return LocalExamples(
-                join_examples([(cells.cell_ptr[k], each) for k, each in found.items()], cells.num_cells, cells.device)
-            )
-        return partition_examples(cells.local_partition, found, segment.target_mask)
+            listed = [(cells.cell_ptr[k], each) for k, each in by_place.items()]
+            return LocalExamples(join_examples(listed, cells.num_cells, cells.device))
+        return partition_examples(cells.local_partition, by_place, segment.target_mask)
 
     if epoch is not None and problem.resamples_each_epoch:
         return make()
@@ -137,10 +149,14 @@ def evaluation_examples(
     """Yield the examples of each of some snapshots of a segment. Cell indices count over that snapshot alone; for pairs
     over the segment. ``make_examples`` makes those of a snapshot; by default they are the evaluation's, cached."""
     sample = problem.sample_pairs if make_examples is None else make_examples
+    latest = cache(lambda: _LatestReader(segment))
     located = cache(lambda: {each.t: each for each in _locate_pairs(problem, segment, times, sample)})
     for t in times:
 
         def make(t: int = t) -> LocalExamples | None:
+            if problem.encodes_nodes_once:
+                pairs = sample(t)
+                return None if pairs is None else _batch_of_rank(problem, latest(), [(t, pairs)], None)
             if problem.is_edge_level:
                 return _pairs_of_rank(problem, segment.data, [located()[t]], None) if t in located() else None
             whole = problem.examples_for_loss(t, None, None) if make_examples is None else make_examples(t)
@@ -169,23 +185,79 @@ class _LocatedPairs:
     destinations: PairEnds
 
 
+class _LatestReader:
+    """The latest cells of all nodes, snapshot by snapshot of a segment."""
+
+    def __init__(self, segment: Segment) -> None:
+        self.data = segment.data
+        self._latest, self._first = LatestCells(segment.data), segment.times.start
+        self._next = self._first
+
+    def up_to(self, t: int) -> LatestCells:
+        """Those up to snapshot t, which is not before the last one asked for."""
+        for s in range(self._next, t + 1):
+            self._latest.read(s - self._first)
+        self._next = t + 1
+        return self._latest
+
+
+def _sample(problem: Problem, times: Sequence[int], sample: MakeExamples) -> Iterable[Examples | None]:
+    if not problem.thread_safe:
+        return map(sample, times)
+    return map_in_order(lambda number: sample(times[number]), len(times))
+
+
 def _locate_pairs(
     problem: Problem, segment: Segment, times: Sequence[int], sample: MakeExamples
 ) -> Iterator[_LocatedPairs]:
     """Yield the pairs of some snapshots of a segment, in order of time; the same on all ranks."""
-    if problem.thread_safe:
-        sampled = map_in_order(lambda number: sample(times[number]), len(times))
-    else:
-        sampled = map(sample, times)
-    latest, read = LatestCells(segment.data), segment.times.start
-    for t, pairs in zip(times, sampled, strict=True):
-        for s in range(read, t + 1):
-            latest.read(s - segment.times.start)
-        read = t + 1
+    reader = _LatestReader(segment)
+    for t, pairs in zip(times, _sample(problem, times, sample), strict=True):
+        latest = reader.up_to(t)
         if pairs is not None:
             src, dst = edge_ends(pairs)
             destinations = dst if pairs.candidates is None else pairs.candidates.numpy()
             yield _LocatedPairs(t, pairs, latest.locate(src), latest.locate(destinations))
+
+
+def _batch_of_rank(
+    problem: Problem, reader: _LatestReader, found: Sequence[tuple[int, Examples]], dtype: torch.dtype | None
+) -> LocalExamples:
+    """The pairs that this rank scores, of several snapshots, each node's inputs once; numbers as ``dtype``."""
+    data, (times, parts) = reader.data, zip(*found, strict=True)
+    src, dst = (np.concatenate(each) for each in zip(*map(edge_ends, parts), strict=True))
+    pairs = ListedPairs(np.array(times), np.cumsum([0, *map(len, parts)]), src, dst)
+    ends = DistinctNodes.find(pairs.ptr, src), DistinctNodes.find(pairs.ptr, dst)
+    located = _locate_ends(reader, pairs.times, ends)
+    rows = find_batch_rows(data, located, (ends[0].position, ends[1].position))
+    labels, index = torch.cat([each.labels for each in parts]), None
+    if data.comm.num_ranks > 1:
+        index = torch.from_numpy(rows.pairs)
+        pairs, labels = pairs.select(rows.pairs), labels[index]
+        ends = ends[0].select(rows.pairs, rows.rows.index), ends[1].select(rows.pairs, rows.destinations)
+    known = problem.describe_batch(pairs, ends)
+    positions = torch.from_numpy(ends[0].position), torch.from_numpy(ends[1].position)
+    batch = known.batch(positions, rows.rows.rows).to(data.device, dtype)
+    examples = Examples(None, labels, known.offset, pairs=batch).astype(dtype)
+    if len(parts) == 1:
+        edges = parts[0].edge_label_index
+        assert edges is not None
+        examples = replace(examples, edge_label_index=edges if index is None else edges[:, index])
+    offset = None if examples.offset is None else examples.offset.to(data.device)
+    examples = replace(examples, labels=examples.labels.to(data.device), offset=offset)
+    return LocalExamples(examples, rows.rows.slots, rows.rows.route, rows.pairs if len(parts) == 1 else None)
+
+
+def _locate_ends(
+    reader: _LatestReader, times: IntArray, ends: tuple[DistinctNodes, DistinctNodes]
+) -> tuple[PairEnds, PairEnds]:
+    """Where the embeddings of the distinct ends of each snapshot's pairs are once it has been read."""
+    located: tuple[list[PairEnds], list[PairEnds]] = ([], [])
+    for k, t in enumerate(times.tolist()):
+        latest = reader.up_to(t)
+        for parts, end in zip(located, ends, strict=True):
+            parts.append(latest.locate(end.nodes[end.ptr[k] : end.ptr[k + 1]]))
+    return PairEnds.concatenate(located[0]), PairEnds.concatenate(located[1])
 
 
 def _pairs_of_rank(

@@ -29,6 +29,10 @@ def apply_head(head: nn.Module, z: Tensor, examples: Examples) -> Tensor:
         assert isinstance(head, PairDecoder)
         return torch.cat([head.softmax_log_odds(*place_grid(z, grid)) for grid in examples.grids])
     narrow = z.dtype == BF16
+    if examples.pairs is not None:
+        assert isinstance(head, PairDecoder)
+        with torch.autocast(z.device.type, BF16, enabled=narrow):
+            return head.batch_scores(z, examples.pairs)
     features = () if examples.features is None else (examples.features.to(z.device),)
     with torch.autocast(z.device.type, BF16, enabled=narrow):
         predictions: Tensor = head(z, *(examples.cell_index or ()), *features)
@@ -179,7 +183,8 @@ def predict_examples(head: nn.Module, z: Tensor, examples: Examples) -> Tensor:
         ]
         return torch.cat([rank_in_grid(grid, scorer.blocks()) for grid, scorer in scorers]).cpu()
     cell_index = examples.cell_index and tuple(row.to(z.device) for row in examples.cell_index)
-    return apply_head(head, z, replace(examples, cell_index=cell_index)).cpu()
+    pairs = None if examples.pairs is None else examples.pairs.to(z.device)
+    return apply_head(head, z, replace(examples, cell_index=cell_index, pairs=pairs)).cpu()
 
 
 def detach_tree(carry: Any) -> Any:

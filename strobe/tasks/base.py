@@ -12,9 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from strobe.graph import DynamicGraph
+from strobe.ops.graph.listed_pairs import DistinctNodes, ListedPairs
 from strobe.ops.sparse.csr import IntArray
 from strobe.options import check_options, option_types
 from strobe.tasks.grid import CandidateGrid
+from strobe.tasks.pair_batch import BatchDescription, PairBatch
 from strobe.tasks.split import Split, check_shares
 
 Metrics = dict[str, float]
@@ -36,6 +38,7 @@ class Examples:
         candidates: where positives are ranked, the node ids that they are ranked among, [M]; None otherwise.
         log_weight: logarithm of one over the probability that each candidate was sampled, [M]; None for 0.
         grids: where positives are ranked, one grid per snapshot, with its positives in order.
+        pairs: what the head reads of pairs, where nodes are encoded once; then without ``cell_index`` and ``features``.
     """
 
     cell_index: tuple[Tensor, ...] | None
@@ -46,6 +49,7 @@ class Examples:
     candidates: Tensor | None = None
     log_weight: Tensor | None = None
     grids: tuple[CandidateGrid, ...] = ()
+    pairs: PairBatch | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -54,8 +58,8 @@ class Examples:
         """All tensors."""
         values = (self.labels, self.offset, self.edge_label_index, self.features, *(self.cell_index or ()))
         yield from (value for value in values if value is not None)
-        for grid in self.grids:
-            yield from grid.tensors()
+        for part in (*self.grids, *(() if self.pairs is None else (self.pairs,))):
+            yield from part.tensors()
 
     def select(self, index: Tensor) -> Examples:
         """Some of the examples."""
@@ -71,6 +75,7 @@ class Examples:
             rows(self.features),
             self.candidates,
             self.log_weight,
+            pairs=None if self.pairs is None else self.pairs.select(index),
         )
 
     def astype(self, dtype: torch.dtype | None) -> Examples:
@@ -111,6 +116,8 @@ class Problem(ABC):
     head is an ``EdgeHead``."""
     ranks_candidates: ClassVar[bool] = False
     """Whether positives are ranked among candidates (``Examples.grids``); the head is a ``PairDecoder``."""
+    encodes_nodes_once: ClassVar[bool] = False
+    """Whether the head reads pairs as a ``PairBatch``, which ``describe_batch`` completes."""
     needs_offset: ClassVar[bool] = True
     """Whether loss and metrics read ``Examples.offset``."""
     thread_safe: ClassVar[bool] = False
@@ -153,6 +160,15 @@ class Problem(ABC):
         """Add what ``examples`` has beside pairs and labels to some pairs of ``sample_pairs``."""
         del t
         return pairs
+
+    def describe_batch(self, pairs: ListedPairs, ends: tuple[DistinctNodes, DistinctNodes]) -> BatchDescription:
+        """What a ``PairBatch`` has beside rows of embeddings, and the offset, of pairs of ``sample_pairs``.
+
+        Args:
+            pairs: of several snapshots.
+            ends: their distinct sources and destinations.
+        """
+        raise NotImplementedError
 
     def examples_for_loss(self, t: int, epoch: int | None, dtype: torch.dtype | None) -> Examples | None:
         """The parts of a snapshot's examples that loss and metrics read, floating-point labels as ``dtype``."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,13 @@ import torch
 from strobe.graph import DynamicGraph, Snapshot
 from strobe.io.lazy_import import lazy_import
 from strobe.ops.graph.edge_times import NUM_ACTIVITY, NUM_MEETINGS, EdgeTimes, Features
+from strobe.ops.graph.listed_pairs import (
+    DistinctNodes,
+    ListedPairs,
+    describe_nodes,
+    find_listed_related,
+    sum_ends,
+)
 from strobe.ops.graph.related_pairs import find_related_pairs
 from strobe.ops.sparse.csr import FloatArray, IntArray
 from strobe.tasks.grid import CandidateGrid
@@ -30,6 +37,54 @@ RIDGE = 1e-4
 
 BATCH_ARCS = 1 << 20
 """Arcs of several snapshots that are sorted at once, at least."""
+
+
+class DescribedPairs(NamedTuple):
+    """Features of pairs: of their ends once per node, of pairs where they are not all 0.
+
+    Args:
+        row: the position of each pair's source among distinct sources, [n].
+        column: the same of destinations, [n].
+        of_sources: features of sources, [S, K].
+        of_destinations: features of destinations, [D, K].
+        related: pairs whose features are not all 0, ascending, [R].
+        of_pairs: their features, [R, P].
+    """
+
+    row: npt.NDArray[np.int32]
+    column: npt.NDArray[np.int32]
+    of_sources: Features
+    of_destinations: Features
+    related: npt.NDArray[np.int64]
+    of_pairs: Features
+
+    def side_by_side(self) -> Features:
+        """Features of sources, of destinations and of pairs, a row per pair, [n, 2 K + P]."""
+        size = self.of_sources.shape[1]
+        out = np.zeros((len(self.row), 2 * size + self.of_pairs.shape[1]), np.float32)
+        np.take(self.of_sources, self.row, axis=0, out=out[:, :size], mode="clip")
+        np.take(self.of_destinations, self.column, axis=0, out=out[:, size : 2 * size], mode="clip")
+        out[self.related, 2 * size :] = self.of_pairs
+        return out
+
+    def log_odds(self, weights: FloatArray) -> FloatArray:
+        """Log-odds of the regression of ``offset_features``, [n]."""
+        size = self.of_sources.shape[1]
+        intercept, of_source, of_destination, of_pair = np.split(weights, [1, 1 + size, 1 + 2 * size])
+        of_rows, of_columns = self.of_sources @ of_source + intercept, self.of_destinations @ of_destination
+        found = sum_ends(self.row, self.column, of_rows, of_columns)
+        found[self.related] += self.of_pairs @ of_pair[:-1] + of_pair[-1]
+        return found
+
+    def scores(self) -> dict[str, FloatArray]:
+        """Scores of pairs by trivial predictors, [n] each."""
+        none = np.zeros((len(self.of_destinations), self.of_pairs.shape[1]), np.float32)
+        without = _trivial_scores(none, self.of_destinations)
+        known = _trivial_scores(self.of_pairs, self.of_destinations[self.column[self.related]])
+        found = {name: values[self.column] for name, values in without.items()}
+        for name, values in known.items():
+            found[name][self.related] = values
+        return found
 
 
 class EdgeHistory:
@@ -68,8 +123,14 @@ class EdgeHistory:
 
     def features(self, t: int, src: IntArray, dst: IntArray) -> Features:
         """Features of the sources, of the destinations and of the pairs at snapshot t, side by side."""
-        ends = [self.node_features(t, nodes) for nodes in (src, dst)]
-        return np.concatenate([*ends, self._times.pair_features(t, src, dst)], axis=1)
+        return self.describe(ListedPairs.of_snapshot(t, src, dst)).side_by_side()
+
+    def describe(self, pairs: ListedPairs, ends: tuple[DistinctNodes, DistinctNodes] | None = None) -> DescribedPairs:
+        """Features of listed pairs of several snapshots, given their distinct sources and destinations if known."""
+        ends = ends or (DistinctNodes.find(pairs.ptr, pairs.src), DistinctNodes.find(pairs.ptr, pairs.dst))
+        of_source, of_destination = (describe_nodes(self._times, pairs.times, end) for end in ends)
+        related = find_listed_related(self._times, pairs)
+        return DescribedPairs(ends[0].position, ends[1].position, of_source, of_destination, *related)
 
     def node_features(self, t: int, nodes: IntArray) -> Features:
         """Features of nodes at snapshot t (``EdgeTimes.node_features``)."""
@@ -114,7 +175,7 @@ class EdgeHistory:
 
     def scores(self, t: int, src: IntArray, dst: IntArray) -> dict[str, FloatArray]:
         """Scores of pairs by trivial predictors, which read edges up to snapshot t."""
-        return _trivial_scores(self._times.pair_features(t, src, dst), self._times.node_features(t, dst))
+        return self.describe(ListedPairs.of_snapshot(t, src, dst)).scores()
 
     def grid_scores(self, t: int, grid: CandidateGrid) -> dict[str, tuple[FloatArray, FloatArray]]:
         """Scores of ``scores`` for a grid: those of candidates without a history with the source, and what is added to

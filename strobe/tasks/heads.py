@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import cached_property
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
+from strobe.ops.dense.bf16 import BF16
 from strobe.ops.dense.factored_scores import FactoredScores, PairValues
+from strobe.ops.dense.pair_products import Products, pair_products
 from strobe.ops.dense.pair_scores import PairInputs, PairLayers, score_pairs, score_pairs_plain
 from strobe.ops.dense.readout import readout
 from strobe.ops.dense.row_softmax import Scores, row_logsumexp
 from strobe.ops.sparse.spmm import gather_rows
 from strobe.tasks.grid import BLOCK_SCORES, CandidateGrid
+from strobe.tasks.pair_batch import NodeInputs, PairBatch
 from strobe.tasks.positions import find_positions
 
 
@@ -98,6 +101,36 @@ class PairDecoder(EdgeHead):
         of_pairs = self.pair(torch.cat([pairs[known], *of_ends], 1)).squeeze(1)
         return scores.index_add(0, known, of_pairs.to(scores.dtype))
 
+    def encode(self, z: Tensor, sources: NodeInputs, destinations: NodeInputs) -> EncodedNodes:
+        """Encode sources and destinations, from the embeddings of all cells."""
+        s, d = (
+            encoder(rows if nodes.features is None else torch.cat([rows, nodes.features.to(rows)], 1))
+            for encoder, nodes, rows in (
+                (self.source, sources, gather_rows(z, sources.rows)),
+                (self.destination, destinations, gather_rows(z, destinations.rows)),
+            )
+        )
+        query, of_rows = self.query(s) / self.key.in_features**0.5, self.source_score(s).squeeze(1)
+        return EncodedNodes(s, d, Products(query, self.key(d), of_rows, self.destination_score(d).squeeze(1)))
+
+    def batch_scores(self, z: Tensor, batch: PairBatch) -> Tensor:
+        """``forward`` of a batch, [n]: nodes are encoded once, not once per pair."""
+        nodes = self.encode(z, batch.sources, batch.destinations)
+        products = Products(*(each.float() if each.dtype == BF16 else each for each in nodes.products))
+        scores = pair_products(products, batch.row, batch.column)
+        if self.pair is None or not len(batch.related):
+            return scores
+        row, column = batch.row[batch.related], batch.column[batch.related]
+        of_pairs = self.pair_scores(nodes, row, column, batch.related_features)
+        return scores.index_add(0, batch.related, of_pairs.to(scores.dtype))
+
+    def pair_scores(self, nodes: EncodedNodes, row: Tensor, column: Tensor, features: Tensor) -> Tensor:
+        """h of pairs with a history, in order of rows, [R]."""
+        network, of_sources, of_destinations = nodes.pair_network(self)
+        compiled = _is_compiled(of_sources)
+        pairs = PairInputs(row.long(), column.long(), features.to(of_sources) if compiled else features)
+        return (score_pairs if compiled else score_pairs_plain)(network, of_sources, of_destinations, pairs)
+
     def softmax_log_odds(self, z: Tensor, grid: CandidateGrid) -> Tensor:
         """Log-odds of each positive of a grid against the negatives of its source, [n].
 
@@ -115,22 +148,39 @@ class PairDecoder(EdgeHead):
         return scores[row, column] - _gather(total, row)
 
 
+@dataclass(eq=False)
+class EncodedNodes:
+    """Encoded sources, [S, H], and destinations, [D, H], and the tables of their products."""
+
+    s: Tensor
+    d: Tensor
+    products: Products
+    _pair_network: tuple[PairLayers, Tensor, Tensor] | None = None
+
+    def pair_network(self, head: PairDecoder) -> tuple[PairLayers, Tensor, Tensor]:
+        """The pair network, and the sums of its first layer of sources and of destinations, computed once per node
+        instead of once per pair."""
+        if self._pair_network is None:
+            assert head.pair is not None
+            first, second, last = (layer for layer in head.pair.modules() if isinstance(layer, nn.Linear))
+            hidden = self.s.shape[1]
+            parts = first.weight.split([first.in_features - 2 * hidden, hidden, hidden], 1)
+            last_weight, last_bias = last.weight.squeeze(0), last.bias.squeeze(0)
+            network = PairLayers(parts[0], second.weight, second.bias, last_weight, last_bias)
+            self._pair_network = network, nn.functional.linear(self.s, parts[1], first.bias), self.d @ parts[2].T
+        return self._pair_network
+
+
 class GridScorer:
     """Scores of all pairs of a grid: nodes are encoded once, pairs cost a product, related pairs a small network."""
 
     def __init__(self, head: PairDecoder, z: Tensor, grid: CandidateGrid) -> None:
         assert grid.rows is not None
         self._head, self.grid = head, grid
-        self._s, self._d = (
-            encode(rows if features is None else torch.cat([rows, features], 1))
-            for encode, rows, features in (
-                (head.source, gather_rows(z, grid.rows[0]), grid.source_features),
-                (head.destination, gather_rows(z, grid.rows[1]), grid.candidate_features),
-            )
-        )
-        self._query = head.query(self._s) / head.key.in_features**0.5
-        self._key = head.key(self._d)
-        self._source_score, self._destination_score = head.source_score(self._s), head.destination_score(self._d).T
+        ends = NodeInputs(grid.rows[0], grid.source_features), NodeInputs(grid.rows[1], grid.candidate_features)
+        self._nodes = head.encode(z, *ends)
+        self._query, self._key, of_rows, of_columns = self._nodes.products
+        self._source_score, self._destination_score = of_rows[:, None], of_columns[None]
         if grid.source_offset is not None and grid.candidate_offset is not None:
             self._source_score = self._source_score + grid.source_offset[:, None]
             self._destination_score = self._destination_score + grid.candidate_offset
@@ -138,8 +188,7 @@ class GridScorer:
     @property
     def is_compiled(self) -> bool:
         """Whether there are compiled passes over the scores: on the CPU, without autocast."""
-        is_known = self._query.device.type == "cpu" and self._query.dtype in _COMPILED
-        return is_known and not torch.is_autocast_enabled("cpu")
+        return _is_compiled(self._query)
 
     def softmax_log_odds(self, excluded: Tensor) -> Tensor:
         """``PairDecoder.softmax_log_odds``, tile by tile."""
@@ -202,24 +251,13 @@ class GridScorer:
         added: Tensor | None = None if grid.related_offset is None else grid.related_offset[here]
         if self._head.pair is None:
             return added
-        of_pairs = self._pair_scores(row, column, grid.related_features[here])
+        of_pairs = self._head.pair_scores(self._nodes, row, column, grid.related_features[here])
         return of_pairs if added is None else added + of_pairs
 
-    @cached_property
-    def _pair_network(self) -> tuple[PairLayers, Tensor, Tensor]:
-        """The pair network, and the sums of its first layer of sources and of candidates, computed once per node
-        instead of once per pair."""
-        assert self._head.pair is not None
-        first, second, last = (layer for layer in self._head.pair.modules() if isinstance(layer, nn.Linear))
-        hidden = self._s.shape[1]
-        of_features, of_source, of_destination = first.weight.split([first.in_features - 2 * hidden, hidden, hidden], 1)
-        network = PairLayers(of_features, second.weight, second.bias, last.weight.squeeze(0), last.bias.squeeze(0))
-        return network, nn.functional.linear(self._s, of_source, first.bias), self._d @ of_destination.T
 
-    def _pair_scores(self, row: Tensor, column: Tensor, features: Tensor) -> Tensor:
-        network, of_sources, of_candidates = self._pair_network
-        score = score_pairs if self.is_compiled else score_pairs_plain
-        return score(network, of_sources, of_candidates, PairInputs(row, column, features))
+def _is_compiled(x: Tensor) -> bool:
+    """Whether there are compiled passes for a tensor: on the CPU, without autocast."""
+    return x.device.type == "cpu" and x.dtype in _COMPILED and not torch.is_autocast_enabled("cpu")
 
 
 def _gather(values: Tensor, index: Tensor) -> Tensor:

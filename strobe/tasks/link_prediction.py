@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from strobe.errors import InputError, OptionError, UnknownNameError
 from strobe.graph import DynamicGraph
 from strobe.ops.graph.edge_times import Features
+from strobe.ops.graph.listed_pairs import DistinctNodes, ListedPairs
 from strobe.ops.sparse.csr import FloatArray, IntArray
 from strobe.tasks.base import Examples, Metrics, Problem, Task, edge_ends
 from strobe.tasks.edge_history import NODES_OF, EdgeHistory, FirstTimes, fit_logistic_regression, predict_log_odds
@@ -22,11 +23,10 @@ from strobe.tasks.grid import CandidateGrid
 from strobe.tasks.heads import PairDecoder
 from strobe.tasks.inputs import inputs_state, with_inputs
 from strobe.tasks.listed_negatives import SUFFIXES, ListedNegatives
+from strobe.tasks.pair_batch import BatchDescription
 from strobe.tasks.pairs import (
     MAX_NODES,
-    Candidates,
     Keys,
-    TargetEdges,
     add_offset,
     contains,
     edge_keys,
@@ -40,9 +40,7 @@ from strobe.tasks.pairs import (
 )
 from strobe.tasks.saved_state import read_flag, read_integer, read_numbers
 from strobe.tasks.split import Split
-
-CACHE_BYTES = 1 << 28
-"""Bytes of target edges that a problem caches between epochs."""
+from strobe.tasks.target_edges import Candidates, TargetEdges, TargetEdgesCache
 
 MAX_FIT_PAIRS = 1_000_000
 """Pairs that offsets are fitted to, at most."""
@@ -140,6 +138,7 @@ class LinkProblem(Problem):
     higher_is_better = True
     thread_safe = True
     is_edge_level = True
+    encodes_nodes_once = True
     resamples_each_epoch = True
 
     def __init__(
@@ -155,7 +154,7 @@ class LinkProblem(Problem):
         self.target_delay = task.ahead
         self.split = Split.by_time(len(graph) - task.ahead, task.train, task.validation, task.ahead - 1)
         self.graph = with_inputs(graph, self.split, None if state is None else state["inputs"])
-        self._target_edges_cache: dict[int, TargetEdges] = {}
+        self._target_edges_cache = TargetEdgesCache()
         if state is None and not any(len(self._target_edges(t).edges) for t in self.split.with_examples("train")):
             raise InputError("no training snapshot is followed by an edge: there are no positives")
         self.is_bipartite: bool = read_flag(state, "is_bipartite") if state else is_bipartite(graph, self.split.train)
@@ -280,13 +279,14 @@ class LinkProblem(Problem):
         scores: dict[str, list[FloatArray]] = {}
         scored: list[Examples] = []
         for t in self.split.with_examples(part):
-            examples = self.examples(t)
+            examples = self.sample_pairs(t)
             if examples is None:
                 continue
             scored.append(examples)
-            found = self.history.scores(t, *edge_ends(examples))
-            if examples.offset is not None:
-                found["history"] = examples.offset.numpy()
+            history = self.history.describe(ListedPairs.of_snapshot(t, *edge_ends(examples)))
+            found = history.scores()
+            if self.offset_weights is not None:
+                found["history"] = history.log_odds(self.offset_weights)
             for name, values in found.items():
                 scores.setdefault(name, []).append(values)
         return {name: pair_metrics(np.concatenate(each), scored) for name, each in scores.items()}
@@ -316,6 +316,16 @@ class LinkProblem(Problem):
             pairs = replace(pairs, offset=torch.from_numpy(log_odds))
         return replace(pairs, features=torch.from_numpy(features)) if self.task.pair_features else pairs
 
+    def describe_batch(self, pairs: ListedPairs, ends: tuple[DistinctNodes, DistinctNodes]) -> BatchDescription:
+        if not (self.task.pair_features or self.task.from_history):
+            return BatchDescription()
+        found = self.history.describe(pairs, ends)
+        offset = None if self.offset_weights is None else torch.from_numpy(found.log_odds(self.offset_weights))
+        if not self.task.pair_features:
+            return BatchDescription(offset=offset)
+        of_nodes = torch.from_numpy(found.of_sources), torch.from_numpy(found.of_destinations)
+        return BatchDescription(*of_nodes, torch.from_numpy(found.related), torch.from_numpy(found.of_pairs), offset)
+
     def _offset_features(self, features: Features) -> FloatArray:
         """Features of the regression: those of both ends and of the pair, and whether the pair has any."""
         pairs = features[:, 2 * self.history.num_node_features :]
@@ -338,9 +348,10 @@ class LinkProblem(Problem):
 
     def candidates(self, t: int) -> Candidates:
         """The nodes that may be destinations of the edges that follow snapshot t."""
-        num_nodes = self.graph.num_nodes
+        num_nodes, first_times = self.graph.num_nodes, self._first_times
+        if not first_times:
+            return Candidates(num_nodes)
         chosen = np.ones(num_nodes, bool)
-        first_times = self._first_times
         if "seen" in first_times:
             chosen &= first_times["seen"].is_in(t + self.task.ahead, num_nodes)
         if "destinations" in first_times:
@@ -358,13 +369,7 @@ class LinkProblem(Problem):
 
     def _target_edges(self, t: int) -> TargetEdges:
         """The target edges of snapshot t, cached as far as they fit."""
-        if t in self._target_edges_cache:
-            return self._target_edges_cache[t]
-        future = self._read_target_edges(t)
-        cached = list(self._target_edges_cache.values())  # other threads may insert meanwhile
-        if sum(each.nbytes for each in cached) + future.nbytes <= CACHE_BYTES:
-            self._target_edges_cache[t] = future
-        return future
+        return self._target_edges_cache.get(t, self._read_target_edges)
 
     def _read_target_edges(self, t: int) -> TargetEdges:
         return TargetEdges.from_snapshot(self.graph[t + self.task.ahead])

@@ -20,7 +20,8 @@ from strobe.tasks.base import Examples, Metrics, Problem, edge_ends
 from strobe.tasks.grid import CandidateGrid, rank_in_grid
 from strobe.tasks.link_prediction import LinkPrediction, LinkProblem
 from strobe.tasks.metrics import rank_metrics
-from strobe.tasks.pairs import MAX_NODES, Keys, TargetEdges, split_keys
+from strobe.tasks.pairs import MAX_NODES, Keys, split_keys
+from strobe.tasks.target_edges import TargetEdges
 
 METRICS = ("mrr", "source_mrr", "best_mrr", "map")
 
@@ -73,6 +74,7 @@ class LinkRankingProblem(LinkProblem):
     """Link ranking on a graph."""
 
     ranks_candidates = True
+    encodes_nodes_once = False
     task: LinkRanking
 
     def __init__(self, task: LinkRanking, *arguments: Any) -> None:

@@ -14,7 +14,8 @@ import numpy.typing as npt
 from strobe.errors import BadRowsError, InputError, UnknownNameError
 from strobe.graph import DynamicGraph
 from strobe.ops.sparse.csr import IntArray
-from strobe.tasks.pairs import MAX_NODES, Keys, TargetEdges, contains, split_keys
+from strobe.tasks.pairs import MAX_NODES, Keys, contains, split_keys
+from strobe.tasks.target_edges import TargetEdges
 
 SUFFIXES = (".csv", ".parquet", ".npz")
 

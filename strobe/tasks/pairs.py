@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -20,57 +19,6 @@ Keys = npt.NDArray[np.int64]
 
 MAX_NODES = 3_000_000_000
 """The largest number of nodes for which keys of pairs are distinct: the key of a pair (s, d) is s * MAX_NODES + d."""
-
-
-@dataclass(frozen=True, eq=False)
-class TargetEdges:
-    """The edges of a target snapshot, without self-loops and parallel edges.
-
-    ``arcs`` are ascending keys, with both directions of an undirected edge. ``edges`` are the positives: an undirected
-    edge once, smaller end first.
-    """
-
-    arcs: Keys
-    edges: Keys
-
-    @classmethod
-    def from_snapshot(cls, target: Snapshot) -> TargetEdges:
-        src, dst = unique_arcs(target)
-        arcs = src * MAX_NODES + dst
-        return cls(arcs, arcs if target.directed else arcs[src < dst])
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the arrays."""
-        return int(self.arcs.nbytes) if self.edges is self.arcs else int(self.arcs.nbytes + self.edges.nbytes)
-
-    def sample_negatives(
-        self, src: Keys, candidates: Candidates, count: int, rng: np.random.Generator
-    ) -> tuple[npt.NDArray[np.bool_], Keys]:
-        """Sample ``count`` uniform candidates of each source that are neither its successors nor the source itself,
-        without rejection: the r-th such candidate is r plus the successors before it, found by binary search. Samples
-        are independent, so a node may come twice.
-
-        Returns:
-            Whether each source has such a candidate, and the samples of those that have, [sources, count].
-        """
-        arcs = candidates.index_arcs(self.arcs)
-        n = candidates.num_nodes
-        first, end = np.searchsorted(arcs, src * MAX_NODES), np.searchsorted(arcs, (src + 1) * MAX_NODES)
-        own = candidates.positions(src)
-        free = n - (end - first) - (own >= 0)
-        has = free > 0
-        src, first, own, free = src[has], first[has], own[has], free[has]
-        r = rng.integers(0, free[:, None], (len(src), count))
-        # Skip the source itself, which is no successor.
-        before_own = np.searchsorted(arcs, src * MAX_NODES + np.maximum(own, 0)) - first
-        r += (own >= 0)[:, None] & (r >= (own - before_own)[:, None])
-        # A successor's index less the successors before it: the other candidates before it.
-        row = arcs // MAX_NODES
-        row_first = np.searchsorted(row, row)
-        others_before = arcs - (np.arange(len(arcs)) - row_first)
-        successors_before = np.searchsorted(others_before, src[:, None] * MAX_NODES + r, side="right") - first[:, None]
-        return has, candidates.nodes_at(r + successors_before)
 
 
 def sample_of_lists(
@@ -112,30 +60,6 @@ def replace_by_listed(
     has, place = sample_of_lists(size[row], sampled.shape[1], rng)
     first = (np.cumsum(size) - size)[row]
     sampled[has] = listed[(first[:, None] + place)[has]]
-
-
-@dataclass(frozen=True, eq=False)
-class Candidates:
-    """The nodes that may be destinations: ``nodes``, ascending, or the first ``num_nodes`` node ids."""
-
-    num_nodes: int
-    nodes: Keys | None = None
-
-    def positions(self, nodes: Keys) -> Keys:
-        """The position of nodes among the candidates; -1 for other nodes."""
-        return nodes if self.nodes is None else find_positions(nodes, self.nodes).astype(np.int64, copy=False)
-
-    def nodes_at(self, positions: Keys) -> Keys:
-        """The nodes at positions."""
-        return positions if self.nodes is None else self.nodes[positions]
-
-    def index_arcs(self, arcs: Keys) -> Keys:
-        """Keys whose destinations are positions among the candidates; arcs to other nodes are left out."""
-        if self.nodes is None:
-            return arcs
-        src, dst = np.divmod(arcs, MAX_NODES)
-        at = self.positions(dst)
-        return (src * MAX_NODES + at)[at >= 0]
 
 
 def split_keys(keys: Keys) -> tuple[Keys, Keys]:

@@ -104,6 +104,45 @@ def find_pair_rows(data: WindowData, sources: PairEnds, destinations: PairEnds) 
     return _find_rows(data, index, sources.select(index), destinations.select(index), leaving)
 
 
+@dataclass(frozen=True, eq=False)
+class BatchRows:
+    """The pairs of one rank with their distinct ends, and the rows of these.
+
+    Args:
+        pairs: which pairs they are; ``rows.index``: which sources.
+        destinations: which destinations they have.
+        rows: rows of these sources and destinations.
+    """
+
+    pairs: IntArray
+    destinations: IntArray
+    rows: PairRows
+
+
+def find_batch_rows(
+    data: WindowData, ends: tuple[PairEnds, PairEnds], positions: tuple[IntArray, IntArray]
+) -> BatchRows:
+    """``find_pair_rows`` of pairs whose ends are listed once.
+
+    Args:
+        data: the window.
+        ends: distinct sources and destinations.
+        positions: of each pair's source and destination among them, [n] each.
+    """
+    (sources, destinations), (row, column) = ends, positions
+    if data.comm.num_ranks == 1:
+        nothing = np.empty((2, 0), np.int64)
+        rows = _find_rows(data, np.arange(len(sources.nodes)), sources, destinations, nothing)
+        return BatchRows(np.arange(len(row)), np.arange(len(destinations.nodes)), rows)
+    rank, scoring = data.comm.rank, _scoring_ranks(data, sources)
+    index, own = np.flatnonzero(scoring == rank), scoring[row] == rank
+    leaves = (destinations.rank[column] == rank) & ~own
+    leaving = _unique_pairs(scoring[row[leaves]], destinations.key[column[leaves]])
+    wanted = np.unique(column[own])
+    found = _find_rows(data, index, sources.select(index), destinations.select(wanted), leaving)
+    return BatchRows(np.flatnonzero(own), wanted, found)
+
+
 def find_grid_rows(data: WindowData, sources: PairEnds, candidates: PairEnds) -> PairRows:
     """Find the sources whose embedding this rank has, and the rows of them and of all candidates.
 

@@ -12,7 +12,7 @@ from strobe.api import train
 from strobe.errors import InputError, OptionError
 from strobe.graph import DynamicGraph, Snapshot, from_edges
 from strobe.plan import Plan
-from strobe.tasks import Examples, LinkPrediction, edge_history, link_prediction, pairs
+from strobe.tasks import Examples, LinkPrediction, edge_history, pairs, target_edges
 from strobe.tasks.base import Problem
 from strobe.tasks.link_prediction import LinkProblem
 
@@ -77,7 +77,7 @@ def test_examples_differ_between_epochs_but_not_in_evaluation() -> None:
 def test_target_edges_beyond_the_cache_are_recomputed(monkeypatch: pytest.MonkeyPatch) -> None:
     roomy = LinkPrediction().bind(random_graph())
     asked = [grouped(roomy, t, epoch) for epoch in (None, 0, 1) for t in range(7)]
-    monkeypatch.setattr(link_prediction, "CACHE_BYTES", 60 * 8)  # one snapshot's edges
+    monkeypatch.setattr(target_edges, "CACHE_BYTES", 60 * 8)  # one snapshot's edges
     tight = LinkPrediction().bind(random_graph())
     assert [grouped(tight, t, epoch) for epoch in (None, 0, 1) for t in range(7)] == asked
     assert (len(roomy._target_edges_cache), len(tight._target_edges_cache)) == (7, 1)

@@ -9,14 +9,13 @@ from hypothesis import strategies as st
 from strobe.graph import from_edges
 from strobe.tasks.pairs import (
     MAX_NODES,
-    Candidates,
-    TargetEdges,
     contains,
     edge_keys,
     merge_keys,
     split_keys,
 )
 from strobe.tasks.positions import find_positions
+from strobe.tasks.target_edges import Candidates, TargetEdges
 from tests.support.graphs import PlainGraph, dynamic_graphs
 
 ids = st.sets(st.integers(0, 30)).map(lambda chosen: np.array(sorted(chosen), np.int64))

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,7 +13,19 @@ from hypothesis import strategies as st
 
 from strobe.comm import Comm
 from strobe.engine.partitioned_graph import PartitionedGraph
-from strobe.view import Carry, LatestCells, View, find_pair_rows, gather_latest, save_latest
+from strobe.ops.graph.listed_pairs import DistinctNodes
+from strobe.ops.sparse.csr import IntArray
+from strobe.view import (
+    Carry,
+    LatestCells,
+    PairRows,
+    View,
+    WindowData,
+    find_batch_rows,
+    find_pair_rows,
+    gather_latest,
+    save_latest,
+)
 from tests.support.model_cases import CHANGING, with_inputs
 from tests.support.partitions import Owned, among_threads, owned_graphs
 from tests.support.ranks import as_threads
@@ -53,7 +67,27 @@ def latest_cell(owned: Owned, node: int, t: int) -> float:
     return UNSEEN
 
 
-def answer(question: Question, comm: Comm) -> list[list[tuple[int, float, float]]]:
+def find_by_nodes(data: WindowData, latest: LatestCells, src: IntArray, dst: IntArray) -> PairRows:
+    """``find_pair_rows`` by ``find_batch_rows``."""
+    ends = [DistinctNodes.find(np.array([0, len(each)]), each) for each in (src, dst)]
+    located = latest.locate(ends[0].nodes), latest.locate(ends[1].nodes)
+    found = find_batch_rows(data, located, (ends[0].position, ends[1].position))
+    row, column = (
+        end.select(found.pairs, chosen).position
+        for end, chosen in zip(ends, (found.rows.index, found.destinations), strict=True)
+    )
+    rows = found.rows.rows[0][torch.from_numpy(row)], found.rows.rows[1][torch.from_numpy(column)]
+    return PairRows(found.pairs, rows, found.rows.slots, found.rows.route)
+
+
+def find_by_pairs(data: WindowData, latest: LatestCells, src: IntArray, dst: IntArray) -> PairRows:
+    return find_pair_rows(data, latest.locate(src), latest.locate(dst))
+
+
+FIND = (find_by_pairs, find_by_nodes)
+
+
+def answer(question: Question, comm: Comm, *, find: Any = find_by_pairs) -> list[list[tuple[int, float, float]]]:
     """Per snapshot, the pairs that a rank scores: their index, and what it finds for both ends. The embedding of a cell
     is its number."""
     owned = question.owned
@@ -72,7 +106,7 @@ def answer(question: Question, comm: Comm) -> list[list[tuple[int, float, float]
         for k, t in enumerate(times):
             latest.read(k)
             src, dst = np.array(question.pairs[t], np.int64).reshape(-1, 2).T
-            rows = find_pair_rows(data, latest.locate(src), latest.locate(dst))
+            rows = find(data, latest, src, dst)
             z = gather_latest(view, numbers[:, None], rows.slots, rows.route, torch.tensor([UNSEEN]))
             ends = [z[each, 0].tolist() for each in rows.rows]
             found.append(list(zip(rows.index.tolist(), *ends, strict=True)))
@@ -84,11 +118,12 @@ def answer(question: Question, comm: Comm) -> list[list[tuple[int, float, float]
 @among_threads(60)
 @given(questions())
 def test_every_pair_is_scored_once_with_the_latest_cells_of_its_ends(question: Question) -> None:
-    ranks = as_threads(lambda comm: answer(question, comm), question.owned.num_ranks)
-    for t, pairs in enumerate(question.pairs):
-        found = sorted(each for rank in ranks for each in rank[t])
-        expected = [(k, *(latest_cell(question.owned, node, t) for node in pair)) for k, pair in enumerate(pairs)]
-        assert found == expected
+    for find in FIND:
+        ranks = as_threads(partial(answer, question, find=find), question.owned.num_ranks)
+        for t, pairs in enumerate(question.pairs):
+            found = sorted(each for rank in ranks for each in rank[t])
+            expected = [(k, *(latest_cell(question.owned, node, t) for node in pair)) for k, pair in enumerate(pairs)]
+            assert found == expected
 
 
 def gradients(comm: Comm, question: Question, weights: Sequence[float]) -> dict[int, float]:

@@ -131,6 +131,7 @@ class _NodesAsPairs:
     their rows are those of each node's latest embedding."""
 
     is_edge_level = True
+    encodes_nodes_once = False
     thread_safe = False
 
     def describe_pairs(self, t: int, pairs: Examples) -> Examples:
