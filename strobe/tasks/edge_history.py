@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from strobe.graph import DynamicGraph, Snapshot
-from strobe.io.lazy_import import lazy_import
 from strobe.ops.graph.edge_times import NUM_ACTIVITY, NUM_MEETINGS, EdgeTimes, Features
 from strobe.ops.graph.listed_pairs import (
     DistinctNodes,
@@ -24,16 +23,6 @@ from strobe.ops.graph.related_pairs import find_related_pairs
 from strobe.ops.sparse.csr import FloatArray, IntArray
 from strobe.tasks.grid import CandidateGrid
 from strobe.tasks.pairs import Keys, unique_arcs
-
-if TYPE_CHECKING:
-    from scipy import special
-else:
-    special = lazy_import("scipy.special")
-
-ITERATIONS = 50
-RIDGE = 1e-4
-"""L2 penalty, relative to the mean square of the features: coefficients stay finite for separable data."""
-
 
 BATCH_ARCS = 1 << 20
 """Arcs of several snapshots that are sorted at once, at least."""
@@ -67,8 +56,16 @@ class DescribedPairs(NamedTuple):
         out[self.related, 2 * size :] = self.of_pairs
         return out
 
+    def design(self) -> Features:
+        """The matrix of the regression: ones, features, and whether the pair has any of its own, [n, 2 K + P + 2]."""
+        out = np.zeros((len(self.row), 2 * self.of_sources.shape[1] + self.of_pairs.shape[1] + 2), np.float32)
+        out[:, 0] = 1
+        out[:, 1:-1] = self.side_by_side()
+        out[self.related, -1] = 1
+        return out
+
     def log_odds(self, weights: FloatArray) -> FloatArray:
-        """Log-odds of the regression of ``offset_features``, [n]."""
+        """Log-odds by coefficients of the columns of ``design``, [n]."""
         size = self.of_sources.shape[1]
         intercept, of_source, of_destination, of_pair = np.split(weights, [1, 1 + size, 1 + 2 * size])
         of_rows, of_columns = self.of_sources @ of_source + intercept, self.of_destinations @ of_destination
@@ -201,31 +198,6 @@ def _trivial_scores(pairs: Features, nodes: Features) -> dict[str, FloatArray]:
         "popularity": popularity,
         "most recent": np.where(met, 2 + recency, others),
     }
-
-
-def fit_logistic_regression(features: Sequence[FloatArray], labels: Sequence[FloatArray]) -> FloatArray:
-    """Fit a logistic regression of labels (1 or 0) by Newton's method: intercept and coefficients, [1 + K]."""
-    x, true = _add_intercept(np.concatenate(features)), np.concatenate(labels)
-    beta = np.zeros(x.shape[1])
-    ridge = RIDGE * np.square(x).sum() / x.shape[1]
-    for _ in range(ITERATIONS):
-        chance = special.expit(x @ beta)
-        hessian = (x * (chance * (1 - chance))[:, None]).T @ x + ridge * np.eye(len(beta))
-        step = np.linalg.solve(hessian, x.T @ (true - chance) - ridge * beta)
-        beta += step
-        if np.abs(step).max() < 1e-9:
-            break
-    return beta
-
-
-def predict_log_odds(features: FloatArray, beta: FloatArray) -> FloatArray:
-    """The log-odds of a fitted regression, [n]."""
-    log_odds: FloatArray = _add_intercept(features) @ beta
-    return log_odds
-
-
-def _add_intercept(features: FloatArray) -> FloatArray:
-    return np.column_stack([np.ones(len(features)), features])
 
 
 class FirstTimes:

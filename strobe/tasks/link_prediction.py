@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 from strobe.errors import InputError, OptionError, UnknownNameError
 from strobe.graph import DynamicGraph
-from strobe.ops.graph.edge_times import Features
+from strobe.ops.dense.logistic import fit_logistic
 from strobe.ops.graph.listed_pairs import DistinctNodes, ListedPairs
 from strobe.ops.sparse.csr import FloatArray, IntArray
 from strobe.tasks.base import Examples, Metrics, Problem, Task, edge_ends
-from strobe.tasks.edge_history import NODES_OF, EdgeHistory, FirstTimes, fit_logistic_regression, predict_log_odds
+from strobe.tasks.edge_history import NODES_OF, EdgeHistory, FirstTimes
 from strobe.tasks.grid import CandidateGrid
 from strobe.tasks.heads import PairDecoder
 from strobe.tasks.inputs import inputs_state, with_inputs
@@ -310,11 +310,10 @@ class LinkProblem(Problem):
         """Add features, and the log-odds by them."""
         if not (self.task.pair_features or self.task.from_history):
             return pairs
-        features = self.history.features(t, *edge_ends(pairs))
+        found = self.history.describe(ListedPairs.of_snapshot(t, *edge_ends(pairs)))
         if self.offset_weights is not None:
-            log_odds = predict_log_odds(self._offset_features(features), self.offset_weights)
-            pairs = replace(pairs, offset=torch.from_numpy(log_odds))
-        return replace(pairs, features=torch.from_numpy(features)) if self.task.pair_features else pairs
+            pairs = replace(pairs, offset=torch.from_numpy(found.log_odds(self.offset_weights)))
+        return replace(pairs, features=torch.from_numpy(found.side_by_side())) if self.task.pair_features else pairs
 
     def describe_batch(self, pairs: ListedPairs, ends: tuple[DistinctNodes, DistinctNodes]) -> BatchDescription:
         if not (self.task.pair_features or self.task.from_history):
@@ -326,25 +325,20 @@ class LinkProblem(Problem):
         of_nodes = torch.from_numpy(found.of_sources), torch.from_numpy(found.of_destinations)
         return BatchDescription(*of_nodes, torch.from_numpy(found.related), torch.from_numpy(found.of_pairs), offset)
 
-    def _offset_features(self, features: Features) -> FloatArray:
-        """Features of the regression: those of both ends and of the pair, and whether the pair has any."""
-        pairs = features[:, 2 * self.history.num_node_features :]
-        return np.concatenate([features, pairs.any(axis=1, keepdims=True)], axis=1, dtype=np.float64)
-
     def _fit(self) -> FloatArray:
         """Fit the offset to pairs of the first epoch, equally many of each snapshot."""
         times = self.split.with_examples("train")
-        features, labels = [], []
+        design, labels = [], []
         for t in times:
             pairs = self._sample_listed_pairs(t, 0, min(self.task.negatives, MAX_FIT_NEGATIVES))
             if pairs is None:
                 continue
             most = max(MAX_FIT_PAIRS // len(times), 1)
-            chosen = np.random.default_rng([self.seed, t]).permutation(len(pairs))[:most]
+            chosen = np.sort(np.random.default_rng([self.seed, t]).permutation(len(pairs))[:most])
             src, dst = edge_ends(pairs)
-            features.append(self._offset_features(self.history.features(t, src[chosen], dst[chosen])))
-            labels.append(pairs.labels.numpy()[chosen].astype(np.float64))
-        return fit_logistic_regression(features, labels)
+            design.append(self.history.describe(ListedPairs.of_snapshot(t, src[chosen], dst[chosen])).design())
+            labels.append(pairs.labels.numpy()[chosen])
+        return fit_logistic(np.concatenate(design), np.concatenate(labels))
 
     def candidates(self, t: int) -> Candidates:
         """The nodes that may be destinations of the edges that follow snapshot t."""

@@ -10,8 +10,6 @@ from strobe.tasks import edge_history
 from strobe.tasks.edge_history import (
     EdgeHistory,
     FirstTimes,
-    fit_logistic_regression,
-    predict_log_odds,
     present_nodes,
     source_nodes,
 )
@@ -92,18 +90,3 @@ def test_first_times_know_sources_and_present_nodes() -> None:
         times.update(graph())
     assert [np.flatnonzero(sources.is_in(t, 4)).tolist() for t in range(4)] == [[0], [0, 1], [0, 1], [0, 1, 2]]
     assert present.is_in(0, 4).all()
-
-
-def test_fit_recovers_coefficients() -> None:
-    rng = np.random.default_rng(0)
-    x, beta = rng.normal(size=(40_000, 2)), np.array([0.5, 2.0, -1.0])
-    y = (rng.random(len(x)) < 1 / (1 + np.exp(-predict_log_odds(x, beta)))).astype(np.float64)
-    fitted = fit_logistic_regression([x[:10], x[10:]], [y[:10], y[10:]])
-    np.testing.assert_allclose(fitted, beta, atol=0.06)
-
-
-def test_separable_or_constant_features_have_finite_coefficients() -> None:
-    fitted = fit_logistic_regression([np.array([[0.0, 3.0], [1.0, 3.0]])], [np.array([0.0, 1.0])])
-    assert bool(np.isfinite(fitted).all())
-    assert fitted[1] > 1
-    assert bool(np.isfinite(fit_logistic_regression([np.zeros((3, 2))], [np.ones(3)])).all())

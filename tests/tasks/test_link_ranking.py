@@ -14,6 +14,7 @@ import torch
 from strobe.api import train
 from strobe.errors import InputError, OptionError, UnknownNameError
 from strobe.graph import DynamicGraph, from_edges
+from strobe.ops.graph.listed_pairs import ListedPairs
 from strobe.plan import Plan
 from strobe.presets import preset
 from strobe.tasks import LinkRanking
@@ -100,9 +101,8 @@ def test_scores_of_a_grid_are_those_of_listed_pairs(options: dict[str, Any]) -> 
     arguments = (torch.from_numpy(features).double(),) if problem.task.pair_features else ()
     expected = head(z, torch.from_numpy(src), torch.from_numpy(dst), *arguments).detach().numpy()
     if problem.offset_weights is not None:
-        expected = (
-            expected + np.column_stack([np.ones(len(src)), problem._offset_features(features)]) @ problem.offset_weights
-        )
+        described = problem.history.describe(ListedPairs.of_snapshot(6, src, dst))
+        expected = expected + described.design() @ problem.offset_weights
     found = torch.cat([block for _, block in scorer.blocks()]).detach().numpy().ravel()
     other = src != dst  # a pair of a node with itself is never scored
     np.testing.assert_allclose(found[other], expected[other], rtol=1e-9)

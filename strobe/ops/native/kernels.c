@@ -61,6 +61,7 @@ INLINE float exp_single(float given) {
 #include "readout.h"
 #include "standardise.h"
 #include "pairs.h"
+#include "logistic.h"
 #undef REAL
 #undef NAME
 #undef EXP
@@ -76,3 +77,4 @@ INLINE float exp_single(float given) {
 #include "readout.h"
 #include "standardise.h"
 #include "pairs.h"
+#include "logistic.h"
