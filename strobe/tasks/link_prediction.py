@@ -16,6 +16,7 @@ from strobe.errors import InputError, OptionError, UnknownNameError
 from strobe.graph import DynamicGraph
 from strobe.ops.dense.logistic import fit_logistic
 from strobe.ops.graph.listed_pairs import DistinctNodes, ListedPairs
+from strobe.ops.runtime.parallel import map_in_order
 from strobe.ops.sparse.csr import FloatArray, IntArray
 from strobe.tasks.base import Examples, Metrics, Problem, Task, edge_ends
 from strobe.tasks.edge_history import NODES_OF, EdgeHistory, FirstTimes
@@ -289,7 +290,9 @@ class LinkProblem(Problem):
                 found["history"] = history.log_odds(self.offset_weights)
             for name, values in found.items():
                 scores.setdefault(name, []).append(values)
-        return {name: pair_metrics(np.concatenate(each), scored) for name, each in scores.items()}
+        listed = list(scores.values())
+        found = map_in_order(lambda k: pair_metrics(np.concatenate(listed[k]), scored), len(listed))
+        return dict(zip(scores, found, strict=True))
 
     def table(self, predictions: Tensor, examples: Examples, t: int) -> dict[str, Any]:
         del t

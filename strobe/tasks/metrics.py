@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from strobe.ops.runtime.njit import cached_njit
 from strobe.ops.runtime.parallel import run_ranges
 from strobe.ops.sparse.csr import FloatArray, IntArray
 
@@ -87,22 +88,46 @@ def macro_f1(predicted: ClassArray, true: ClassArray) -> float:
     return float((2 * hits / np.bincount(index, minlength=len(classes))).mean())
 
 
+class SortedScores(NamedTuple):
+    """Scores of positives and of negatives, ascending."""
+
+    positives: FloatArray
+    negatives: FloatArray
+
+    @classmethod
+    def split(cls, score: FloatArray, positive: BoolArray) -> SortedScores:
+        """Sort scores of both kinds; both are empty if a score is NaN."""
+        if np.isnan(score).any():
+            return cls(score[:0], score[:0])
+        return cls(np.sort(score[positive]), np.sort(score[~positive]))
+
+    def auc(self) -> float:
+        """``auc`` of these scores."""
+        if not len(self.positives) or not len(self.negatives):
+            return math.nan
+        below, up_to = (np.searchsorted(self.negatives, self.positives, side=side) for side in ("left", "right"))
+        won = (int(below.sum()) + int(up_to.sum())) / 2
+        return won / (float(len(self.positives)) * float(len(self.negatives)))
+
+    def ap(self) -> float:
+        """``ap`` of these scores: thresholds without a positive add nothing."""
+        if not len(self.positives):
+            return math.nan
+        falling = self.positives[::-1]
+        last = np.flatnonzero(np.append(falling[1:] != falling[:-1], True))
+        false = len(self.negatives) - np.searchsorted(self.negatives, falling[last], side="left")
+        true = last + 1
+        return float((np.diff(true, prepend=0) * (true / (true + false))).sum() / len(falling))
+
+
 def auc(score: FloatArray, positive: BoolArray) -> float:
     """Area under the ROC: the probability that a positive scores higher than a negative; ties count one half."""
-    true, false = _at_thresholds(score, positive)
-    if not len(true) or not (true[-1] and false[-1]):
-        return math.nan
-    # Negatives at a threshold lose against positives above it and tie with positives at it.
-    won = np.diff(false, prepend=0) * (true - np.diff(true, prepend=0) / 2)
-    return float(won.sum() / (float(true[-1]) * float(false[-1])))
+    return SortedScores.split(score, positive).auc()
 
 
 def ap(score: FloatArray, positive: BoolArray) -> float:
     """Average precision: precision at each distinct score, weighted by the share of positives with that score."""
-    true, false = _at_thresholds(score, positive)
-    if not len(true) or not true[-1]:
-        return math.nan
-    return float((np.diff(true, prepend=0) * (true / (true + false))).sum() / true[-1])
+    return SortedScores.split(score, positive).ap()
 
 
 def rank_positives(score: FloatArray, positive: BoolArray) -> FloatArray:
@@ -111,14 +136,27 @@ def rank_positives(score: FloatArray, positive: BoolArray) -> FloatArray:
     Ranks start at 1; ties share their mean rank: 1 + higher negatives + equal negatives / 2. Positives without
     negatives are left out. A NaN score gives a NaN rank.
     """
-    group = np.cumsum(positive, dtype=np.int64) - 1
-    own = score[positive][group]
-    # Twice (rank - 1), an integer; NaN compares false, so the sum carries it.
-    beats = np.where(np.isnan(score) | np.isnan(own), np.nan, 2.0 * (score > own) + (score == own))
-    beats[positive] = np.where(np.isnan(score[positive]), np.nan, 0.0)
-    number = int(positive.sum())
-    rank: FloatArray = 1 + np.bincount(group, weights=beats, minlength=number) / 2
-    return rank[np.bincount(group, minlength=number) > 1]
+    starts = np.flatnonzero(positive)
+    ends = np.append(starts[1:], len(score))
+    rank = np.empty(len(starts))
+    score = np.ascontiguousarray(score, np.float64)
+    run_ranges(lambda first, last: _rank_groups(first, last, score, starts, ends, rank), len(starts), _BLOCK_ROWS)
+    return rank[ends - starts > 1]
+
+
+@cached_njit
+def _rank_groups(first: int, last: int, score: Any, starts: Any, ends: Any, rank: Any) -> None:
+    for group in range(first, last):
+        own = score[starts[group]]
+        twice = np.nan if np.isnan(own) else 0.0
+        for i in range(starts[group] + 1, ends[group]):
+            if np.isnan(score[i]):
+                twice = np.nan
+            elif score[i] > own:
+                twice += 2.0
+            elif score[i] == own:
+                twice += 1.0
+        rank[group] = 1 + twice / 2
 
 
 def mrr(rank: FloatArray) -> float:
@@ -175,14 +213,3 @@ def rank_metrics(ranked: Sequence[FloatArray], sources: Sequence[IntArray]) -> d
 def _discount(position: FloatArray, k: int) -> FloatArray:
     """1 / log2(1 + position) up to position k, then 0; NaN of NaN."""
     return np.where(position > k, 0.0, 1 / np.log2(1 + position))
-
-
-def _at_thresholds(score: FloatArray, positive: BoolArray) -> tuple[IntArray, IntArray]:
-    """Numbers of positives and negatives with at least each distinct score, from the highest down."""
-    if np.isnan(score).any():
-        return np.empty(0, np.int64), np.empty(0, np.int64)
-    order = np.argsort(-score)
-    falling = score[order]
-    last = np.flatnonzero(np.append(falling[1:] != falling[:-1], len(falling) > 0))
-    true = np.cumsum(positive[order], dtype=np.int64)[last]
-    return true, last + 1 - true

@@ -12,7 +12,7 @@ from torch import Tensor
 from strobe.graph import DynamicGraph, Snapshot
 from strobe.ops.sparse.csr import FloatArray, IntArray, expand_rows
 from strobe.tasks.base import Examples, Metrics
-from strobe.tasks.metrics import ap, auc, hits_at_k, mrr, rank_positives
+from strobe.tasks.metrics import SortedScores, hits_at_k, mrr, rank_positives
 from strobe.tasks.positions import find_positions
 
 Keys = npt.NDArray[np.int64]
@@ -140,9 +140,10 @@ def final_scores(predictions: Tensor, examples: Examples) -> FloatArray:
 def pair_metrics(scores: FloatArray, examples: Sequence[Examples]) -> Metrics:
     """AP and AUC over all pairs; MRR and hits of each positive among its negatives."""
     positive = np.concatenate([each.labels.cpu().numpy() for each in examples]) > 0
-    metrics = {"ap": ap(scores, positive)}
+    ordered = SortedScores.split(scores, positive)
+    metrics = {"ap": ordered.ap()}
     if not positive.all():
         rank = rank_positives(scores, positive)
-        metrics |= {"auc": auc(scores, positive), "mrr": mrr(rank)}
+        metrics |= {"auc": ordered.auc(), "mrr": mrr(rank)}
         metrics |= {f"hits@{k}": hits_at_k(rank, k) for k in (1, 3, 10)}
     return metrics
