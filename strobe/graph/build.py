@@ -17,7 +17,7 @@ from strobe.graph.features import FeatureProvider, PerCell, find_stored, from_re
 from strobe.graph.names import NodeNames
 from strobe.graph.sink import MemorySink, Sink
 from strobe.graph.storage import ARRAYS, ArrayStorage, Time
-from strobe.graph.written import Checksums, WrittenStructures
+from strobe.graph.written import WrittenStructures
 from strobe.ops.graph.degrees import decode_edge_keys
 from strobe.ops.sparse.csr import MAX_NODES, FloatArray, IntArray, Parallel, index_dtype
 
@@ -140,16 +140,15 @@ class GraphBuilder:
         present, order = self._presence(nodes, t)
         size = self._num_nodes if present is None else int(present.size)
         carried = {name: self._check_values(name, values, size, order, t) for name, values in (("x", x), ("y", y))}
-        before, sums = self._sink.mark(), Checksums()
-        parts = [edges] if isinstance(edges, Edges) else edges
-        row_ptr, loops = self._write_edges(parts, present, size, t, sums)
+        end, known = self._sink.mark(), len(self._structures)
+        row_ptr, loops = self._write_edges([edges] if isinstance(edges, Edges) else edges, present, size, t)
         self._sink.append("row_ptr", row_ptr)
-        arcs, known = int(row_ptr[-1]), len(self._structures)
-        structure = self._structures.add(present, size, arcs, sums)
+        self._write_presence(present)
+        has = {"node": not self._all_present, "col": True, "weight": self._weighted}
+        structure = self._structures.add(row_ptr, [name for name, stored in has.items() if stored])
         if structure < known:
-            self._sink.rollback(before)
-        else:
-            self._write_presence(present)
+            self._sink.rollback(end)
+        arcs = int(row_ptr[-1])
         self._finish_snapshot(label, structure, arcs if self._directed else (arcs + loops) // 2, carried)
 
     def repeat(
@@ -261,9 +260,7 @@ class GraphBuilder:
             return None, order
         return ascending.astype(index_dtype(self._num_nodes), copy=False), order
 
-    def _write_edges(
-        self, parts: Iterable[Edges], present: IntArray | None, size: int, t: int, sums: Checksums
-    ) -> tuple[IntArray, int]:
+    def _write_edges(self, parts: Iterable[Edges], present: IntArray | None, size: int, t: int) -> tuple[IntArray, int]:
         """Write the columns and weights of a snapshot; return its row pointers and the number of its self-loops."""
         sorter = EdgeSorter(
             size,
@@ -287,12 +284,10 @@ class GraphBuilder:
                     raise WeightOverflowError(t, int(src), int(dst))
                 col, degrees = decode_edge_keys(key, size, row_ptr[1:])
                 loops += degrees
-                for name, rows in (("col", col), ("weight", merged)):
-                    if rows is not None:
-                        self._sink.append(name, rows)
-                        sums.update(name, rows)
-            sums.update("row_ptr", np.cumsum(row_ptr, out=row_ptr))
-            return row_ptr, loops
+                self._sink.append("col", col)
+                if merged is not None:
+                    self._sink.append("weight", merged)
+            return np.cumsum(row_ptr, out=row_ptr), loops
         finally:
             sorter.close()
 
@@ -302,7 +297,7 @@ class GraphBuilder:
             return
         if self._all_present or present is None:
             everyone = np.arange(self._num_nodes, dtype=index_dtype(self._num_nodes))
-            for _ in range(len(self._structures) - 1 if self._all_present else 0):
+            for _ in range(len(self._structures) if self._all_present else 0):
                 self._sink.append("node", everyone)
             self._all_present = False
         self._sink.append("node", everyone if present is None else present)

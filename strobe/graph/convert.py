@@ -236,7 +236,8 @@ def _equal(a: Any, b: Any) -> bool:
         return True
     if not isinstance(a, np.ndarray) or not isinstance(b, np.ndarray):
         return False
-    return a.dtype == b.dtype and np.array_equal(a, b)
+    # the first columns mostly tell already
+    return a.dtype == b.dtype and np.array_equal(a[..., :16], b[..., :16]) and np.array_equal(a, b)
 
 
 def _ascends(nodes: Any) -> bool:

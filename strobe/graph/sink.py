@@ -60,7 +60,7 @@ class MemorySink:
             if first >= stop:
                 break
             parts.append(chunks[k][max(start - first, 0) : stop - first])
-        return np.concatenate(parts) if parts else chunks[0][:0]
+        return parts[0] if len(parts) == 1 else np.concatenate([chunks[0][:0], *parts])
 
     def mark(self) -> Any:
         return {name: len(chunks) for name, chunks in self._chunks.items()}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 from zlib import crc32
 
 import numpy as np
@@ -12,80 +13,90 @@ from strobe.graph.arrays import Array
 from strobe.graph.sink import Sink
 from strobe.ops.sparse.csr import IntArray
 
-_COMPARED_ROWS = 1 << 22
+_READ_ROWS = 1 << 22
 
 
-class Checksums:
-    """Checksums of a structure's arrays, while they are written part by part."""
+class _Span(NamedTuple):
+    """Rows of one array of a structure."""
 
-    def __init__(self) -> None:
-        self._crc32: dict[str, int] = {}
+    name: str
+    start: int
+    length: int
 
-    def update(self, name: str, rows: Array | None) -> None:
-        if rows is not None:
-            self._crc32[name] = crc32(np.ascontiguousarray(rows).data, self._crc32.get(name, 0))
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._crc32
-
-    def key(self) -> frozenset[tuple[str, int]]:
-        return frozenset(self._crc32.items())
+    def pieces(self) -> Iterator[tuple[int, int]]:
+        """Yield (start, stop) of pieces that fit into memory."""
+        stop = self.start + self.length
+        for start in range(self.start, stop, _READ_ROWS):
+            yield start, min(start + _READ_ROWS, stop)
 
 
 @dataclass(eq=False)
 class WrittenStructures:
-    """Nodes and arcs that are in a sink, one entry per structure. Cost: a few hundred bytes per structure."""
+    """Nodes and arcs that are in a sink, one entry per structure.
+
+    Arrays are read again only of structures with the same in-degrees as a later one. Cost: a few hundred bytes per
+    structure.
+    """
 
     sink: Sink
     cell_ptr: list[int] = field(default_factory=lambda: [0])
     arc_ptr: list[int] = field(default_factory=lambda: [0])
-    _known: dict[object, list[int]] = field(default_factory=dict)
+    _known: dict[object, dict[int | None, list[int]]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.cell_ptr) - 1
 
-    def add(self, present: IntArray | None, size: int, arcs: int, sums: Checksums) -> int:
-        """Return the number of the structure whose arcs were written last: a new one, or that of an equal one.
+    def add(self, row_ptr: IntArray, names: Sequence[str]) -> int:
+        """Return the number of the structure that was written last: a new one, or that of an equal one before.
 
         Args:
-            present: its nodes, which are not yet written; None: all.
-            size: number of its nodes.
-            arcs: number of its arcs.
-            sums: checksums of its arrays.
+            row_ptr: its row pointers.
+            names: its other arrays: col, and node and weight if the graph has them.
         """
-        sums.update("node", present)
-        same = self._known.setdefault((size, arcs, sums.key()), [])
-        lengths = {"row_ptr": size + 1, "col": arcs, "weight": arcs if "weight" in sums else 0}
-        for number in same:  # checksums could be equal by chance
-            if self._has_nodes(number, present) and self._equals_last(number, lengths):
-                return number
-        same.append(len(self))
+        number, size, arcs = len(self), row_ptr.size - 1, int(row_ptr[-1])
         self.cell_ptr.append(self.cell_ptr[-1] + size)
         self.arc_ptr.append(self.arc_ptr[-1] + arcs)
-        return len(self) - 1
+        found = self._find_equal(number, (size, arcs, crc32(row_ptr.data)), names)
+        if found is None:
+            return number
+        self.cell_ptr.pop()
+        self.arc_ptr.pop()
+        return found
 
-    def _has_nodes(self, number: int, present: IntArray | None) -> bool:
-        if present is None:
-            return True
-        return np.array_equal(self.sink.read("node", *self.cell_ptr[number : number + 2]), present)
+    def _find_equal(self, number: int, key: object, names: Sequence[str]) -> int | None:
+        by_sum = self._known.setdefault(key, {})
+        if not by_sum:
+            by_sum[None] = [number]  # the first of its in-degrees: its checksum may never be needed
+            return None
+        for first in by_sum.pop(None, []):
+            by_sum[self._checksum(first, names)] = [first]
+        same = by_sum.setdefault(self._checksum(number, names), [])
+        for other in same:  # checksums could be equal by chance
+            if self._are_equal(other, number, names):
+                return other
+        same.append(number)
+        return None
 
-    def _equals_last(self, number: int, lengths: dict[str, int]) -> bool:
-        """Compare a structure with that at the end of the arrays."""
-        before = {"row_ptr": self.cell_ptr[number] + number}
-        last = {"row_ptr": self.cell_ptr[-1] + len(self)}
+    def _spans(self, number: int, names: Sequence[str]) -> Iterator[_Span]:
+        cells, arcs = (ptr[number : number + 2] for ptr in (self.cell_ptr, self.arc_ptr))
+        yield _Span("row_ptr", cells[0] + number, cells[1] - cells[0] + 1)
+        for name in names:
+            first, end = cells if name == "node" else arcs
+            yield _Span(name, first, end - first)
+
+    def _checksum(self, number: int, names: Sequence[str]) -> int:
+        found = 0
+        for span in self._spans(number, names):
+            for start, stop in span.pieces():
+                found = crc32(np.ascontiguousarray(self.sink.read(span.name, start, stop)).data, found)
+        return found
+
+    def _are_equal(self, first: int, second: int, names: Sequence[str]) -> bool:
         return all(
-            _same_bits(self.sink.read(name, first, first + step), self.sink.read(name, now, now + step))
-            for name, length in lengths.items()
-            for first, now, step in _pieces(
-                before.get(name, self.arc_ptr[number]), last.get(name, self.arc_ptr[-1]), length
-            )
+            _same_bits(self.sink.read(a.name, *rows), self.sink.read(b.name, *others))
+            for a, b in zip(self._spans(first, names), self._spans(second, names), strict=True)
+            for rows, others in zip(a.pieces(), b.pieces(), strict=True)
         )
-
-
-def _pieces(first: int, last: int, length: int) -> Iterator[tuple[int, int, int]]:
-    """Yield (start in the first span, start in the last span, length) of pieces that fit into memory."""
-    for start in range(0, length, _COMPARED_ROWS):
-        yield first + start, last + start, min(_COMPARED_ROWS, length - start)
 
 
 def _same_bits(a: Array, b: Array) -> bool:

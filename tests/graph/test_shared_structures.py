@@ -96,7 +96,7 @@ def test_sharing_is_found_in_memory_and_on_disk(
     run_arcs: int, compared: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(build_module, "EdgeSorter", functools.partial(EdgeSorter, run_arcs=run_arcs))
-    monkeypatch.setattr(written_module, "_COMPARED_ROWS", compared)
+    monkeypatch.setattr(written_module, "_READ_ROWS", compared)
     shots: list[Any] = [([0, 1, 2, 2], [1, 2, 0, 1]), ([2, 0], [0, 2]), ([2, 2, 1, 0], [1, 0, 2, 1]), ([0, 2], [2, 0])]
 
     def build(sink: DiskSink | None) -> DynamicGraph:
@@ -114,9 +114,9 @@ def test_sharing_is_found_in_memory_and_on_disk(
 
 
 def test_equal_checksums_alone_do_not_make_structures_equal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(written_module, "crc32", lambda rows, before: 0)
-    graph = from_edges([[[0], [1]], [[1], [0]], [[0], [1]]])
-    assert graph.structures.tolist() == [0, 1, 0]
+    monkeypatch.setattr(written_module, "crc32", lambda rows, before=0: 0)
+    graph = from_edges([[[0], [1]], [[1], [0]], [[0], [1]], [[1], [1]], [[1], [0]]])
+    assert graph.structures.tolist() == [0, 1, 0, 2, 1]
     present = from_edges([[[], []]] * 3, nodes=[[0, 1], [0, 2], [0, 1]], num_nodes=3)
     assert present.structures.tolist() == [0, 1, 0]
     signed = from_edges([[[0], [1]]] * 2, weights=[[0.0], [-0.0]])
