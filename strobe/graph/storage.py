@@ -122,6 +122,14 @@ def first_snapshots(structure: IntArray) -> IntArray:
     return np.flatnonzero(np.diff(np.maximum.accumulate(structure), prepend=-1))
 
 
+def number_by_appearance(structure: IntArray) -> IntArray:
+    """Renumber structures by first appearance: those of a part of a graph are then numbered from 0 on."""
+    _, first, number = np.unique(structure, return_index=True, return_inverse=True)
+    rank = np.empty(first.size, np.int32)
+    rank[np.argsort(first)] = np.arange(first.size, dtype=np.int32)
+    return rank[number]
+
+
 def offsets(sizes: IntArray) -> IntArray:
     """Return where consecutive parts of these sizes begin, and the end of the last one, int64."""
     return np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))

@@ -10,6 +10,7 @@ from strobe.graph import DynamicGraph, from_edges
 from strobe.models import MODELS
 from strobe.plan import Plan
 from strobe.presets import preset
+from strobe.store import Delta
 from strobe.view.data import matrices
 from tests.support.runs import same_tensors
 from tests.support.trainer import Trainer
@@ -57,6 +58,10 @@ def test_every_model_trains_with_the_same_bits(model: str, monkeypatch: pytest.M
 def test_products_without_copies_give_the_same_bits(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(matrices, "_MIN_BLOCK_ENTRIES", 1)
     assert_same_bits(weekly_graph(), model, Plan(batching=Groups(size=4)), 1, monkeypatch)
+
+
+def test_snapshots_kept_as_differences_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert_same_bits(weekly_graph(), "dcrnn", Plan(store=Delta(window=3), batching=Windows(size=3)), 1, monkeypatch)
 
 
 @pytest.mark.parametrize(("name", "model"), [("relay", "tgcn"), ("metis", "gcn"), ("pss", "dcrnn"), ("distdy", "tgcn")])

@@ -50,11 +50,18 @@ class _ArcDelta:
     new_weight: FloatArray | None  # of reweighted arcs
 
 
-class ArcWindow(DeltaWindow[tuple[int, PackedKeys, FloatArray | None], tuple[int, KeyedArcs], _ArcDelta]):
+@dataclass(frozen=True)
+class _Unchanged:
+    """A snapshot with the arcs of the previous one."""
+
+    t: int
+
+
+class ArcWindow(DeltaWindow[tuple[int, PackedKeys, FloatArray | None], tuple[int, KeyedArcs], _ArcDelta | _Unchanged]):
     """Arcs of the snapshots of a window. The n-th of parallel edges is compared with the n-th.
 
     Cost of a later snapshot: one bit per previous arc or 4 bytes per deleted arc, 4 to 8 bytes and a weight per
-    inserted arc, and a mask and a weight per reweighted arc.
+    inserted arc, and a mask and a weight per reweighted arc; nothing if it has the arcs of the previous one.
     """
 
     def __init__(self, num_nodes: int) -> None:
@@ -76,6 +83,11 @@ class ArcWindow(DeltaWindow[tuple[int, PackedKeys, FloatArray | None], tuple[int
         of_inserted = None if weight is None else weight[diff.new]
         self._later.append(_ArcDelta(t, CompactMask.of(~diff.stay), inserted, of_inserted, reweighted, new_weight))
 
+    def repeat(self, t: int) -> None:
+        """Add the next snapshot, which has the arcs and weights of the previous one."""
+        self._check_order(t)
+        self._later.append(_Unchanged(t))
+
     def arcs_at(self, t: int, start_from: tuple[int, KeyedArcs] | None = None) -> KeyedArcs:
         """Arcs of snapshot t, rebuilt from the first or from ``start_from``, (snapshot, arcs) up to t."""
         (_, arcs), later = self._rebuild_path(t, start_from)
@@ -92,7 +104,9 @@ class ArcWindow(DeltaWindow[tuple[int, PackedKeys, FloatArray | None], tuple[int
         t, keys, weight = self._first
         return t, KeyedArcs(keys.unpack(self._n), weight)
 
-    def _apply(self, arcs: KeyedArcs, later: _ArcDelta) -> KeyedArcs:
+    def _apply(self, arcs: KeyedArcs, later: _ArcDelta | _Unchanged) -> KeyedArcs:
+        if isinstance(later, _Unchanged):
+            return arcs
         keys, diff = merge_keys(arcs.keys, later.deleted, later.inserted.unpack(self._n))
         if arcs.weight is None or later.weight is None or later.reweighted is None:
             return KeyedArcs(keys, None)

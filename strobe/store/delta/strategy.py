@@ -19,7 +19,7 @@ from strobe.graph import DynamicGraph, FeatureProvider, PerCell, Snapshot
 from strobe.graph.arrays import Array, read_only
 from strobe.graph.diff import KeyedArcs, key_arcs
 from strobe.graph.features import LazyPerCell, find_stored, replace_stored
-from strobe.graph.storage import GraphStorage
+from strobe.graph.storage import GraphStorage, number_by_appearance
 from strobe.io.temporary import TemporaryFolder
 from strobe.ops.sparse.csr import Csr, FloatArray, IntArray
 from strobe.store.base import RowStore, Store
@@ -70,12 +70,12 @@ class Delta(Store):
             segments=self.segments,
             start=first,
         )
-        arcs, edges = [0], []
-        for snapshot in graph:
+        arcs, edges, structures = [0], [], graph.structures.tolist()
+        for t, snapshot in enumerate(graph):
             arcs.append(snapshot.num_arcs)
             edges.append(snapshot.num_edges)
-            if snapshot.t >= first:
-                window.add(to_arrays(snapshot))
+            if t >= first:
+                window.add(to_arrays(snapshot), repeats=t > first and structures[t] == structures[t - 1])
         storage = DeltaStorage(
             num_nodes=graph.num_nodes,
             directed=graph.directed,
@@ -83,6 +83,7 @@ class Delta(Store):
             cell_ptr=graph.cell_ptr,
             arc_ptr=read_only(np.cumsum(arcs, dtype=np.int64)),
             edge_count=read_only(np.array(edges, np.int64)),
+            structure=None if graph.storage.structure is None else number_by_appearance(graph.structures),
             has_weights=graph.weighted,
             window=window,
         )
@@ -121,6 +122,7 @@ class SnapshotWindow:
         self._next = start
         self._dtypes: tuple[np.dtype[np.generic], np.dtype[np.generic]] | None = None  # row_ptr, col
         self._recent: OrderedDict[int, _RebuiltSnapshot] = OrderedDict()
+        self._first_alike: dict[int, int] = {}  # of snapshots with the nodes and arcs of the previous one
         self._lock = threading.RLock()
 
     @property
@@ -128,19 +130,29 @@ class SnapshotWindow:
         """Snapshots in memory, ascending."""
         return self._segments.times
 
-    def add(self, snapshot: SnapshotArrays) -> int:
-        """Add the next snapshot and return its number."""
+    def add(self, snapshot: SnapshotArrays, *, repeats: bool = False) -> int:
+        """Add the next snapshot and return its number.
+
+        Args:
+            snapshot: its arrays.
+            repeats: whether its nodes, arcs and weights are those of the previous snapshot.
+        """
         with self._lock:
             t, self._next = self._next, self._next + 1
             if len(self.times) == self._size:
                 self._slide()
             if self._dtypes is None:
                 self._dtypes = snapshot.row_ptr.dtype, snapshot.col.dtype
-            rows = snapshot.row_ptr, snapshot.col, snapshot.weight
-            arcs = key_arcs(snapshot.nodes, rows, self._num_nodes, directed=self._directed)
-            self._arcs.add(t, arcs, self._nearest_arcs(t))
+            rebuilt = _RebuiltSnapshot(np.array(snapshot.nodes))
+            if repeats and t - 1 in self.times:
+                self._first_alike[t] = self._first_alike.get(t - 1, t - 1)
+                self._arcs.repeat(t)
+            else:
+                rows = snapshot.row_ptr, snapshot.col, snapshot.weight
+                rebuilt.arcs = key_arcs(snapshot.nodes, rows, self._num_nodes, directed=self._directed)
+                self._arcs.add(t, rebuilt.arcs, self._nearest_arcs(t))
             self._segments.add(t, snapshot.nodes, snapshot.x)
-            self._cache(t, _RebuiltSnapshot(np.array(snapshot.nodes), arcs))
+            self._cache(t, rebuilt)
             return t
 
     def nodes(self, t: int) -> IntArray:
@@ -151,6 +163,8 @@ class SnapshotWindow:
         """Arcs of t by destination."""
         with self._lock:
             rebuilt = self._rebuild(t)
+            if rebuilt.rows is None:
+                rebuilt.rows = self._rows_alike(t)
             if rebuilt.rows is None:
                 if rebuilt.arcs is None:
                     rebuilt.arcs = self._arcs.arcs_at(t, self._nearest_arcs(t))
@@ -187,6 +201,12 @@ class SnapshotWindow:
         """All arrays of the differences."""
         yield from self._segments.arrays()
         yield from self._arcs.arrays()
+
+    def _rows_alike(self, t: int) -> Csr | None:
+        """Cached rows of a snapshot with the nodes and arcs of t."""
+        first = self._first_alike.get(t, t)
+        alike = (each.rows for s, each in self._recent.items() if self._first_alike.get(s, s) == first)
+        return next((rows for rows in alike if rows is not None), None)
 
     def _slide(self) -> None:
         oldest = self.times[0]

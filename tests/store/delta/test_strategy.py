@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from strobe.engine.inputs.graph_source import fingerprint
 from strobe.errors import OptionError
-from strobe.graph import Concatenated, Degrees, DynamicGraph, PerCell, Standardized, open_graph
+from strobe.graph import Concatenated, Degrees, DynamicGraph, PerCell, Standardized, from_edges, open_graph
 from strobe.graph.features import find_stored as at_the_bottom
 from strobe.graph.stats import describe
 from strobe.graph.synthetic import Changing
@@ -165,3 +165,27 @@ def test_reading_from_several_threads_gives_the_same() -> None:
     order = np.random.default_rng(0).integers(0, 9, 200).tolist()
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(lambda t: kept[t] == graph[t], order))
+
+
+def test_snapshots_with_the_edges_of_the_one_before_cost_no_edges_and_are_decoded_once() -> None:
+    rng = np.random.default_rng(0)
+    edges, x = rng.integers(0, 30, (2, 200)), rng.standard_normal((8, 30, 2)).astype(np.float32)
+    weights = rng.uniform(1, 2, 200)
+    one, several = (
+        from_edges([edges] * count, weights=[weights] * count, num_nodes=30, x=list(x[:count]), directed=False)
+        for count in (1, 8)
+    )
+    kept = Delta(window=8).wrap(several)
+    assert window_of(kept).arcs_bytes == window_of(Delta(window=8).wrap(one)).arcs_bytes
+    assert kept == several
+    assert kept.structures.tolist() == [0] * 8
+    assert kept[3].col is kept[4].col
+    assert Delta(window=3).wrap(several) == several
+
+
+def test_kept_views_number_their_structures_from_0() -> None:
+    edges = [np.array([[0], [1]]), np.array([[1], [0]])]
+    graph = from_edges([edges[which] for which in (0, 1, 1, 0)], num_nodes=2)
+    kept = Delta(window=2).wrap(graph[1:])
+    assert kept.structures.tolist() == [0, 0, 1]
+    assert kept == graph[1:]
