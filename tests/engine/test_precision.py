@@ -58,7 +58,7 @@ def test_resume_evaluation_and_prediction_use_the_precision_of_training(tmp_path
 
 
 def test_what_cannot_store_rows_so_is_refused() -> None:
-    with pytest.raises(OptionError, match="16 bits where one rank has all windows"):
+    with pytest.raises(OptionError, match="16 bits on one rank only"):
         strobe.train(GRAPH, "tgcn", "regression", precision="bf16", ranks=2, **GIVEN)
     plan = Plan(batching=Sampled(history=2, size=8), exchange=Exchange(structure=Fetch(), time=NoTimeExchange()))
     with pytest.raises(OptionError, match="16 bits where windows are kept"):
