@@ -26,9 +26,11 @@ from strobe.placement import Chunks
 from strobe.plan import Plan
 from strobe.presets import preset
 from strobe.tasks import LinkPrediction, NodeClassification, NodeRegression, Task
+from strobe.tasks.base import Examples
 from strobe.tasks.split import PARTS
 
 import torch  # isort: skip
+from torch import Tensor  # isort: skip
 
 SNAPSHOTS, NODES, EDGES, COLUMNS = 20, 24, 60, 2
 TOLERANCE = 1e-12
@@ -211,11 +213,19 @@ def by_cell(run: Run, part: str, up_to: int) -> dict[str, Any]:
     windows = run.job.evaluation_windows(times)
     for t, z, local in embeddings(run.model, run.head, problem, windows, times, problem.unlabeled_examples):
         if t <= up_to:
-            index = local.examples.cell_index  # embeddings of pairs are among those of later snapshots, too
-            found[f"embedding {t}"] = z.numpy() if index is None else torch.cat([z[rows] for rows in index]).numpy()
+            found[f"embedding {t}"] = _embeddings_read(z, local.examples).numpy()
             columns = problem.table(predict_examples(run.head, z, local.examples), local.examples, t)
             found |= {f"{name} {t}": values for name, values in _numbers(columns)}
     return found
+
+
+def _embeddings_read(z: Tensor, examples: Examples) -> Tensor:
+    """The embeddings of examples. Those of pairs are among others, also of later snapshots."""
+    index = examples.cell_index
+    if examples.pairs is not None:
+        ends = (examples.pairs.sources, examples.pairs.row), (examples.pairs.destinations, examples.pairs.column)
+        index = tuple(nodes.rows[at.long()] for nodes, at in ends)
+    return z if index is None else torch.cat([z[rows] for rows in index])
 
 
 def _numbers(columns: dict[str, Any]) -> Iterator[tuple[str, Any]]:
