@@ -61,6 +61,7 @@ _KINDS: dict[str, dict[str, Any]] = {
     "named": {"names": True, "features": "static", "labels": "static classes", "task": "classification"},
     "derived": {"present": True, "weighted": True, "features": "derived", "labels": "targets", "task": "regression"},
     "concatenated": {"directed": False, "present": True, "features": "concatenated", "names": True},
+    "shared": {"weighted": True, "present": True, "repeats": True, "features": "cell"},
     "doubles": {"weighted": True, "dtype": np.float64, "features": "cell", "labels": "targets", "task": "regression"},
 }
 
@@ -76,16 +77,22 @@ def _write(
     features: str | None = None,
     labels: str | None = None,
     dtype: Any = np.float32,
+    repeats: bool = False,
     task: str = "",
 ) -> DynamicGraph:
     del task
     with DiskSink(place) as sink:
+        before: Any = None
         builder = GraphBuilder(sink, num_nodes=_NODES, directed=directed, weighted=weighted)
         for t in range(_SNAPSHOTS):
             nodes = np.sort(rng.permutation(_NODES)[: 0 if t == 2 else 5]) if present else np.arange(_NODES)
-            edges = rng.integers(0, len(nodes), (2, 9)) if len(nodes) else np.empty((2, 0), np.int64)
+            ends = rng.integers(0, len(nodes), (2, 9)) if len(nodes) else np.empty((2, 0), np.int64)
+            edges = Edges(nodes[ends[0]], nodes[ends[1]], _normal(rng, (ends.shape[1],), dtype) if weighted else None)
+            if repeats and t % 2:  # the structure is stored once
+                nodes, edges = before
+            before = nodes, edges
             builder.add(
-                Edges(nodes[edges[0]], nodes[edges[1]], _normal(rng, (edges.shape[1],), dtype) if weighted else None),
+                edges,
                 nodes=nodes if present else None,
                 time=t if names else f"day {t}",
                 x=_normal(rng, (len(nodes), 3), dtype) if features in ("cell", "concatenated") else None,

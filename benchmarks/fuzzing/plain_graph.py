@@ -18,6 +18,7 @@ _NUMBERS = {
     "cell_ptr": "i8",
     "arc_ptr": "i8",
     "edge_count": "i8",
+    "structure": "i4",
     "node": "i4 i8",
     "row_ptr": "i4 i8",
     "col": "i4 i8",
@@ -90,7 +91,7 @@ def _description(folder: Path) -> dict[str, Any]:
         meta: dict[str, Any] = json.loads((folder / "graph.json").read_text())
     except (OSError, ValueError, RecursionError) as error:
         _fail(str(error))
-    _need(isinstance(meta, dict) and "format" in meta and meta.get("version") == 2, "no description")
+    _need(isinstance(meta, dict) and "format" in meta and meta.get("version") == 3, "no description")
     rest = {key: value for key, value in meta.items() if key != "crc32"}
     _need(meta.get("crc32") == f"{zlib.crc32(json.dumps(rest, sort_keys=True).encode()):08x}", "checksum of graph.json")
     return meta
@@ -122,13 +123,21 @@ def _read_saved(folder: Path, meta: dict[str, Any]) -> tuple[PlainGraph, dict[st
     _need({"cell_ptr", "arc_ptr", "edge_count", "row_ptr", "col"} <= arrays.keys(), "an array is missing")
     structure = {name: arrays[name] for name in arrays if name not in "xy"}
     _need(all(values.ndim == 1 for values in structure.values()), "dimensions")
-    shots = []
-    cells, arcs, rows = 0, 0, 0
+    shots: list[PlainShot] = []
     _need(arrays["cell_ptr"].size == arrays["arc_ptr"].size == len(times) + 1, "snapshots")
     _need(arrays["edge_count"].size == len(times), "edge_count")
     _need(arrays["cell_ptr"][0] == 0 and arrays["arc_ptr"][0] == 0, "first offsets")
-    for t in range(len(times)):
-        shots.append(_shot(meta, arrays, t, cells, arcs))
+    stored: list[PlainShot] = []  # snapshots whose structure no earlier one has
+    cells, arcs, rows = 0, 0, 0
+    numbers = arrays["structure"].tolist() if "structure" in arrays else list(range(len(times)))
+    _need(len(numbers) == len(times), "length of structure")
+    for t, number in enumerate(numbers):
+        _need(0 <= number <= len(stored), f"structure of snapshot {t}")
+        if number < len(stored):
+            shots.append(_same_structure(stored[number], meta, arrays, t))
+            continue
+        shots.append(_shot(meta, arrays, t, number, cells, arcs))
+        stored.append(shots[-1])
         cells, arcs = cells + len(shots[-1].nodes), arcs + len(shots[-1].arcs)
         rows += len(shots[-1].nodes) + 1
     _need(arrays["row_ptr"].size == rows and arrays["col"].size == arcs, "length of row_ptr or col")
@@ -145,16 +154,25 @@ def _read_saved(folder: Path, meta: dict[str, Any]) -> tuple[PlainGraph, dict[st
     return graph, arrays
 
 
-def _shot(meta: dict[str, Any], arrays: dict[str, Any], t: int, cells: int, arcs: int) -> PlainShot:
-    """Snapshot t, whose first cell and arc have these numbers."""
+def _same_structure(first: PlainShot, meta: dict[str, Any], arrays: dict[str, Any], t: int) -> PlainShot:
+    """Snapshot t, which has the structure of an earlier one."""
+    size, num_arcs = (int(arrays[name][t + 1]) - int(arrays[name][t]) for name in ("cell_ptr", "arc_ptr"))
+    _need(size == len(first.nodes) and num_arcs == len(first.arcs), f"offsets of snapshot {t}")
+    loops = sum(i == c for i, c, _ in first.arcs)
+    _need(int(arrays["edge_count"][t]) == (num_arcs if meta["directed"] else (num_arcs + loops) // 2), f"edges at {t}")
+    return PlainShot(first.nodes, first.arcs, meta["times"][t], None, None)
+
+
+def _shot(meta: dict[str, Any], arrays: dict[str, Any], t: int, number: int, cells: int, arcs: int) -> PlainShot:
+    """Snapshot t, the first of its structure, whose first cell and arc have these numbers."""
     size, num_arcs = (int(arrays[name][t + 1]) - int(arrays[name][t]) for name in ("cell_ptr", "arc_ptr"))
     _need(0 <= size <= meta["num_nodes"] and num_arcs >= 0, f"offsets of snapshot {t}")
-    _need(cells + t + size < arrays["row_ptr"].size, "more cells than rows")
+    _need(cells + number + size < arrays["row_ptr"].size, "more cells than rows")
     _need("node" in arrays or size == meta["num_nodes"], f"nodes of snapshot {t}")
     nodes = list(range(size)) if "node" not in arrays else arrays["node"][cells : cells + size].tolist()
     _need(len(nodes) == size and nodes == sorted(set(nodes)), f"nodes of snapshot {t}")
     _need(not nodes or (nodes[0] >= 0 and nodes[-1] < meta["num_nodes"]), f"node ids of snapshot {t}")
-    rows = arrays["row_ptr"][cells + t : cells + t + size + 1].tolist()
+    rows = arrays["row_ptr"][cells + number : cells + number + size + 1].tolist()
     col = arrays["col"][arcs : arcs + num_arcs].tolist()
     _need(rows == sorted(rows) and rows[0] == 0 and rows[-1] == num_arcs == len(col), f"row_ptr of snapshot {t}")
     weight: list[float | None] = [None] * num_arcs

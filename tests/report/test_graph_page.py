@@ -150,13 +150,15 @@ def rings(*sizes: int) -> DynamicGraph:
 
 
 STILL = rings(*[100] * 12)
+NEARLY_STILL = from_edges([[np.append(np.arange(100), t), np.append(np.arange(1, 101), t + 20)] for t in range(12)])
 GROWING = rings(*range(10, 130, 10))
 SHUFFLED = from_edges([np.random.default_rng(t).integers(0, 500, (2, 400)) for t in range(4)], num_nodes=500)
 STAR = from_edges([[np.arange(1, 200), np.zeros(199, int)]])
 
 
 def test_bytes_caption_compares_full_and_delta() -> None:
-    assert bytes_caption(describe(STILL)).endswith("as deltas: 8.3% of the bytes.")
+    assert bytes_caption(describe(NEARLY_STILL)).endswith("as deltas: 10% of the bytes.")
+    assert bytes_caption(describe(STILL)).endswith("as deltas: hardly less.")  # stored once either way
     assert bytes_caption(describe(SHUFFLED)).endswith("so much changes that deltas are the larger.")
 
 

@@ -22,6 +22,7 @@ from strobe.ops.sparse.csr import Csr, transpose
 from strobe.ops.sparse.khop import ArcRows, KHopSubgraph, SnapshotCsr, khop_subgraph
 from strobe.ops.sparse.normalize import Norm, normalize
 from tests.support.graphs import AWKWARD, PlainGraph, dynamic_graphs
+from tests.support.unshared import without_sharing
 
 slow_at_first = settings(deadline=None)  # the first call compiles
 hops_of = st.integers(0, 3)
@@ -29,7 +30,7 @@ Arc = tuple[int, float | None]
 
 
 def blocks_of(graph: DynamicGraph, *, both: bool = False) -> SnapshotCsr:
-    stored = graph.storage
+    stored = without_sharing(graph).storage
     assert isinstance(stored, ArrayStorage)
     rows = ArcRows(stored.arc_ptr, stored.row_ptr, stored.col, stored.weight)
     blocks = SnapshotCsr(stored.num_nodes, stored.cell_ptr, rows, stored.node)
@@ -149,8 +150,9 @@ def stacked(graph: DynamicGraph, csrs: list[Csr]) -> SnapshotCsr:
     arc_ptr = np.cumsum([0, *map(len, cols)])
     weight = None if any(each is None for each in weights) else np.concatenate([np.empty(0), *weights])
     rows = ArcRows(arc_ptr, np.concatenate([none, *row_ptrs]), np.concatenate([none, *cols]), weight)
-    assert isinstance(graph.storage, ArrayStorage)
-    return SnapshotCsr(graph.num_nodes, graph.cell_ptr, rows, graph.storage.node)
+    stored = without_sharing(graph).storage
+    assert isinstance(stored, ArrayStorage)
+    return SnapshotCsr(graph.num_nodes, graph.cell_ptr, rows, stored.node)
 
 
 def product(blocks: SnapshotCsr, t: int, x: Any, *, out: bool = False) -> Any:
