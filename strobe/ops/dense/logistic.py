@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from scipy.special import expit
 
+from strobe.io.lazy_import import lazy_import
 from strobe.ops import native
 from strobe.ops.runtime.parallel import run_parts
+
+if TYPE_CHECKING:
+    from scipy import special
+else:
+    special = lazy_import("scipy.special")
 
 ITERATIONS = 50
 RIDGE = 1e-4
@@ -67,6 +72,6 @@ def _sum_compiled(x: Any, labels: Any, beta: Doubles, gradient: Doubles, hessian
 
 def _sum_plain(x: Any, labels: Any, beta: Doubles, gradient: Doubles, hessian: Doubles) -> None:
     x = x.astype(np.float64)
-    chance = expit(x @ beta)
+    chance = special.expit(x @ beta)
     gradient[:] = x.T @ (labels - chance)
     hessian[:] = (x * (chance * (1 - chance))[:, None]).T @ x
