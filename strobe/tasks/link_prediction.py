@@ -291,8 +291,8 @@ class LinkProblem(Problem):
             for name, values in found.items():
                 scores.setdefault(name, []).append(values)
         listed = list(scores.values())
-        found = map_in_order(lambda k: pair_metrics(np.concatenate(listed[k]), scored), len(listed))
-        return dict(zip(scores, found, strict=True))
+        metrics = map_in_order(lambda k: pair_metrics(np.concatenate(listed[k]), scored), len(listed))
+        return dict(zip(scores, metrics, strict=True))
 
     def table(self, predictions: Tensor, examples: Examples, t: int) -> dict[str, Any]:
         del t
