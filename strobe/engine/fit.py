@@ -27,10 +27,10 @@ from strobe.view import Carry
 def fit(run: RunContext) -> None:
     """Train until ``epochs``, or until ``patience`` evaluations in a row have brought no improvement."""
     state, settings = run.state, run.settings
-    run.announce()
     run.source.start()
     with closing(run.source), closing(run.evaluator):
         run.evaluator.before_training()
+        run.announce()
         while state.epoch < settings.epochs and not state.should_stop(settings.patience):
             started = perf_counter()
             run.exchange.begin_epoch([line["loss"] for line in state.history])

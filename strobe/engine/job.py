@@ -87,6 +87,8 @@ class Job:
         ]
         windows = [piece for window in (*together, *others) for piece in split_times(window, self.settings.recompute)]
         work = (lambda: self.model_costs) if self.plan.placement.needs_model_costs else None
+        if self.comm.num_ranks > 1 or self.plan.batching.needs_partition:
+            self.progress.stage(f"placing cells by {self.plan.placement}", 0, None)
         placed = partition_graph(graph, self.plan, self.comm, windows, split.train, self.settings.seed, work)
         sharing = PartitionedGraph(
             graph, self.plan, self.comm, placed, device=self.device, dtype=self.settings.row_dtype

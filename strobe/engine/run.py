@@ -40,7 +40,7 @@ class Run:
     ``baselines``: metrics of predictors without learning, by part and name; ``ranks``: the ledger of every rank over
     all epochs, with several; ``window``: cost of a step's window, where windows decay; ``online``: trained on every
     snapshot of its graph as they arrived; ``calibration``: from scores of pairs to probabilities, of link tasks;
-    ``backend``: what carried rows between ranks.
+    ``backend``: what carried rows between ranks; ``startup``: seconds before the first epoch, by stage.
     """
 
     job: Job
@@ -59,6 +59,7 @@ class Run:
     calibration: CalibratedLinks | None = None
     path: Path | None = None
     backend: str | None = None
+    startup: dict[str, Any] | None = None
 
     @property
     def problem(self) -> Problem:
@@ -124,6 +125,7 @@ class Run:
             "baselines": self.baselines,
             "parameters": sum(p.numel() for part in (self.model, self.head) for p in part.parameters()),
             "seconds": round(self.seconds, 3),
+            "startup": self.startup,
             "seconds_per_epoch": _median([line["train_s"] for line in self.history]),
             "device": str(self.job.device),
             "threads": self.job.threads,
@@ -185,6 +187,7 @@ def _build_run(path: Path, job: Job, weights: Weights, epoch: int) -> Run:
         baselines=finished.get("baselines", {}),
         seconds=finished.get("seconds", 0.0),
         window=finished.get("window"),
+        startup=finished.get("startup"),
         calibration=CalibratedLinks.from_json(finished["calibration"]) if finished.get("calibration") else None,
         path=path,
     )

@@ -24,6 +24,7 @@ from strobe.engine.machine import free_bytes, kill_on_second_interrupt, peak_byt
 from strobe.engine.optimizer import make_optimizer
 from strobe.engine.progress import Progress
 from strobe.engine.records.run_directory import RunRecord, open_record, refuse_other_kind
+from strobe.engine.records.startup import StartupClock
 from strobe.engine.records.timing import gather_ledgers
 from strobe.engine.run import Run
 from strobe.engine.services import PeakBytes
@@ -34,6 +35,7 @@ from strobe.format import file_size, pluralize
 
 def run_training(request: TrainRequest, output: OutputConfig, launch: LaunchConfig, progress: Progress) -> Run:
     """Train in this process, in processes on this machine, or as one of the ranks that torchrun has started."""
+    progress = StartupClock.around(progress)
     if is_launched_rank():
         return train_under_torchrun(train_on_rank, request, output, progress, launch)
     if launch.ranks > 1:
@@ -43,7 +45,7 @@ def run_training(request: TrainRequest, output: OutputConfig, launch: LaunchConf
 
 def train_on_rank(request: TrainRequest, output: OutputConfig, progress: Progress, comm: Comm) -> Run:
     """Train as one rank. Rank 0 writes the record; all ranks end with the same weights and scores."""
-    began = perf_counter()
+    began, progress = perf_counter(), StartupClock.around(progress)
     mine = output if comm.rank == 0 else OutputConfig()
     with ExitStack() as stack:
         stack.enter_context(kill_on_second_interrupt())
@@ -72,6 +74,7 @@ def train_on_rank(request: TrainRequest, output: OutputConfig, progress: Progres
         run = score_run(job, state, source, progress)
         run.seconds, run.path = before_s + perf_counter() - began, record.path
         artifacts = source.artifacts() if comm.rank == 0 else {}
+        run.startup = progress.times.to_json()
         run.window = artifacts["window_cost"].to_json() if "window_cost" in artifacts else None
         record.finish(run.to_json(), job.services.charts(run, artifacts, context.trace) if comm.rank == 0 else {})
     return run

@@ -30,6 +30,8 @@ from strobe.registry import AXES
 Scores = Mapping[str, Mapping[str, float | None]]
 
 _MAX_RANKS = 16
+_LEAST_STAGE = 0.05
+"""Stages with a smaller share of the start-up are left out."""
 _COVERAGE = ("coverage", "edges")
 
 
@@ -43,6 +45,7 @@ def run_summary(result: Mapping[str, Any]) -> str:
         f"{result['model']} on {result['graph']}, {result['task']}: {pluralize(result['parameters'], 'parameter')}",
         f"{pluralize(result['epochs'], 'epoch')} in {duration(result['seconds'])}{speed}; "
         f"best at epoch {result['best_epoch']}{early}",
+        *wrap_line(describe_startup(result.get("startup"))),
         *_window(result),
         *_machine(result),
         "",
@@ -51,6 +54,17 @@ def run_summary(result: Mapping[str, Any]) -> str:
         *_calibration(result.get("calibration")),
     ]
     return "\n".join(lines).rstrip("\n")
+
+
+def describe_startup(startup: Mapping[str, Any] | None) -> str:
+    """Describe what the time before the first epoch went to; empty if it is not known."""
+    if not startup:
+        return ""
+    seconds = startup["seconds"]
+    stages = [
+        f"{stage} {duration(each)}" for stage, each in startup["stages"].items() if each >= _LEAST_STAGE * seconds
+    ]
+    return f"start-up {duration(seconds)}" + (f": {', '.join(stages)}" if stages else "")
 
 
 def _calibration(found: Mapping[str, Any] | None) -> list[str]:

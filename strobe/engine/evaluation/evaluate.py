@@ -124,6 +124,7 @@ class BlockingEvaluator(Evaluator):
     def before_training(self) -> None:
         problem = self._job.problem
         if self._state.epoch == 0 and problem.starts_at_offset:
+            self._job.progress.stage("scoring the initial weights", 0, None)
             self._state.record_metric(self.score().get(problem.metric), problem.higher_is_better)
 
     def after_epoch(self, result: EpochResult) -> dict[str, Any]:

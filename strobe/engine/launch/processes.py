@@ -23,6 +23,7 @@ from strobe.engine.job import Job
 from strobe.engine.machine import choose_device
 from strobe.engine.progress import Progress
 from strobe.engine.records.run_directory import CONFIG, last_started, read_config
+from strobe.engine.records.startup import StartupClock
 from strobe.engine.run import Run
 from strobe.errors import OptionError
 from strobe.format import pluralize
@@ -105,11 +106,12 @@ def _run(
     job: Job,
 ) -> dict[str, Any]:
     progress.stage(f"starting {launch.ranks} ranks", 0, None)
+    times = StartupClock.around(progress).times
     check_backend(launch.backend, job.device)
     if job.device.type == "cuda" and launch.ranks > torch.cuda.device_count():
         progress.note(f"{launch.ranks} ranks share {pluralize(torch.cuda.device_count(), 'GPU')}")
     return run_on_ranks(
-        lambda reporter, comm: _to_payload(train_here(request, output, reporter, comm)),
+        lambda reporter, comm: _to_payload(train_here(request, output, StartupClock(reporter, times), comm)),
         launch,
         progress,
         threads=job.settings.threads,
@@ -210,5 +212,5 @@ def _to_payload(run: Run) -> dict[str, Any]:
     """What the other process needs to have the same run."""
     weights = {"model": run.model.state_dict(), "head": run.head.state_dict()}
     names = ("history", "best_epoch", "validation", "test", "baselines", "memory", "ranks", "window", "seconds")
-    more = ("path", "calibration", "backend")
+    more = ("path", "calibration", "backend", "startup")
     return {"weights": weights, "run": {name: getattr(run, name) for name in (*names, *more)}}

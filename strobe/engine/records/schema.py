@@ -125,7 +125,11 @@ _CALIBRATION = _with(
     edge_error=_optional(_number),
     bins=_items(_with(share=_number, predicted=_number, actual=_number)),
 )
-_RESULT_MAY: dict[str, Check] = {"window": _optional(_object), "calibration": _optional(_CALIBRATION)}
+_RESULT_MAY: dict[str, Check] = {
+    "window": _optional(_object),
+    "calibration": _optional(_CALIBRATION),
+    "startup": _optional(_with(seconds=_number, stages=_all(_number))),
+}
 
 
 def check_config(path: Path, config: Mapping[str, Any]) -> None:

@@ -16,6 +16,8 @@ from strobe.schedule import Steps
 from strobe.schedule.base import Pacer
 from strobe.view import LocalPartition
 
+_PREPARING = "preparing snapshots"
+
 Step = dict[int, Window]
 """Windows of a step that one rank computes, by the number of their batch."""
 
@@ -28,6 +30,7 @@ class PreparedSource(StepSource):
         self._order = BatchOrder(job, saved)
         if job.uses_khop_cache:
             load_khop_cache(job)
+        job.progress.stage(_PREPARING, 0, None)
         self._steps = self._build(self._order.steps, {})
         training = [window for step in self._steps for window in step.values()]
         continues = all(batch.continues_state for batch in job.batches) and not job.uses_khop_cache
@@ -107,11 +110,11 @@ def load_windows(job: Job, training: list[Window], validation: list[Window]) -> 
     """Load features and examples of training windows, and of the validation windows that are scored."""
     split, done = job.problem.split, 0
     total = len(split.train) + len(split.validation)
-    job.progress.stage("preparing snapshots", done, total)
+    job.progress.stage(_PREPARING, done, total)
     scored = [window for window in validation if window[-1].times.stop > split.validation.start]
     for snapshots in _load(job, training, scored):
         done = min(done + snapshots, total)  # windows may overlap
-        job.progress.stage("preparing snapshots", done, total)
+        job.progress.stage(_PREPARING, done, total)
 
 
 def _load(job: Job, training: list[Window], validation: list[Window]) -> Iterator[int]:
