@@ -54,8 +54,8 @@ class Services:
         """More bytes than a pass over every batch takes, [B], without running one."""
         raise NotImplementedError
 
-    def predict_peak_memory(self, job: Job) -> PeakBytes:
-        """Peak device memory of a job."""
+    def estimate_peak_memory(self, job: Job, room: float) -> PeakBytes:
+        """Peak device memory of a job's ranks, exact enough to say whether it fits into ``room`` bytes."""
         raise NotImplementedError
 
     def summary(self, result: Mapping[str, Any]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 from strobe.batching.base import StepSource
 from strobe.comm import Comm, SingleRankComm
@@ -160,38 +160,51 @@ class Residency:
 
 
 def choose_residency(job: Job) -> tuple[Job, Residency]:
-    """Fit a job to its device: all windows resident, or offloaded to the host, or recomputed in segments. The user is
-    told which."""
-    keep = job.settings.offload
+    """Fit a job to the device of the rank that has least free: all windows resident, or offloaded to the host, or
+    recomputed in segments. All ranks do the same, and the user is told what."""
+    keep, comm = job.settings.offload, job.comm
     if keep == "always":
         return replace(job, offload=True), Residency(offloaded=True)
-    if keep == "never" or job.comm.num_ranks > 1 or not job.caches_windows or not job.services.estimates_memory:
+    if keep == "never" or not job.caches_windows or not job.services.estimates_memory:
         return job, Residency()
     if any(batch.seed_nodes is not None for batch in job.batches):
         return job, Residency()  # windows of some nodes are small already
-    room = _USABLE_SHARE[job.device.type] * free_bytes(job.device)
-    return (
-        (replace(job, fits_in_memory=True), Residency())
-        if job.services.upper_bound_bytes(job).sum() < room / 2
-        else _fit_to_memory(job, room)
-    )
+    room = min(comm.all_gather_object(_USABLE_SHARE[job.device.type] * free_bytes(job.device), kind="setup"))
+    chosen: _Choice | None = None
+    with comm.rank_0_alone("estimate"):
+        if comm.rank == 0:
+            fits_easily = job.services.upper_bound_bytes(job).sum() < room / 2
+            chosen = _Choice(Residency(), job.settings.recompute) if fits_easily else _fit_to_memory(job, room)
+    chosen = comm.broadcast_object(chosen, kind="setup")
+    assert chosen is not None
+    settings = replace(job.settings, recompute=chosen.recompute)
+    fitted = replace(job, settings=settings, offload=chosen.residency.offloaded, fits_in_memory=chosen.fits)
+    return fitted, chosen.residency
 
 
-def _fit_to_memory(job: Job, room: float) -> tuple[Job, Residency]:
+class _Choice(NamedTuple):
+    """Where windows are, the snapshots that are computed at a time, and whether all that is cached is known to fit."""
+
+    residency: Residency
+    recompute: int | None
+    fits: bool = True
+
+
+def _fit_to_memory(job: Job, room: float) -> _Choice:
     may_wait, tried = job.device.type in _DEVICES_WITH_MEMORY, []
     for segmented in _recompute_candidates(job):
         job.progress.stage("estimating memory", 0, None)
         try:
-            tried.append(job.services.predict_peak_memory(segmented))
+            tried.append(job.services.estimate_peak_memory(segmented, room))
         except InputError as error:  # a part of the graph may have nothing to learn from where the whole has
             job.progress.note(f"memory cannot be estimated: {error}")
-            return job, Residency()
+            return _Choice(Residency(), job.settings.recompute, fits=False)
         streams = tried[-1].resident > room
         if not streams or (may_wait and tried[-1].offloaded <= room):
             kept = Residency(streams, tried[-1].offloaded if streams else tried[-1].resident)
-            if may_wait or len(tried) > 1 or tried[0].resident > room / 2:
+            if len(tried) > 1 or tried[0].resident > room / 2:
                 job.progress.note(_describe(segmented, tried, kept, room))
-            return replace(segmented, offload=streams, fits_in_memory=True), kept
+            return _Choice(kept, segmented.settings.recompute)
     least = tried[-1].offloaded if may_wait else tried[-1].resident
     trouble = (
         f"training takes at least {file_size(least)} on {job.device}, and {file_size(room)} are free: take fewer "
@@ -200,7 +213,7 @@ def _fit_to_memory(job: Job, room: float) -> tuple[Job, Residency]:
     if may_wait:
         raise OptionError(trouble)
     job.progress.note(trouble)  # a host may still have memory that is not counted, such as swap
-    return job, Residency(predicted_device_bytes=tried[0].resident)
+    return _Choice(Residency(predicted_device_bytes=tried[0].resident), job.settings.recompute, fits=False)
 
 
 def _recompute_candidates(job: Job) -> Iterator[Job]:

@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 
 from strobe.batching import BatchSpec
 from strobe.batching.base import split_times
+from strobe.comm import SingleRankComm
 from strobe.engine.forward import detach_tree, num_examples, predict_windows, window_examples, window_loss
 from strobe.engine.job import Job
 from strobe.engine.machine import free_bytes
@@ -19,62 +20,24 @@ from strobe.engine.sources.batch_order import batch_loads, batch_sizes
 from strobe.engine.windows import Window
 from strobe.errors import OptionError
 from strobe.format import file_size
-from strobe.graph import DynamicGraph, Snapshot
-from strobe.graph.convert import from_edges
 from strobe.ops.runtime.memory_trace import measure_memory, measure_peak_bytes
-from strobe.ops.sparse.csr import FloatArray, IntArray
+from strobe.ops.sparse.csr import FloatArray
+from strobe.planner.downsample import downsample_batch
 from strobe.planner.time.passes import isolated_model, make_window, run_pass
-from strobe.tasks.split import PARTS
 from strobe.view import Carry
 
-
-def downsample(graph: DynamicGraph, nodes: int, *, seed: int = 0) -> DynamicGraph:
-    """Sample nodes of a graph with their presence, features and labels, keeping the number of arcs per cell.
-
-    Arcs are rewired at random among sampled cells, in proportion to the cells' degrees.
-    """
-    rng = np.random.default_rng(seed)
-    chosen = np.sort(rng.choice(graph.num_nodes, min(nodes, graph.num_nodes), replace=False))
-    snapshots = [_SampledSnapshot(graph[t], sample, chosen, rng) for t, sample in enumerate(graph.subset(chosen))]
-    return from_edges(
-        [each.edges for each in snapshots],
-        weights=[each.weights for each in snapshots] if graph.weighted else None,
-        num_nodes=len(chosen),
-        nodes=[each.nodes for each in snapshots],
-        x=None if graph.features is None else [np.asarray(each.sample.x) for each in snapshots],
-        y=None if graph.labels is None else [np.asarray(each.sample.y) for each in snapshots],
-        times=graph.times,
-        directed=graph.directed,
-    )
-
-
-class _SampledSnapshot:
-    """The sampled cells of a snapshot, with random arcs."""
-
-    def __init__(self, snapshot: Snapshot, sample: Snapshot, chosen: IntArray, rng: np.random.Generator) -> None:
-        self.sample = sample
-        self.nodes: IntArray = np.searchsorted(chosen, sample.nodes)
-        arcs = round(snapshot.num_arcs * sample.num_nodes / max(snapshot.num_nodes, 1))
-        place = np.searchsorted(snapshot.nodes, sample.nodes)
-        number = arcs if snapshot.directed else arcs // 2
-        read = self._sample_by_degree(snapshot.out_degree[place], number, rng)
-        reader = self._sample_by_degree(snapshot.row_ptr[place + 1] - snapshot.row_ptr[place], number, rng)
-        self.edges = np.stack([read, reader])
-        self.weights = np.ones(number, np.float32)
-
-    def _sample_by_degree(self, degree: IntArray, number: int, rng: np.random.Generator) -> IntArray:
-        """Sample ``number`` nodes with replacement, in proportion to their degree."""
-        ends = np.repeat(self.nodes, degree)
-        if not len(ends):
-            ends = self.nodes
-        return rng.choice(ends, number) if len(ends) else np.empty(0, np.int64)
-
+ROUGH_NODES = 1_024
+"""Nodes of the larger downsampled graph of a rough estimate, which is made on the CPU."""
 
 MIN_NODES = {"cuda": 131_072, "cpu": 8_192}
 """Least nodes of the larger downsampled graph; the smaller has a quarter of them."""
 
 MIN_CELLS = {"cuda": 1 << 22, "cpu": 0}
 """Least cells of a pass over it: on a GPU that is not full, some allocations do not grow with the cells."""
+
+
+_UNEVEN = 1.25
+"""Cells of the rank that has most, and rows that it receives, over an equal share of the cells."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +67,26 @@ class MemoryEstimate:
     def offloaded(self) -> int:
         """Peak if only the current and the next segment are on the device."""
         return self.weights + 2 * self.segment + max(self.working, self.scoring)
+
+    def of_rank(self, num_ranks: int) -> MemoryEstimate:
+        """Peak of one of several ranks among which the cells are placed."""
+        share = min(1.0, _UNEVEN / num_ranks)
+        parts = (round(share * part) for part in (self.windows, self.segment, self.working, self.scoring))
+        return MemoryEstimate(self.weights, *parts)
+
+
+def estimate_peak_memory(job: Job, room: float) -> MemoryEstimate:
+    """Estimate the peak memory of a job's ranks as exactly as the decision needs.
+
+    Small passes on the CPU, which take a fraction of a second, tell within a factor of two. If twice their estimate
+    fits into ``room`` bytes, it is returned; otherwise larger passes run on the device. Of several ranks only the rough
+    estimate is made.
+    """
+    alone = replace(job, comm=SingleRankComm())
+    rough = predict_peak_memory(replace(alone, device=torch.device("cpu")), ROUGH_NODES)
+    if job.comm.num_ranks > 1:
+        return rough if job.plan.per_rank_batches else rough.of_rank(job.comm.num_ranks)
+    return rough if 2 * rough.resident < room else predict_peak_memory(job)
 
 
 class _PassMemory(NamedTuple):
@@ -180,24 +163,16 @@ def _extrapolate(cells: int, small: _PassMemory, large: _PassMemory) -> _PassMem
 
 def _measure_downsampled(job: Job, batch: BatchSpec, nodes: int) -> tuple[_PassMemory, _PassMemory]:
     """Measure training and scoring passes over a batch of a downsampled graph."""
-    whole = job.source.graph
-    ahead = len(whole) - job.problem.split.test.stop  # snapshots after the last test snapshot, for its labels
-    most = min(len(batch.times) + ahead + 2 * job.problem.split.gap + len(PARTS), len(whole))
-    start = min(batch.times.start, len(whole) - most)
-    first = batch.times.start - start
-    times = range(first, first + len(batch.times))
-    graph = downsample(whole[start : start + most], nodes, seed=job.settings.seed)
-    problem = job.task.bind(job.plan.store.wrap(graph), seed=job.settings.seed).with_online_split(times.stop)
-    thin = replace(job, problem=problem, source=replace(job.source, graph=graph))
-    part = BatchSpec(times, times, continues_state=batch.continues_state)
-    window, passes = make_window(thin, part), 0
+    small = downsample_batch(job, batch, nodes)
+    thin, times = small.job, small.times
+    window, passes = small.make_window(), 0
 
     def train() -> None:
         nonlocal passes
         passes = _run_passes(thin, model, head, window, len(job.batches))
 
     def score() -> None:
-        for _ in predict_windows(model.eval(), head.eval(), problem, passes * [make_window(thin, part)], times):
+        for _ in predict_windows(model.eval(), head.eval(), thin.problem, passes * [small.make_window()], times):
             pass
 
     with isolated_model(thin) as (model, head), torch.enable_grad():

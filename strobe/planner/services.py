@@ -7,10 +7,14 @@ from strobe.engine.services import PeakBytes, Services
 from strobe.ops.sparse.csr import FloatArray
 from strobe.placement.model_costs import LoadModel
 from strobe.plan import Plan
-from strobe.planner.memory import check_memory, predict_peak_memory, upper_bound_bytes
+from strobe.planner.downsample import estimate_run_seconds
+from strobe.planner.memory import check_memory, estimate_peak_memory, upper_bound_bytes
 from strobe.planner.time.passes import predict_batch_seconds
 from strobe.planner.time.predictor_cache import get_predicted_loads
 from strobe.presets import DEFAULT_ONLINE, preset
+
+MEASURED_SHARE = 0.05
+"""Part of the expected run that measuring its costs may take."""
 
 
 class PlannerServices(Services):
@@ -25,8 +29,14 @@ class PlannerServices(Services):
         return preset(DEFAULT_ONLINE)
 
     def predicted_loads(self, job: Job) -> LoadModel:
-        graph, dtype = job.problem.graph, job.settings.dtype
-        return get_predicted_loads(job.choice, graph, device=job.device, dtype=dtype, progress=job.progress)
+        return get_predicted_loads(
+            job.choice,
+            job.problem.graph,
+            device=job.device,
+            dtype=job.settings.dtype,
+            progress=job.progress,
+            budget=lambda: MEASURED_SHARE * estimate_run_seconds(job),
+        )
 
     def predict_batch_seconds(self, job: Job) -> FloatArray:
         return predict_batch_seconds(job)
@@ -37,6 +47,6 @@ class PlannerServices(Services):
     def upper_bound_bytes(self, job: Job) -> FloatArray:
         return upper_bound_bytes(job)
 
-    def predict_peak_memory(self, job: Job) -> PeakBytes:
-        estimate = predict_peak_memory(job)
+    def estimate_peak_memory(self, job: Job, room: float) -> PeakBytes:
+        estimate = estimate_peak_memory(job, room)
         return PeakBytes(estimate.resident, estimate.offloaded)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import strobe
 from benchmarks.fingerprint import plan_of
 from strobe.api import SERVICES
 from strobe.batching import Sampled, Windows
+from strobe.comm import Comm
 from strobe.engine import Progress
 from strobe.engine import train as engine_train
 from strobe.engine.inputs.resolve import TrainRequest, resolve
@@ -29,6 +31,7 @@ from strobe.planner import memory
 from strobe.planner.memory import MemoryEstimate, predict_peak_memory
 from strobe.presets import PRESETS
 from strobe.view.offload import OffloadedWindows
+from tests.support.ranks import as_threads
 from tests.support.runs import same_tensors, small_graph, small_task
 
 GRAPH = small_graph()
@@ -87,9 +90,11 @@ def has(monkeypatch: pytest.MonkeyPatch, free: float) -> None:
     monkeypatch.setattr(engine_train, "free_bytes", lambda device: int(free / engine_train._USABLE_SHARE["cpu"]))
 
 
+CHANGES = {"device": "cpu", "threads": 1, "window": 3}
+
+
 def job_of(watch: Progress | None = None, **changes: Any) -> Job:
-    chosen = {"device": "cpu", "threads": 1, "window": 3} | changes
-    request = TrainRequest(GRAPH, "mpnn-lstm", "regression", changes=chosen, services=SERVICES)
+    request = TrainRequest(GRAPH, "mpnn-lstm", "regression", changes=CHANGES | changes, services=SERVICES)
     return resolve(request, None, watch or Progress())
 
 
@@ -211,6 +216,35 @@ def test_a_run_records_its_residency_and_resumes_with_it(tmp_path: Path, monkeyp
     run = strobe.train(None, None, out=there, resume=True, epochs=4)
     stays = strobe.train(GRAPH, "mpnn-lstm", "regression", epochs=4, offload="never", recompute=2, **given)
     assert same_tensors(run.model.state_dict(), stays.model.state_dict())
+
+
+@pytest.mark.parametrize("least", [0, 1])
+def test_ranks_agree_on_what_fits_the_one_with_least_memory(least: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ranks(free: float) -> list[tuple[Job, Residency]]:
+        monkeypatch.setattr(engine_train, "_DEVICES_WITH_MEMORY", ("cpu",))
+        rooms = dict(zip(("rank 0", "rank 1"), (free, 1e12) if least == 0 else (1e12, free), strict=True))
+
+        def free_bytes(device: Any) -> int:
+            return int(rooms[f"rank {mine.rank}"] / engine_train._USABLE_SHARE["cpu"])
+
+        mine = threading.local()
+        monkeypatch.setattr(engine_train, "free_bytes", free_bytes)
+
+        def choose(comm: Comm) -> tuple[Job, Residency]:
+            mine.rank = comm.rank
+            request = TrainRequest(GRAPH, "mpnn-lstm", "regression", changes=CHANGES, services=SERVICES, plan="pss")
+            return choose_residency(resolve(request, None, Progress(), comm))
+
+        return as_threads(choose, 2)
+
+    whole = predicted_peak(None).of_rank(2)
+    for free, offload in ((whole.resident * 1.003, False), (whole.offloaded * 1.003, True)):
+        (first, kept), (second, same) = ranks(free)
+        assert kept == same
+        assert (kept.offloaded, first.offload, second.offload) == (offload, offload, offload)
+        assert kept.predicted_device_bytes == pytest.approx(whole.offloaded if offload else whole.resident, rel=1e-2)
+    (first, _), (second, _) = ranks(predicted_peak(2).of_rank(2).offloaded * 1.01)
+    assert first.settings.recompute == second.settings.recompute == 2
 
 
 def test_offloading_needs_cached_windows() -> None:

@@ -19,9 +19,11 @@ from strobe.graph.synthetic import Growth, Social
 from strobe.models import MODELS
 from strobe.ops.runtime.memory_trace import measure_peak_bytes
 from strobe.planner import memory
+from strobe.planner.downsample import downsample
 from strobe.planner.memory import (
+    MemoryEstimate,
     check_memory,
-    downsample,
+    estimate_peak_memory,
     measure_pass_bytes,
     predict_batch_bytes,
     predict_peak_memory,
@@ -108,6 +110,29 @@ def test_a_run_on_a_graph_that_grows_takes_within_a_tenth_of_the_prediction(mode
     assert said.resident == pytest.approx(taken, rel=0.1)
     if model == "evolvegcn-o":
         assert said.scoring > 1.2 * said.working
+
+
+@pytest.mark.parametrize("model", sorted(MODELS))
+def test_a_rough_estimate_is_within_a_factor_of_two(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "ROUGH_NODES", 200)
+    job = job_of(model, "regression")
+    exact = predict_peak_memory(job, nodes=2_400).resident
+    rough = estimate_peak_memory(job, 1e12).resident
+    assert exact / 2 < rough < 2 * exact
+
+
+def test_what_may_not_fit_is_estimated_on_larger_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    rough, exact = (MemoryEstimate(0, size, 0, 0, 0) for size in (100, 150))
+    monkeypatch.setattr(memory, "predict_peak_memory", lambda job, nodes=None: exact if nodes is None else rough)
+    job = job_of("mpnn-lstm", "regression")
+    assert estimate_peak_memory(job, 201) == rough
+    assert estimate_peak_memory(job, 200) == exact
+
+
+def test_ranks_have_a_share_of_all_but_weights() -> None:
+    whole = MemoryEstimate(weights=7, windows=1_000, segment=400, working=2_000, scoring=800)
+    assert whole.of_rank(1) == whole
+    assert whole.of_rank(5) == MemoryEstimate(weights=7, windows=250, segment=100, working=500, scoring=200)
 
 
 def test_less_is_kept_of_segments() -> None:

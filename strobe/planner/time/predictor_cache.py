@@ -12,7 +12,7 @@ import json
 import math
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -30,12 +30,18 @@ from strobe.errors import FormatError
 from strobe.graph import DynamicGraph
 from strobe.models import make_model
 from strobe.ops import native
-from strobe.placement.model_costs import LoadModel
+from strobe.placement.model_costs import LoadModel, count_load
 from strobe.planner.time.chunks import ChunkBenchmark, ChunkRanges, cap_ranges, measure, sample_chunks
 from strobe.planner.time.predictor import WorkloadPredictor, fit_predictor
 
 MEASURE_S = 20.0
 """Default time limit of measurements; fitting takes about a sixth more."""
+
+LEAST_S = 5.0
+"""The least that a useful fit takes, all in all."""
+
+_FIT_SHARE = 0.3
+"""Part of a time limit that is left for fitting."""
 
 MAX_CHUNKS = 400
 
@@ -69,11 +75,10 @@ def get_predictor(
         folder: of the cache; default: the user's cache directory.
         progress: receives the progress and the error of the fit.
     """
-    subject = _MeasuredModel.of(choice, features)
     with _torch_threads(threads):
-        key = subject.key() | hardware(torch.device(device), dtype) | {"directed": directed}
-        path = (cache_dir() if folder is None else folder) / f"{choice.name}-{_digest(key)}.pt"
-        cached = _load_cached(path, key) if subject.is_cacheable else None
+        place = _CachePlace.of(choice, features, directed, torch.device(device), dtype, folder)
+        subject, path, key = place.subject, place.path, place.key
+        cached = place.load()
         if cached is not None and cached.ranges.covers(features, subject.hidden):
             return cached
         bench = ChunkBenchmark(make=subject.make, directed=directed, device=torch.device(device), dtype=dtype)
@@ -93,12 +98,23 @@ def get_predicted_loads(
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
     progress: Progress | None = None,
+    budget: Callable[[], float] = lambda: math.inf,
 ) -> LoadModel:
-    """Return the load model of a graph's cells for a model, in seconds."""
+    """Return the load model of a graph's cells for a model: predicted seconds, or counts if there is no predictor in
+    the cache and measuring one would take longer than ``budget()`` seconds."""
     assert graph.features is not None  # every task adds features
-    features = graph.features.shape[0]
-    predictor = get_predictor(choice, features, directed=graph.directed, device=device, dtype=dtype, progress=progress)
-    return predictor.loads(features, _MeasuredModel.of(choice, features).hidden)
+    features, device = graph.features.shape[0], torch.device(device)
+    place = _CachePlace.of(choice, features, graph.directed, device, dtype)
+    cached, hidden, seconds = place.load(), place.subject.hidden, MEASURE_S
+    if cached is None or not cached.ranges.covers(features, hidden):
+        available = budget()
+        if available < LEAST_S:
+            if progress is not None:
+                progress.note(f"loads are counted: measuring {choice.name} would take over 5% of the run")
+            return count_load
+        seconds = min(MEASURE_S, (1 - _FIT_SHARE) * available)
+    options: dict[str, Any] = {"directed": graph.directed, "device": device, "dtype": dtype, "seconds": seconds}
+    return get_predictor(choice, features, progress=progress, **options).loads(features, hidden)
 
 
 def cache_dir() -> Path:
@@ -175,6 +191,33 @@ class _MeasuredModel:
         if self.module is not None:
             return self.module
         return make_model(self.name, features, hidden=hidden, **self.options)
+
+
+@dataclass(frozen=True)
+class _CachePlace:
+    """A model, the file of its predictor, and what the file must have been measured of."""
+
+    subject: _MeasuredModel
+    path: Path
+    key: dict[str, Any]
+
+    @classmethod
+    def of(
+        cls,
+        choice: ModelChoice,
+        features: int,
+        directed: bool,
+        device: torch.device,
+        dtype: torch.dtype,
+        folder: Path | None = None,
+    ) -> _CachePlace:
+        subject = _MeasuredModel.of(choice, features)
+        key = subject.key() | hardware(device, dtype) | {"directed": directed}
+        path = (cache_dir() if folder is None else folder) / f"{choice.name}-{_digest(key)}.pt"
+        return cls(subject, path, key)
+
+    def load(self) -> WorkloadPredictor | None:
+        return _load_cached(self.path, self.key) if self.subject.is_cacheable else None
 
 
 def _measure_and_fit(
