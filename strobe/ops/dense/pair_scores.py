@@ -70,7 +70,7 @@ def score_pairs_plain(network: PairLayers, of_rows: Tensor, of_columns: Tensor, 
     """``score_pairs`` in torch, on any device and in any precision."""
     # index_select copies whole rows; an index would be twice as slow on the CPU.
     of_ends = of_rows.index_select(0, pairs.row) + of_columns.index_select(0, pairs.column)
-    x: Tensor = torch.addmm(of_ends, pairs.features, network.feature_weight.T).relu()
+    x: Tensor = torch.addmm(of_ends, pairs.features.to(of_ends.dtype), network.feature_weight.T).relu()
     x = torch.nn.functional.linear(x, network.weight, network.bias).relu()
     return torch.nn.functional.linear(x, network.last_weight[None], network.last_bias[None]).squeeze(1)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -34,6 +37,15 @@ def test_scores_and_gradients_equal_those_of_torch(num_pairs: int, monkeypatch: 
     of_found, of_expected = (torch.autograd.grad(scores, inputs, gradient) for scores in (found, expected))
     for ours, plain in zip(of_found, of_expected, strict=True):
         torch.testing.assert_close(ours, plain)
+
+
+@pytest.mark.parametrize("score", [score_pairs, score_pairs_plain])
+def test_features_may_be_in_another_precision_than_the_network(score: Any) -> None:
+    inputs, pairs, _ = make(20)
+    network, single = PairLayers(*inputs[2:]), replace(pairs, features=pairs.features.float())
+    torch.testing.assert_close(
+        score(network, *inputs[:2], single), score(network, *inputs[:2], pairs), atol=1e-6, rtol=0
+    )
 
 
 def test_gradients_do_not_depend_on_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
