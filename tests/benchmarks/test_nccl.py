@@ -9,6 +9,7 @@ import pytest
 from benchmarks import nccl_profile
 from benchmarks.nccl import TOLERANCES, cases, failures, work_on_rank
 from strobe.models import MODELS
+from strobe.presets import PRESETS
 from tests.support.ranks import threads_for_processes
 
 
@@ -17,6 +18,7 @@ def test_all_models_are_compared_in_each_precision() -> None:
     assert {(model, precision) for _, model, precision in found} == {
         (model, precision) for model in MODELS for precision in TOLERANCES
     }
+    assert {name for name, *_ in found} == set(PRESETS)
     quick = cases(quick=True)
     assert set(quick) < set(found)
     assert {precision for *_, precision in quick} == set(TOLERANCES)
@@ -24,9 +26,9 @@ def test_all_models_are_compared_in_each_precision() -> None:
 
 @pytest.mark.usefixtures("ranks_are_threads")
 def test_ranks_that_are_threads_do_not_differ_from_one_rank() -> None:
-    chosen = [("relay", "tgcn", "float64"), ("hash", "dysat", "float32")]
+    chosen = [("relay", "tgcn", "float64"), ("hash", "dysat", "float32"), ("dgc", "tgcn", "float64")]
     found = threads_for_processes(partial(work_on_rank, chosen, 2, "cpu"), 2)[0]
-    assert [set(result) for result in found["cases"].values()] == [{"loss", "gradients"}] * 2
+    assert [set(result) for result in found["cases"].values()] == [{"loss", "gradients"}] * 3
     assert failures(found) == {}
     assert found["distinct_losses"] == 1
 
@@ -34,7 +36,8 @@ def test_ranks_that_are_threads_do_not_differ_from_one_rank() -> None:
 def test_a_difference_above_the_tolerance_of_its_precision_is_a_failure() -> None:
     wrong = {"loss": 0.0, "gradients": 1e-8}
     results = {"hash sage float64": wrong, "hash sage float32": wrong, "pss sage float64": {"refused": "no"}}
-    assert failures({"cases": results}) == {"hash sage float64": wrong}
+    failed = {"pts sage float64": {"failed": "no kernel"}}
+    assert failures({"cases": results | failed}) == {"hash sage float64": wrong} | failed
 
 
 def _event(category: str, name: str, at: float, took: float, **args: int) -> nccl_profile.Event:
