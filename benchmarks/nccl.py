@@ -1,17 +1,21 @@
 """Do ranks on GPUs that talk over NCCL train as one rank does?
 
-Starts 2 and 4 ranks, which share a GPU where there are fewer GPUs, and in one launch trains every exact preset with
-every model, in float64 and, by kernels, in float32, next to the same training on one rank; and every other preset with
-every model in float64, next to the same ranks on CPUs. Counted are cases that fail, or whose loss or trained weights
-differ, and runs with random delays that do not end. Then ``benchmarks/nccl_profile.py`` profiles a step of a relay.
+Starts 2 and 4 ranks, which share a GPU where there are fewer GPUs; each launch runs many cases. They train every exact
+preset with every model, in float64 and, by kernels, in float32, next to the same training on one rank; and every other
+preset with every model in float64, next to the same ranks on CPUs. Counted are cases that fail, or whose loss or
+trained weights differ, and runs with random delays that do not end. Then ``benchmarks/nccl_profile.py`` profiles a step
+of a relay.
 ``--backend gloo --device cpu`` runs the cases without a GPU, which tests this script.
 """
 
 from __future__ import annotations
 
+import os
 import random
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
@@ -21,8 +25,8 @@ from torch import Tensor
 
 from benchmarks import nccl_profile
 from benchmarks.fingerprint import plan_of, task_of
-from benchmarks.record import Record, option_parser, table
-from strobe.comm import Comm, CommError, SingleRankComm
+from benchmarks.record import Record, child, option_parser, table, tell
+from strobe.comm import Comm, CommError, RankError, SingleRankComm
 from strobe.comm.launch.environment import BACKENDS, Backend
 from strobe.comm.launch.launcher import run_ranks
 from strobe.engine.inputs.resolve import TrainRequest
@@ -128,17 +132,54 @@ class _DelayedComm:
         return getattr(self._comm, name)
 
 
-def work_on_rank(chosen: list[Case], num_delayed: int, device: str, comm: Comm, _: Any) -> dict[str, Any]:
-    """All cases one after the other, then runs with delays, whose losses must not differ."""
+def work_on_rank(
+    chosen: list[Case], num_delayed: int, device: str, comm: Comm, report: Callable[[Any], None]
+) -> dict[str, Any]:
+    """All cases one after the other, each reported by rank 0; then runs with delays, whose losses must not differ."""
     graph = Social(nodes=40, snapshots=12, edges=90, communities=4, labels=True, seed=1).write()
-    found: dict[str, Any] = {" ".join(case): compare(graph, case, device, comm) for case in chosen}
-    name = next(name for name in PRESETS if plan_of(name).exact)
+    found: dict[str, Any] = {}
+    for case in chosen:
+        name = " ".join(case)
+        found[name] = compare(graph, case, device, comm)
+        if comm.rank == 0:
+            report((name, found[name]))
+    preset_name = next(name for name in PRESETS if plan_of(name).exact)
     losses = set()
     for seed in range(num_delayed):
         delayed = cast(Comm, _DelayedComm(comm, seed))
-        run = train_on_rank(request(graph, (name, "tgcn", "float64"), device), OutputConfig(), Progress(), delayed)
+        wanted = request(graph, (preset_name, "tgcn", "float64"), device)
+        run = train_on_rank(wanted, OutputConfig(), Progress(), delayed)
         losses.add(run.history[-1]["loss"])
     return {"backend": comm.backend, "cases": found, "delayed": num_delayed, "distinct_losses": len(losses)}
+
+
+def launch(chosen: list[Case], num_delayed: int, num_ranks: int, device: str, backend: Backend) -> dict[str, Any]:
+    """Start ranks that run cases. Where a rank fails, what they reported before stays, and the case that failed."""
+    found: dict[str, Any] = {}
+    began = time.perf_counter()
+
+    def keep(_: int, event: tuple[str, Any]) -> None:
+        found[event[0]] = event[1]
+        print(f"[{len(found)}/{len(chosen)}] {time.perf_counter() - began:.0f} s {event[0]}", file=sys.stderr)
+
+    work = partial(work_on_rank, chosen, num_delayed, device)
+    try:
+        return run_ranks(work, num_ranks, threads=1, device=device, backend=backend, on_event=keep)[0]
+    except RankError as error:
+        rest = [" ".join(case) for case in chosen if " ".join(case) not in found]
+        failed = {rest[0] if rest else "with delays": {"failed": str(error)}}
+        return {"backend": backend, "cases": found | failed, "delayed": 0, "distinct_losses": 1, "not_run": rest[1:]}
+
+
+def merge_launches(launches: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The cases of all launches, and their runs with delays."""
+    return {
+        "backend": launches[0]["backend"],
+        "cases": {case: result for each in launches for case, result in each["cases"].items()},
+        "not_run": [case for each in launches for case in each.get("not_run", ())],
+        "delayed": sum(each["delayed"] for each in launches),
+        "distinct_losses": max(each["distinct_losses"] for each in launches),
+    }
 
 
 def failures(found: dict[str, Any]) -> dict[str, Any]:
@@ -171,20 +212,29 @@ def main() -> None:
     parser.add_argument("--backend", choices=BACKENDS, default="nccl")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
+    parser.add_argument("--processes", type=int, default=os.cpu_count(), help="ranks of all launches at a time")
     chosen = parser.parse_args()
+    if chosen.child:
+        num_ranks, part, num_parts, num_delayed = map(int, chosen.child)
+        mine = [case for case in cases(quick=chosen.quick) if list(MODELS).index(case[1]) % num_parts == part]
+        return tell(**launch(mine, num_delayed, num_ranks, chosen.device, chosen.backend))
     record = Record("nccl", chosen.quick)
-    work = partial(work_on_rank, cases(quick=chosen.quick), 3 if chosen.quick else NUM_DELAYED, chosen.device)
     rows, num_cases, num_failures = [], 0, 0
     for num_ranks in chosen.ranks:
-        backend: Backend = chosen.backend
-        found = run_ranks(work, num_ranks, threads=1, device=chosen.device, backend=backend)[0]
+        num_parts = max(1, min(chosen.processes // num_ranks, len(MODELS)))
+        num_delayed = -(-(3 if chosen.quick else NUM_DELAYED) // num_parts)
+        options = ["--device", chosen.device, "--backend", chosen.backend, *["--quick"] * chosen.quick]
+        start = partial(_start_launch, num_ranks, num_parts, num_delayed, options)
+        with ThreadPoolExecutor(num_parts) as pool:
+            found = merge_launches(list(pool.map(start, range(num_parts))))
         record.samples[f"{num_ranks} ranks"] = found
         wrong = failures(found)
         compared = {case: result for case, result in found["cases"].items() if "loss" in result}
-        num_cases, num_failures = num_cases + len(compared), num_failures + len(wrong) + found["distinct_losses"] - 1
+        num_cases += len(compared)
+        num_failures += len(wrong) + len(found["not_run"]) + found["distinct_losses"] - 1
         for precision in TOLERANCES:
             worst = [result for case, result in compared.items() if case.endswith(precision)]
-            errors = [f"{max(each[kind] for each in worst):.1e}" for kind in ("loss", "gradients")]
+            errors = [f"{max((each[kind] for each in worst), default=0):.1e}" for kind in ("loss", "gradients")]
             rows.append([num_ranks, found["backend"], precision, len(worst), *errors])
         for case, result in wrong.items():
             print(f"{num_ranks} ranks, {case}: {result}")
@@ -196,6 +246,14 @@ def main() -> None:
         record.figures |= nccl_profile.figures(profiles)
         print(*(f"{figure}: {value:.3g}" for figure, value in record.figures.items()), sep="\n")
         record.write(chosen.json)
+    return None
+
+
+def _start_launch(
+    num_ranks: int, num_parts: int, num_delayed: int, options: Sequence[str], part: int
+) -> dict[str, Any]:
+    """A part of the models, in a process of its own: one process cannot launch twice at a time."""
+    return child("benchmarks.nccl", num_ranks, part, num_parts, num_delayed, *options)
 
 
 if __name__ == "__main__":
