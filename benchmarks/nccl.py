@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, cast
 
@@ -81,16 +81,13 @@ def differences(run: Run, one: Run, start: dict[str, Tensor]) -> tuple[float, fl
     """Largest relative difference of a loss, and of the way that the weights have gone from ``start``."""
     pairs = zip(run.history, one.history, strict=True)
     loss = max(abs(a["loss"] - b["loss"]) / max(abs(b["loss"]), 1e-30) for a, b in pairs)
-    ways = [
-        torch.cat([(weight.double() - start[name].double()).flatten() for name, weight in _weights(each)])
-        for each in (run, one)
-    ]
+    ways = [torch.cat([(weight - start[name]).flatten() for name, weight in _weights(each)]) for each in (run, one)]
     return loss, float((ways[0] - ways[1]).norm() / ways[1].norm().clamp_min(1e-30))
 
 
 def _weights(run: Run) -> Iterator[tuple[str, Tensor]]:
     for part, module in (("model", run.model), ("head", run.head)):
-        yield from ((f"{part}.{name}", weight.detach()) for name, weight in module.named_parameters())
+        yield from ((f"{part}.{name}", weight.detach().double().cpu()) for name, weight in module.named_parameters())
 
 
 def compare(graph: DynamicGraph, case: Case, device: str, comm: Comm) -> dict[str, Any]:
@@ -196,13 +193,14 @@ def failures(found: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def profile_steps(nodes: int) -> dict[str, tuple[dict[str, float], list[dict[str, float]]]]:
+def profile_steps(nodes: int) -> dict[str, nccl_profile.ModelProfile]:
     """Profile a step of each model on one rank and on two that share a GPU."""
     found = {}
     for model in nccl_profile.MODELS:
         work = partial(nccl_profile.profile_on_rank, model, nodes)
-        one, two = (run_ranks(work, count, threads=4, device="cuda", backend="nccl") for count in (1, 2))
-        found[model] = (one[0], two)
+        ranks = run_ranks(work, 2, threads=4, device="cuda", backend="nccl")
+        one, two = (nccl_profile.kernel_seconds(model, nodes, count) for count in (1, 2))
+        found[model] = nccl_profile.ModelProfile(ranks, (one, two))
     return found
 
 
@@ -242,7 +240,7 @@ def main() -> None:
     record.figures |= {"nccl_cases": num_cases, "nccl_failures": num_failures}
     if chosen.backend == "nccl":
         profiles = profile_steps(20_000 if chosen.quick else 300_000)
-        record.samples["profiles"] = profiles
+        record.samples["profiles"] = {model: asdict(each) for model, each in profiles.items()}
         record.figures |= nccl_profile.figures(profiles)
         print(*(f"{figure}: {value:.3g}" for figure, value in record.figures.items()), sep="\n")
         record.write(chosen.json)

@@ -41,3 +41,12 @@ def test_help_needs_no_torch(tmp_path: Path, arguments: list[str]) -> None:
 
 def test_training_on_a_small_graph_loads_torch_alone(tmp_path: Path) -> None:
     assert loaded(_TRAIN, tmp_path) & (HEAVY | {"torch"}) == {"torch"}
+
+
+def test_measuring_memory_loads_no_compiler(tmp_path: Path) -> None:
+    code = """
+import torch
+from strobe.ops.runtime.memory_trace import measure_memory
+measure_memory(lambda: torch.ones(3) + 1, torch.device("cpu"))
+"""
+    assert "torch._dynamo" not in loaded(code, tmp_path)

@@ -12,7 +12,7 @@ from contextlib import closing
 from time import perf_counter
 from typing import Any
 
-import torch
+from torch import Tensor
 
 from strobe.batching.base import EpochResult, StepResult
 from strobe.comm.ledger import STEP_SYNC
@@ -81,7 +81,7 @@ def train_step(
         counting = perf_counter()
         count = run.pacer.count(sum(num_examples(each) for each in examples.values()))
         ledger.record_batch_span(STEP_SYNC, counting)
-    total = torch.zeros(())
+    total: Tensor | float = 0.0
     for number, (batch, window) in enumerate(step.items(), 1):
         batch_began = perf_counter()
         with ledger.phase("forward"):
@@ -89,7 +89,7 @@ def train_step(
         carry = detach_tree(carry)
         for segment in window:
             ledger.count(cells=segment.data.num_cells, arcs=segment.data.num_arcs)
-        total = total.to(loss) + loss.detach()
+        total = total + loss.detach()
         if count:
             with ledger.phase("backward"):
                 run.sync.backward(loss, divisor=count, last=number == len(step))

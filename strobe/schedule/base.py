@@ -37,7 +37,7 @@ class Pacer(ABC):
         """The number of examples by which a step's loss is divided: of all ranks, or of this one."""
 
     @abstractmethod
-    def loss(self, value: Tensor) -> float:
+    def loss(self, value: Tensor | float) -> float:
         """The summed loss of a step, of all ranks or of this one. Synchronizes with the device."""
 
     @abstractmethod
@@ -66,7 +66,7 @@ class Lockstep(Pacer):
     def count(self, num_examples: int) -> float:
         return self._comm.all_reduce_scalars([num_examples])[0]
 
-    def loss(self, value: Tensor) -> float:
+    def loss(self, value: Tensor | float) -> float:
         return self._comm.all_reduce_scalars([float(value)])[0]
 
     def more(self, step: int, planned: int) -> bool:

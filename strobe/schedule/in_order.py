@@ -122,7 +122,7 @@ class _OwnPace(Pacer):
     def count(self, num_examples: int) -> float:
         return num_examples
 
-    def loss(self, value: Tensor) -> float:
+    def loss(self, value: Tensor | float) -> float:
         return float(value)
 
     def more(self, step: int, planned: int) -> bool:

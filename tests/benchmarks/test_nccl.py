@@ -62,6 +62,7 @@ def test_copies_waits_and_kernels_of_the_profiled_step_are_counted() -> None:
 
 
 def test_figures_are_the_worst_of_models_and_ranks() -> None:
-    one, few, many = ({"host_copies": k, "host_waits": k + 1, "kernel_s": 1.0 + k} for k in range(3))
-    figures = nccl_profile.figures({"tgcn": (one, [one, few]), "gcn": (many, [one, many])})
+    one, few, many = ({"host_copies": float(k), "host_waits": k + 1.0} for k in range(3))
+    profiles = {"tgcn": ([one, few], (2.0, 6.0)), "gcn": ([one, many], (3.0, 6.0))}
+    figures = nccl_profile.figures({model: nccl_profile.ModelProfile(*each) for model, each in profiles.items()})
     assert figures == {"host_copies_per_step": 2, "host_waits_per_step": 3, "relay_device_overhead": 3.0}

@@ -73,7 +73,7 @@ class FakePacer(Pacer):
     def count(self, num_examples: int) -> float:
         return num_examples if self.examples is None else self.examples
 
-    def loss(self, value: Tensor) -> float:
+    def loss(self, value: Tensor | float) -> float:
         return float(value)
 
     def more(self, step: int, planned: int) -> bool:

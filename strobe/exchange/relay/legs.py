@@ -15,8 +15,9 @@ import numpy.typing as npt
 from strobe.comm import NO_RANK
 from strobe.ops.sparse.csr import IntArray
 
-MIN_CELLS = 512
-"""Minimum cells per rank and window of a pipeline group: smaller groups cost more in messages than they save."""
+MIN_CELLS, MIN_CELLS_ON_GPU = 512, 1 << 18
+"""Minimum cells per rank and window of a pipeline group: smaller groups cost more in messages than they save, and leave
+multiprocessors of a GPU idle."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +68,7 @@ def find_legs(
     home: npt.NDArray[np.int16],
     max_groups: int,
     num_ranks: int,
+    min_cells: int,
 ) -> Legs:
     """Compute the legs of a rank.
 
@@ -77,6 +79,7 @@ def find_legs(
         home: rank that stores each node's state before the window, [N].
         max_groups: maximum number of pipeline groups.
         num_ranks: number of ranks.
+        min_cells: minimum cells per rank of a pipeline group.
     """
     builder = _LegBuilder(rank, len(home), num_ranks)
     for present, owner in zip(nodes, owners, strict=True):
@@ -90,7 +93,7 @@ def find_legs(
     place[order] = np.arange(len(node))
     node, source, target, wave = node[order], source[order], target[order], wave[order]
     levels = rank_levels(builder.transitions)
-    cuts = group_cuts(builder.count, max_groups, num_ranks)
+    cuts = group_cuts(builder.count, max_groups, num_ranks, min_cells)
     after = np.where(builder.current_owner >= 0, builder.current_owner, home)
     return Legs(
         node=node,
@@ -157,16 +160,21 @@ def rank_levels(sends_to: npt.NDArray[np.bool_]) -> IntArray | None:
     return levels if num_done == len(sends_to) else None
 
 
-def num_groups(cells: int, max_groups: int, num_ranks: int) -> int:
-    """Number of pipeline groups for a window of ``cells`` cells, at least MIN_CELLS per rank each."""
-    return max(1, min(max_groups, cells // (MIN_CELLS * num_ranks)))
+def min_group_cells(device_type: str) -> int:
+    """Minimum cells per rank and window of a pipeline group on a kind of device."""
+    return MIN_CELLS_ON_GPU if device_type == "cuda" else MIN_CELLS
 
 
-def group_cuts(count: IntArray, max_groups: int, num_ranks: int) -> IntArray:
+def num_groups(cells: int, max_groups: int, num_ranks: int, min_cells: int) -> int:
+    """Number of pipeline groups for a window of ``cells`` cells, at least ``min_cells`` per rank each."""
+    return max(1, min(max_groups, cells // (min_cells * num_ranks)))
+
+
+def group_cuts(count: IntArray, max_groups: int, num_ranks: int, min_cells: int) -> IntArray:
     """First nodes of all groups but the first, balanced by cells."""
     total = np.cumsum(count)
     cells = int(total[-1]) if len(total) else 0
-    number = num_groups(cells, max_groups, num_ranks)
+    number = num_groups(cells, max_groups, num_ranks, min_cells)
     ends = cells * np.arange(1, number) / number
     return np.unique(np.searchsorted(total, ends, side="left") + 1) if number > 1 else np.empty(0, np.int64)
 

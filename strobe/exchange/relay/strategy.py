@@ -25,7 +25,7 @@ from strobe.exchange.base import (
     encode,
     split_inputs,
 )
-from strobe.exchange.relay.legs import Legs, find_legs, group_cuts, num_groups, rank_levels
+from strobe.exchange.relay.legs import Legs, find_legs, group_cuts, min_group_cells, num_groups, rank_levels
 from strobe.exchange.relay.messages import (
     RelayMessages,
     RelayTask,
@@ -81,8 +81,9 @@ class Relay(TimeExchange):
         return relay_traffic(window, calls, self.pipeline_groups, dtype.itemsize, continues_state=continues_state)
 
     def start(self, window: PartitionedWindow) -> TimeStage:
-        comm = window.comm
-        legs = find_legs(comm.rank, window.nodes, window.owners, window.home, self.pipeline_groups, comm.num_ranks)
+        comm, min_cells = window.comm, min_group_cells(window.device.type)
+        limits = self.pipeline_groups, comm.num_ranks, min_cells
+        legs = find_legs(comm.rank, window.nodes, window.owners, window.home, *limits)
         return RelayTimeStage(legs, comm, window.device)
 
 
@@ -274,7 +275,7 @@ def relay_traffic(
         for call in calls:
             traffic.add("carry", carried, call.state_columns * item_bytes, has_gradient=False)
     if len(cells) > 1:
-        groups = num_groups(int(cells.sum()), max_groups, num_ranks)
+        groups = num_groups(int(cells.sum()), max_groups, num_ranks, min_group_cells(window.device.type))
         traffic.pipeline = Pipeline(cells=cells, groups=groups, in_turn=in_turn, num_stages=len(calls))
     return traffic
 
@@ -288,7 +289,7 @@ def relay_flow(window: PartitionedWindow, max_groups: int) -> tuple[RowFlow, Int
     num_ranks, length = window.comm.num_ranks, max(len(window.owners), 1)
     counter = RowCounter(num_ranks)
     wave = np.zeros(len(window.home), np.int64)  # of every sequence's current leg
-    borders = group_cuts(_sequence_lengths(window), max_groups, num_ranks)
+    borders = group_cuts(_sequence_lengths(window), max_groups, num_ranks, min_group_cells(window.device.type))
     message_keys: list[IntArray] = [np.empty(0, np.int64)]
     cells = np.zeros(num_ranks, np.int64)
     for nodes, owner, before in node_visits(window):

@@ -53,6 +53,11 @@ class AllocationTracker(TorchDispatchMode):
         self.peak_bytes = self.current_bytes = 0
         self._known: set[int] = set()
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Torch would load its compiler to keep it from tracing this class: seconds, for what is never compiled."""
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         inputs = {_storage_key(each) for each in _strided_tensors(args, kwargs)}
         out = func(*args, **(kwargs or {}))

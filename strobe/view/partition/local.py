@@ -99,6 +99,11 @@ class LocalPartition:
         return np.array([int((owner >= 0).sum()) for owner in self.owners], np.int64)
 
     @cached_property
+    def snapshot_counts(self) -> Tensor:
+        """``snapshot_sizes`` on the device, [T, 1]."""
+        return torch.from_numpy(self.snapshot_sizes).to(self.device)[:, None]
+
+    @cached_property
     def splits_snapshots(self) -> bool:
         return self.comm.num_ranks > 1 and not self.partition.whole_snapshots
 

@@ -77,9 +77,8 @@ def snapshot_norm_across_ranks(
     """``snapshot_norm`` with the moments of whole snapshots, and tokens."""
     if not local_partition.splits_snapshots:
         out, means, variances = snapshot_norm(x, scale, shift, eps, ptr)
-        sizes = torch.tensor([b - a for a, b in pairwise(ptr)], device=x.device)[:, None]
-        moments = torch.stack([torch.where(sizes > 0, each, 0) for each in (means, variances)])
-        means, variances = local_partition.comm.all_reduce(moments, kind="moments")
+        # Those of snapshots without rows are 0.
+        means, variances = local_partition.comm.all_reduce(torch.stack([means, variances]), kind="moments")
         return out, means, variances, []
     if native.usable(x, scale, shift):
         count = torch.from_numpy(local_partition.snapshot_sizes)[:, None]
@@ -87,15 +86,20 @@ def snapshot_norm_across_ranks(
         out, means, variances, token = sync_snapshot_norm(group, x, scale, shift, eps, ptr)
         return out, means, variances, [token]
     lengths = [b - a for a, b in pairwise(ptr)]
-    count = torch.from_numpy(local_partition.snapshot_sizes).to(x)[:, None]
-    repeats = torch.tensor(lengths, device=x.device)
+    count = local_partition.snapshot_counts
     total, token = all_reduce_rows(local_partition.comm, _sums(x, lengths), kind="moments")
     mean = total / count.clamp(min=1)
-    centered = x - mean.repeat_interleave(repeats, 0)
+    centered = x - _repeat(mean, lengths)
     squares, other = all_reduce_rows(local_partition.comm, _sums(centered * centered, lengths), kind="moments")
     scale_factor = torch.rsqrt(squares / count.clamp(min=1) + eps)
-    out = centered * scale_factor.repeat_interleave(repeats, 0) * scale + shift
+    out = centered * _repeat(scale_factor, lengths) * scale + shift
     return out, mean.detach(), (squares / (count - 1)).detach(), [token, other]
+
+
+def _repeat(rows: Tensor, sizes: list[int]) -> Tensor:
+    """Row t of each snapshot for all its cells. A GPU needs no copy of the sizes, for which the host would wait."""
+    parts = [row.expand(size, -1) for row, size in zip(rows.split(1), sizes, strict=True)]
+    return torch.cat(parts) if parts else rows
 
 
 def _sums(x: Tensor, sizes: list[int]) -> Tensor:

@@ -3,15 +3,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from itertools import pairwise, permutations
-from unittest.mock import patch
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strobe.comm import NO_RANK
-from strobe.exchange.relay import legs as legs_module
-from strobe.exchange.relay.legs import Legs, StateMoves, _order_groups, find_legs, group_cuts, rank_levels
+from strobe.exchange.relay.legs import MIN_CELLS, Legs, StateMoves, _order_groups, find_legs, group_cuts, rank_levels
 from tests.support.exchange_cases import Table, tables, windows
 
 quick = settings(deadline=None, max_examples=60)
@@ -23,11 +21,10 @@ def no_homes(table: Table) -> np.ndarray[tuple[int], np.dtype[np.int16]]:
 
 def legs_of(table: Table, groups: int = 1) -> list[Legs]:
     """Legs of every rank in the first window; groups may have one cell."""
-    with patch.object(legs_module, "MIN_CELLS", 1):
-        return [
-            find_legs(rank, table.nodes, table.owners, no_homes(table), groups, table.num_ranks)
-            for rank in range(table.num_ranks)
-        ]
+    return [
+        find_legs(rank, table.nodes, table.owners, no_homes(table), groups, table.num_ranks, 1)
+        for rank in range(table.num_ranks)
+    ]
 
 
 @quick
@@ -82,8 +79,7 @@ def test_group_cuts_are_at_equal_numbers_of_cells(
 ) -> None:
     cells = sum(count)
     number = max(1, min(groups, cells // (min_cells * num_ranks)))
-    with patch.object(legs_module, "MIN_CELLS", min_cells):
-        cuts = group_cuts(np.array(count, np.int64), groups, num_ranks).tolist()
+    cuts = group_cuts(np.array(count, np.int64), groups, num_ranks, min_cells).tolist()
     assert cuts == sorted(set(cuts))
     reached = []  # for every share, the first node with which it is full, then the one after it
     for share in range(1, number):
@@ -95,8 +91,7 @@ def test_group_cuts_are_at_equal_numbers_of_cells(
 def test_groups_have_at_least_min_cells_per_rank() -> None:
     table = Table(2, 10, [[0] * 10, [1] * 10])
     for min_cells, expected in ((11, 1), (10, 1), (5, 2), (4, 2), (3, 3)):
-        with patch.object(legs_module, "MIN_CELLS", min_cells):
-            legs = find_legs(0, table.nodes, table.owners, no_homes(table), 16, 2)
+        legs = find_legs(0, table.nodes, table.owners, no_homes(table), 16, 2, min_cells)
         assert len(legs.group_position) == expected, min_cells
 
 
@@ -176,7 +171,9 @@ def test_each_state_moves_from_its_home_to_the_leg_that_continues_it(example: tu
     seen: dict[int, int] = {}  # the end of the window in which a node was last seen
     for start, stop in pairwise(cuts):
         window = table.window(start, stop)
-        legs_by_rank = [find_legs(rank, window.nodes, window.owners, home, 2, table.num_ranks) for rank in ranks]
+        legs_by_rank = [
+            find_legs(rank, window.nodes, window.owners, home, 2, table.num_ranks, MIN_CELLS) for rank in ranks
+        ]
         moves = [legs.moves for legs in legs_by_rank]
         for rank in ranks:
             begins = [(k, leg.node) for k, leg in enumerate(window.legs(rank)) if leg.source == NO_RANK]

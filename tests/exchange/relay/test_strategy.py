@@ -43,7 +43,7 @@ quick = settings(deadline=None, max_examples=60)
 def relay_stage(table: Table, comm: Comm, rank: int, groups: int, home: Any = None) -> tuple[RelayTimeStage, Any]:
     """The relay of a window on one rank, and the homes of states after it."""
     home = np.full(table.num_nodes, NO_RANK, np.int16) if home is None else home
-    legs = find_legs(rank, table.nodes, table.owners, home, groups, table.num_ranks)
+    legs = find_legs(rank, table.nodes, table.owners, home, groups, table.num_ranks, legs_module.MIN_CELLS)
     last = np.array(table.homes(), np.int16)
     return RelayTimeStage(legs, comm, CPU), np.where(last == NO_RANK, home, last)
 
