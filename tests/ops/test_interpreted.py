@@ -44,3 +44,14 @@ def test_kernels_run_on_the_cpu_only_if_interpreted(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     assert usable(cpu, torch.float32) == triton.available()
     assert not usable(cpu, torch.float32, torch.bfloat16)
+
+
+@pytest.mark.skipif(not triton.available(), reason="Triton is not installed")
+def test_files_of_triton_are_hashed_before_the_first_kernel() -> None:
+    code = """
+from strobe.ops import triton
+triton._load()
+from triton.runtime.cache import triton_key
+assert triton_key.cache_info().currsize == 1
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, timeout=120)

@@ -75,6 +75,7 @@ def resolve(
     device, threads = choose_device(settings.device), choose_threads(settings.threads)
     choose_arithmetic(device, tf32=settings.precision in ("tf32", "bf16"), deterministic=settings.deterministic)
     _report_missing_kernels(device, progress)
+    triton.load_in_background(device)
     choice = _model(request, earlier)
     source = _source(request, earlier, progress)
     if request.task is None and earlier is not None:

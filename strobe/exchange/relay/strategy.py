@@ -103,6 +103,7 @@ class RelayTimeStage(TimeStage):
         self._local = tuple(torch.from_numpy(rows).to(device) for rows in moves.local)
         self._final_rows = torch.from_numpy(moves.final_rows).to(device)
         self._device = device
+        self._no_cells = _empty(len(legs.node), device)
         self._fused_sequences = self._fuse_legs() if self.tasks and legs.is_acyclic else None
 
     def _fuse_legs(self) -> Sequences:
@@ -115,7 +116,7 @@ class RelayTimeStage(TimeStage):
 
     def run(self, encoder: TimeEncoder, x: TimeInputs, state: Any | None) -> tuple[Tensor, Any, list[Tensor]]:
         tokens: list[Tensor] = []
-        fresh = _initial_state(encoder, x, len(self.legs.node), self._device)
+        fresh = _initial_state(encoder, x, self._no_cells)
         shape = StatePacking(fresh)
         first = shape.pack(fresh)
         carried = first.new_zeros(0, first.shape[1])
@@ -192,9 +193,9 @@ class StatePacking:
         return pytree.tree_unflatten(leaves, self._spec)
 
 
-def _initial_state(encoder: TimeEncoder, x: TimeInputs, num_slots: int, device: torch.device) -> Any:
+def _initial_state(encoder: TimeEncoder, x: TimeInputs, no_cells: Sequences) -> Any:
     """Initial states of an encoder: its final state after zero cells."""
-    return encode(encoder, tuple(each[:0] for each in x), None, _empty(num_slots, device))[1]
+    return encode(encoder, tuple(each[:0] for each in x), None, no_cells)[1]
 
 
 def _empty(num_slots: int, device: torch.device, num_snapshots: int = 0) -> Sequences:

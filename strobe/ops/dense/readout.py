@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import MutableMapping
 from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from strobe.errors import InputError
 from strobe.ops import native, triton
@@ -22,6 +24,8 @@ threads."""
 PART_ROWS = 4096
 """Minimum rows per part."""
 
+_known_to_ascend: MutableMapping[Tensor, bool] = WeakTensorKeyDictionary()
+
 
 def readout(z: Tensor, weight: Tensor, bias: Tensor, rows: Tensor | None = None) -> Tensor:
     """Compute relu(z[rows]) @ weight.T + bias, saving z only: rows and their positive parts are not copied.
@@ -30,7 +34,7 @@ def readout(z: Tensor, weight: Tensor, bias: Tensor, rows: Tensor | None = None)
         z: embeddings [C, W].
         weight: [K, W].
         bias: [K].
-        rows: selected rows, ascending and distinct; None for all.
+        rows: selected rows, ascending and distinct, which are not changed in place later; None for all.
     """
     if z.shape[1:] != weight.shape[1:]:
         raise InputError(f"embeddings are {list(z.shape)}, the weights are for {weight.shape[1]} columns")
@@ -38,7 +42,7 @@ def readout(z: Tensor, weight: Tensor, bias: Tensor, rows: Tensor | None = None)
     if z.dtype == BF16 and not on_gpu:
         return run_in_float32(readout, z, weight, bias, rows)
     has_kernel = on_gpu or native.usable(z, weight, bias)
-    if not has_kernel or (rows is not None and not bool((rows.diff() > 0).all())):
+    if not has_kernel or (rows is not None and not _ascends(rows)):
         return readout_reference(z, weight, bias, rows)
     if on_gpu:
         if not triton.readout.fits(z.shape[1], len(weight)):
@@ -46,6 +50,13 @@ def readout(z: Tensor, weight: Tensor, bias: Tensor, rows: Tensor | None = None)
         return triton.readout.readout(z, weight, bias, rows)
     out: Tensor = _Readout.apply(z, weight, bias, rows)  # type: ignore[no-untyped-call]
     return out
+
+
+def _ascends(rows: Tensor) -> bool:
+    """Whether rows are ascending and distinct, found once per tensor: for a GPU's result the host waits."""
+    if rows not in _known_to_ascend:
+        _known_to_ascend[rows] = bool((rows.diff() > 0).all())
+    return _known_to_ascend[rows]
 
 
 def readout_reference(z: Tensor, weight: Tensor, bias: Tensor, rows: Tensor | None = None) -> Tensor:

@@ -6,7 +6,7 @@ so signed edges neither cancel nor give the root of a negative number.
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -94,34 +94,85 @@ def _add_self_loops(
     return row_pointers(degree), np.insert(col, at, missing), np.insert(values, at, 1.0)
 
 
-def gcn_norm_cuda(block: Csr, *, dtype: torch.dtype, device: torch.device) -> Sparse:
-    """``normalize("gcn", …)`` on a GPU: the host copies only the arcs of the snapshot."""
+class _Arcs(NamedTuple):
+    """Entries of a square matrix by rows, on a device."""
+
+    row_ptr: Tensor  # [R + 1]
+    col: Tensor  # [E]
+    values: Tensor  # [E]
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.row_ptr) - 1
+
+    @property
+    def row(self) -> Tensor:
+        """Row of every entry, [E]."""
+        rows = torch.arange(self.num_rows, device=self.col.device)
+        return torch.repeat_interleave(rows, self.row_ptr.diff(), output_size=len(self.col))
+
+    def transposed(self) -> _Arcs:
+        flipped = Sparse(self.row_ptr, self.col, self.values, self.num_rows).transpose_on_device()
+        assert flipped.weight is not None
+        return _Arcs(flipped.row_ptr, flipped.col, flipped.weight)
+
+    def reciprocal_degree(self, power: float) -> Tensor:
+        """1 / degree ** power, and 0 for 0. Degrees sum absolute values in order of entries: deterministic."""
+        degree = torch.segment_reduce(self.values.abs(), "sum", offsets=self.row_ptr, unsafe=True, initial=0.0)
+        return torch.where(degree > 0, degree.pow(power).reciprocal(), 0.0)
+
+
+def normalize_on_device(
+    norm: Norm, block: Csr, *, dtype: torch.dtype, device: torch.device, symmetric: bool = False
+) -> Sparse:
+    """``normalize`` by the operations of a device: the host only copies the arcs of the snapshot."""
     row_ptr, col = (torch.from_numpy(np.array(each)).to(device) for each in block[:2])
     weight = None if block[2] is None else torch.from_numpy(np.array(block[2], np.float64)).to(device)
-    row_ptr, col, weight = _gcn_norm(row_ptr.long(), col, weight)
-    return Sparse(row_ptr, col, weight.to(dtype), len(row_ptr) - 1)
+    values = torch.ones(len(col), dtype=torch.float64, device=device) if weight is None else weight
+    arcs = _Arcs(row_ptr.long(), col, values)
+    if norm in ("loops", "sym"):
+        arcs = _without_loops(arcs)
+    if norm in ("loops", "gcn"):
+        arcs = _with_loops(arcs)
+    if norm == "mean_out":
+        arcs = arcs.transposed()
+    values = arcs.values
+    if norm in ("mean", "mean_out"):
+        values = values * arcs.reciprocal_degree(1.0)[arcs.row]
+    elif norm in ("gcn", "sym"):
+        root = (arcs if norm == "gcn" else arcs.transposed()).reciprocal_degree(0.5)
+        values = root[arcs.row] * values * root[arcs.col.long()]
+    has_weight = norm != "loops" and (norm != "sum" or weight is not None)
+    return Sparse(
+        arcs.row_ptr, arcs.col.to(torch.int32), values.to(dtype) if has_weight else None, arcs.num_rows, symmetric
+    )
 
 
-def _gcn_norm(row_ptr: Tensor, col: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Row pointers, columns and float64 weights, with a self-loop of weight 1 in every row without one."""
-    rows, device = len(row_ptr) - 1, col.device
-    number = torch.arange(rows, device=device)
-    row = torch.repeat_interleave(number, row_ptr.diff(), output_size=len(col))
+def _without_loops(arcs: _Arcs) -> _Arcs:
+    """Remove the entries of the diagonal."""
+    row = arcs.row
+    other = row != arcs.col
+    counts = torch.bincount(row[other], minlength=arcs.num_rows)
+    return _Arcs(_pointers(counts), arcs.col[other], arcs.values[other])
+
+
+def _with_loops(arcs: _Arcs) -> _Arcs:
+    """Add a self-loop of weight 1 to every row without one."""
+    rows, device, row = arcs.num_rows, arcs.col.device, arcs.row
     has = torch.zeros(rows, dtype=torch.bool, device=device)
-    has[row[row == col]] = True
-    loops = number[~has]
+    has[row[row == arcs.col]] = True
+    loops = torch.arange(rows, device=device)[~has]
     # Both lists are sorted: the position of an entry is the number of entries before it in both.
-    key, key_of_loop = row * rows + col, loops * (rows + 1)
+    key, key_of_loop = row * rows + arcs.col, loops * (rows + 1)
     place = torch.arange(len(key), device=device) + torch.searchsorted(key_of_loop, key)
     place_of_loop = torch.arange(len(loops), device=device) + torch.searchsorted(key, key_of_loop)
-    new_col = torch.empty(len(key) + len(loops), dtype=torch.int32, device=device)
-    value = torch.ones(len(new_col), dtype=torch.float64, device=device)
-    new_col[place], new_col[place_of_loop] = col.to(torch.int32), loops.to(torch.int32)
-    if weight is not None:
-        value[place] = weight
-    counts = row_ptr.diff() + ~has
-    new_ptr = torch.cat([row_ptr.new_zeros(1), counts.cumsum(0)])
-    degree = torch.segment_reduce(value.abs(), "sum", offsets=new_ptr)  # in row order: deterministic
-    root = torch.where(degree > 0, degree.sqrt().reciprocal(), 0.0)
-    reader = torch.repeat_interleave(number, counts, output_size=len(new_col))
-    return new_ptr, new_col, root[reader] * value * root[new_col.long()]
+    col = torch.empty(len(key) + len(loops), dtype=torch.int32, device=device)
+    values = torch.ones(len(col), dtype=torch.float64, device=device)
+    col[place], col[place_of_loop] = arcs.col.to(torch.int32), loops.to(torch.int32)
+    values[place] = arcs.values
+    return _Arcs(_pointers(arcs.row_ptr.diff() + ~has), col, values)
+
+
+def _pointers(counts: Tensor) -> Tensor:
+    """Row pointers of rows with ``counts`` entries."""
+    return torch.cat([counts.new_zeros(1), counts.cumsum(0)])

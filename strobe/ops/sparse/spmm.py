@@ -34,6 +34,11 @@ class Matrix(Protocol):
         ...
 
 
+def _check_num_cols(num_cols: int) -> None:
+    if num_cols > np.iinfo(np.int32).max:
+        raise InputError(f"{num_cols:,} cells are too many for one matrix: take fewer snapshots at a time (--window)")
+
+
 @dataclass(frozen=True, eq=False)
 class Sparse:
     """CSR matrix: int64 row pointers, int32 columns, weights or None for all ones.
@@ -60,6 +65,23 @@ class Sparse:
         return cls.vstack(shifted, int(first[-1]), dtype=dtype, device=device, symmetric=symmetric)
 
     @classmethod
+    def join_diagonal(cls, blocks: Sequence[Sparse], *, symmetric: bool = False) -> Sparse:
+        """``block_diagonal`` of square matrices that are on a device already: all with weights, or none."""
+        rows, entries = (
+            np.concatenate(([0], np.cumsum(counts, dtype=np.int64))).tolist()
+            for counts in ([block.num_rows for block in blocks], [block.num_entries for block in blocks])
+        )
+        _check_num_cols(rows[-1])
+        weights = [block.weight for block in blocks if block.weight is not None]
+        return cls(
+            torch.cat([blocks[0].row_ptr[:1], *(b.row_ptr[1:] + at for b, at in zip(blocks, entries, strict=False))]),
+            torch.cat([block.col + first for block, first in zip(blocks, rows, strict=False)]),
+            torch.cat(weights) if weights else None,
+            rows[-1],
+            symmetric,
+        )
+
+    @classmethod
     def vstack(
         cls,
         blocks: Sequence[Csr],
@@ -70,10 +92,7 @@ class Sparse:
         symmetric: bool = False,
     ) -> Sparse:
         """Stack matrices with the same columns vertically."""
-        if num_cols > np.iinfo(np.int32).max:
-            raise InputError(
-                f"{num_cols:,} cells are too many for one matrix: take fewer snapshots at a time (--window)"
-            )
+        _check_num_cols(num_cols)
         sizes = [row_ptr.size - 1 for row_ptr, _, _ in blocks]
         entries = [int(col.size) for _, col, _ in blocks]
         rows, arcs = (np.concatenate(([0], np.cumsum(counts, dtype=np.int64))) for counts in (sizes, entries))
@@ -109,7 +128,7 @@ class Sparse:
         if self._of is not None:
             return self._of
         if self.row_ptr.is_cuda:
-            return self._transpose_on_device()
+            return self.transpose_on_device()
         row_ptr, col, at = transpose(self.row_ptr.cpu().numpy(), self.col.cpu().numpy(), self.num_cols)
         weight = None if self.weight is None else self.weight[torch.from_numpy(at).to(self.weight.device)]
         device = self.row_ptr.device
@@ -121,8 +140,8 @@ class Sparse:
             _of=self,
         )
 
-    def _transpose_on_device(self) -> Sparse:
-        """Transpose on the GPU."""
+    def transpose_on_device(self) -> Sparse:
+        """The transpose by torch operations, for a GPU."""
         at = torch.argsort(self.col, stable=True)
         rows = torch.arange(self.num_rows, dtype=torch.int32, device=self.col.device)
         rows = torch.repeat_interleave(rows, self.row_ptr.diff(), output_size=self.num_entries)

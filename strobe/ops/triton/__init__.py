@@ -7,9 +7,11 @@ they are imported when they are first used, after ``usable``.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
+from threading import Thread
 from types import ModuleType
 from typing import TYPE_CHECKING, Literal
 
@@ -25,6 +27,7 @@ __all__ = [
     "available",
     "gru",
     "linear",
+    "load_in_background",
     "lstm",
     "precision",
     "readout",
@@ -63,6 +66,20 @@ def usable(device: torch.device, *dtypes: torch.dtype) -> bool:
 def _device_type() -> str:
     """Device type of kernels: the CPU with Triton's interpreter, for tests without a GPU."""
     return "cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda"
+
+
+def load_in_background(device: torch.device) -> None:
+    """Import Triton and hash its files, by which it names compiled kernels, while the host does something else.
+
+    It takes half a second, and is done at the first kernel otherwise.
+    """
+    if device.type == "cuda" and available():
+        Thread(target=_load, daemon=True).start()
+
+
+def _load() -> None:
+    with suppress(Exception):  # what is wrong shows at the first kernel
+        import_module("triton.runtime.cache").triton_key()
 
 
 def precision() -> Precision:

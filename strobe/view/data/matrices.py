@@ -17,7 +17,7 @@ from strobe.graph.storage import GraphStorage
 from strobe.ops.runtime.parallel import map_in_order
 from strobe.ops.sparse.csr import Csr, IntArray
 from strobe.ops.sparse.leading_block import LeadingBlock, LeadingBlocks
-from strobe.ops.sparse.normalize import SYMMETRIC_NORMS, Norm, gcn_norm_cuda, normalize
+from strobe.ops.sparse.normalize import SYMMETRIC_NORMS, Norm, normalize, normalize_on_device
 from strobe.ops.sparse.spmm import Sparse
 from strobe.ops.time.sequences import Sequences
 
@@ -115,35 +115,33 @@ class SnapshotMatrices:
     def matrix(self, t: int, norm: Norm) -> Sparse:
         """The matrix of a snapshot."""
         if self.cache is None or not self._is_shared(t):
-            return self._to_sparse(self._normalize(t, norm), norm)
+            return self._make(t, norm)
         key = "matrix", norm, self._structure(t), self.dtype, self.device
-        return self.cache.get(key, lambda: self._to_sparse(self._normalize(t, norm), norm))
+        return self.cache.get(key, lambda: self._make(t, norm))
 
-    def in_order(
-        self, norm: Norm, has_cells: Callable[[int], bool], *, on_device: bool = False
-    ) -> Iterator[Sparse | None]:
-        """The matrix of every snapshot; None without cells. Those that no snapshots share are made in parallel.
-        ``on_device``: a GPU computes the norm, which is gcn."""
+    def in_order(self, norm: Norm, has_cells: Callable[[int], bool]) -> Iterator[Sparse | None]:
+        """The matrix of every snapshot; None without cells. Those that no snapshots share are made in parallel on a
+        CPU, and by the device otherwise."""
 
         def load(t: int) -> Csr | None:
-            return self._normalize(t, norm) if has_cells(t) and not on_device and not self._is_shared(t) else None
+            on_host = self.device.type == "cpu" and not self._is_shared(t)
+            return self._normalize(t, norm) if has_cells(t) and on_host else None
 
         for t, block in enumerate(map_in_order(load, len(self.graph))):
             if block is not None:
                 yield self._to_sparse(block, norm)
-            elif not has_cells(t):
-                yield None
             else:
-                yield self._gcn_on_device(t) if on_device else self.matrix(t, norm)
+                yield self.matrix(t, norm) if has_cells(t) else None
 
     def block_diagonal(self, norm: Norm, has_cells: Callable[[int], bool]) -> Sparse:
         """The matrix of all snapshots, empty for those without cells; windows of equal structures share it."""
 
         def make() -> Sparse:
-            blocks = map_in_order(lambda t: self.block(t, norm) if has_cells(t) else EMPTY_CSR, len(self.graph))
-            return Sparse.block_diagonal(
-                list(blocks), dtype=self.dtype, device=self.device, symmetric=self._is_symmetric(norm)
-            )
+            symmetric, some = self._is_symmetric(norm), [t for t in range(len(self.graph)) if has_cells(t)]
+            if self.device.type != "cpu" and some:
+                return Sparse.join_diagonal([self.matrix(t, norm) for t in some], symmetric=symmetric)
+            blocks = list(map_in_order(lambda number: self.block(some[number], norm), len(some)))
+            return Sparse.block_diagonal(blocks, dtype=self.dtype, device=self.device, symmetric=symmetric)
 
         if self.cache is None:
             return make()
@@ -190,12 +188,10 @@ class SnapshotMatrices:
     def _to_sparse(self, block: Csr, norm: Norm) -> Sparse:
         return Sparse.block_diagonal([block], dtype=self.dtype, device=self.device, symmetric=self._is_symmetric(norm))
 
-    def _gcn_on_device(self, t: int) -> Sparse:
-        def make() -> Sparse:
-            snapshot = self.graph[t]
-            arcs = snapshot.row_ptr, snapshot.col, snapshot.weight
-            return gcn_norm_cuda(arcs, dtype=self.dtype, device=self.device)
-
-        if self.cache is None or not self._is_shared(t):
-            return make()
-        return self.cache.get(("gcn on device", self._structure(t), self.dtype, self.device), make)
+    def _make(self, t: int, norm: Norm) -> Sparse:
+        if self.device.type == "cpu":
+            return self._to_sparse(self._normalize(t, norm), norm)
+        snapshot = self.graph[t]
+        arcs = snapshot.row_ptr, snapshot.col, snapshot.weight
+        symmetric = self._is_symmetric(norm)
+        return normalize_on_device(norm, arcs, dtype=self.dtype, device=self.device, symmetric=symmetric)

@@ -312,8 +312,7 @@ class WindowData:
         assert self.streams_features
         if (norm,) not in self._aggregates:
             out = torch.empty(self.num_cells, self.num_features, dtype=self.dtype, device=self.device)
-            on_device = norm == "gcn" and self.device.type == "cuda"
-            matrices = self._snapshot_matrices.in_order(norm, self._has_cells, on_device=on_device)
+            matrices = self._snapshot_matrices.in_order(norm, self._has_cells)
             features = map_in_order(self._features, self.num_snapshots)
             for t, (x, matrix) in enumerate(zip(features, matrices, strict=True)):
                 if matrix is not None:

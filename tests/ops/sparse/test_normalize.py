@@ -12,7 +12,7 @@ from torch_geometric.utils import get_laplacian
 
 from strobe.errors import UnknownNameError
 from strobe.ops.sparse.csr import Csr, expand_rows, row_pointers
-from strobe.ops.sparse.normalize import Norm, gcn_norm_cuda, normalize
+from strobe.ops.sparse.normalize import Norm, normalize, normalize_on_device
 from tests.support.dense import Arc, Dense, normalised
 
 NORMS: tuple[Norm, ...] = get_args(Norm)
@@ -57,18 +57,20 @@ def test_every_norm_is_its_dense_formula(norm: Norm, drawn: tuple[int, list[Arc]
     assert weight is None or (weight.dtype == np.float64 and weight.size == col.size)
 
 
+@pytest.mark.parametrize("norm", NORMS)
 @settings(deadline=None, max_examples=40)
 @given(arcs_between(), st.booleans())
-def test_a_device_makes_the_same_matrix(drawn: tuple[int, list[Arc]], weighted: bool) -> None:
+def test_a_device_makes_the_same_matrix(norm: Norm, drawn: tuple[int, list[Arc]], weighted: bool) -> None:
     block = csr(*drawn, weighted=weighted)
-    row_ptr, col, weight = normalize("gcn", *block)
-    there = gcn_norm_cuda(block, dtype=torch.float64, device=torch.device("cpu"))
-    assert there.row_ptr.tolist() == row_ptr.tolist()
-    assert there.col.tolist() == col.tolist()
-    assert there.col.dtype == torch.int32
-    assert weight is not None
-    assert there.weight is not None
-    np.testing.assert_allclose(there.weight.numpy(), weight, rtol=1e-14)
+    row_ptr, col, weight = normalize(norm, *block)
+    found = normalize_on_device(norm, block, dtype=torch.float64, device=torch.device("cpu"), symmetric=True)
+    assert found.row_ptr.tolist() == row_ptr.tolist()
+    assert found.col.tolist() == col.tolist()
+    assert found.col.dtype == torch.int32
+    assert found.symmetric
+    assert (found.weight is None) == (weight is None)
+    if found.weight is not None and weight is not None:
+        np.testing.assert_allclose(found.weight.numpy(), weight, rtol=1e-14)
 
 
 @pytest.mark.parametrize("norm", NORMS)

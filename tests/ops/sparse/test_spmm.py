@@ -59,6 +59,16 @@ def test_a_window_is_block_diagonal(sizes: list[int], seed: int) -> None:
     matrix = Sparse.block_diagonal([(block.indptr, block.indices, block.data) for block in blocks], dtype=torch.float64)
     expected = torch.block_diag(*[torch.from_numpy(block) for block in dense]) if sizes else torch.zeros(0, 0)
     torch.testing.assert_close(_dense(matrix), expected.double().reshape(sum(sizes), sum(sizes)))
+    if sizes:
+        single = [
+            Sparse.block_diagonal([(block.indptr, block.indices, block.data)], dtype=torch.float64) for block in blocks
+        ]
+        joined = Sparse.join_diagonal(single)
+        assert joined.num_cols == matrix.num_cols
+        for part, other in ((joined.row_ptr, matrix.row_ptr), (joined.col, matrix.col), (joined.weight, matrix.weight)):
+            assert part is not None
+            assert other is not None
+            assert torch.equal(part, other)
 
 
 def test_many_rows_are_shared_out_and_none_is_left_out() -> None:
