@@ -53,6 +53,20 @@ def figures(record: dict[str, Any]) -> list[str]:
     return lines + [f"| `{name}` | {value:.3g} |" for name, value in record["figures"].items()]
 
 
+def nccl(record: dict[str, Any]) -> list[str]:
+    """Ranks over NCCL: cases by number of ranks and precision, with the worst difference; then figures."""
+    lines = ["| ranks | precision | cases | worst loss | worst gradients |", "|---|---|---|---|---|"]
+    for ranks, found in record["samples"].items():
+        compared = {} if ranks == "profiles" else {k: v for k, v in found["cases"].items() if "loss" in v}
+        for precision in ("float64", "float32"):
+            some = [result for case, result in compared.items() if case.endswith(precision)]
+            if some:
+                worst = " | ".join(f"{max(each[kind] for each in some):.0e}" for kind in ("loss", "gradients"))
+                lines.append(f"| {ranks} | {precision} | {len(some)} | {worst} |")
+    figures = [f"| `{name}` | {value:.3g} |" for name, value in record["figures"].items()]
+    return [*lines, "", "| figure | value |", "|---|---|", *figures]
+
+
 def memory(record: dict[str, Any]) -> list[str]:
     """Runs, what they took of the GPU, how far off the prediction was, and what an epoch took; then figures."""
     lines = ["| graph, model | windows | GiB | prediction error | seconds an epoch |", "|---|---|---|---|---|"]

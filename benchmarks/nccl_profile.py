@@ -1,9 +1,10 @@
 """What a step of a relay on GPUs copies, waits for and computes, from a profile of torch.
 
-A rank profiles the only step of its second epoch. Counted in it are copies between host and device above 4 KiB, and
-calls in which the host waits for the device. Seconds of compute kernels are measured with ranks that are threads of one
-process: a GPU that two processes share gives each a slice of time, and the durations of kernels contain the slices of
-the other process, also those of NCCL's kernels that wait for a peer. The kernels are the same.
+A rank profiles the only step of its second epoch. Counted in it are copies between host and device above 4 KiB, calls
+in which the host waits for the device, and kernels of the recurrent stage. Seconds of compute kernels are measured with
+ranks that are threads of one process: a GPU that two processes share gives each a slice of time, and the durations of
+kernels contain the slices of the other process, also those of NCCL's kernels that wait for a peer. The kernels are the
+same.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ from tests.support.ranks import as_threads
 STEP = "profiled step"
 SMALL_BYTES = 4096
 WAITS = ("cudaDeviceSynchronize", "cudaStreamSynchronize", "cudaEventSynchronize")
+RECURRENT = ("gru_", "lstm_")
+"""Beginnings of the names of kernels of the recurrent stage, which a step of a relay must launch."""
+
 MODELS = ("tgcn", "mpnn-lstm")
 _ACTIVITIES = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
 
@@ -90,6 +94,7 @@ def count_events(events: Iterable[Event]) -> dict[str, float]:
         "host_copies": sum(num_bytes > SMALL_BYTES for num_bytes in copies),
         "host_waits": sum(event.get("cat") == "cuda_runtime" and event["name"] in WAITS for event in inside),
         "kernel_s": sum(event["dur"] for event in kernels) / 1e6,
+        "recurrent_kernels": sum(event["name"].startswith(RECURRENT) for event in kernels),
     }
 
 

@@ -69,6 +69,7 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "gpu_memory": lambda: gpu_tables.memory(_record("gpu_memory")),
     "gpu_products": lambda: gpu_tables.products(_record("gpu")),
     "gpu_steps": lambda: gpu_tables.steps(_record("gpu")),
+    "nccl": lambda: gpu_tables.nccl(_record("nccl")),
     "protocols": lambda: tables.protocols(_record("protocols")),
     "tied_ranks": lambda: tables.tied_ranks(_record("tied_ranks")),
     "quality": lambda: quality_tables.quality(_record("quality")),

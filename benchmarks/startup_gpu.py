@@ -3,7 +3,8 @@
 A social network of 1M nodes, 24 snapshots, 17.6M cells and 96M arcs, windows of 8 snapshots, TF32. Every run is a
 process of its own; imports and the GPU's context are timed beside, the graph is open before the clock starts. *cold*:
 neither compiled kernels nor anything in Strobe's cache; *first*: kernels compiled before, nothing in Strobe's cache;
-*again*: the same command once more.
+*again*: the same command once more. ``--prepare DIR`` makes the graph and compiles the kernels in a folder, and
+``--prepared DIR`` measures with them, where both at once would take too long.
 """
 
 from __future__ import annotations
@@ -15,27 +16,29 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from benchmarks.record import child, tell
+from benchmarks.record import Record, child, option_parser, table, tell
 
 MODULE = "benchmarks.startup_gpu"
 MODELS = ("tgcn", "evolvegcn-o", "mpnn-lstm", "gat-lstm", "wd-gcn", "dysat", "sage", "dcrnn")
 SETTINGS: dict[str, Any] = {"epochs": 4, "window": 8, "precision": "tf32", "device": "cuda"}
 
 
-def measure(*, quick: bool) -> tuple[dict[str, float], dict[str, Any]]:
+def prepare(folder: Path, *, quick: bool) -> dict[str, Any]:
+    """Make the graph in a folder and run all models once, which compiles their kernels; samples of these runs."""
+    child(MODULE, "make", folder / "graph", 50_000 if quick else 1_000_000)
+    return {f"{model} cold": _run(folder, model, "cold") for model in _models(quick=quick)}
+
+
+def measure(*, quick: bool, prepared: Path | None = None) -> tuple[dict[str, float], dict[str, Any]]:
     """Return the figures ``gpu_run_s``, ``gpu_run_cached_s`` and ``gpu_run_worst_s``, and raw samples."""
     samples: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        graph = Path(folder) / "graph"
-        child(MODULE, "make", graph, 50_000 if quick else 1_000_000)
-        os.environ["XDG_CACHE_HOME"], os.environ["TRITON_CACHE_DIR"] = f"{folder}/cold", f"{folder}/triton"
-        samples["tgcn cold"] = _run(graph, "tgcn")
-        for model in MODELS[:2] if quick else MODELS:
-            if model != "tgcn":
-                samples[f"{model} cold"] = _run(graph, model)
-            os.environ["XDG_CACHE_HOME"] = f"{folder}/{model}"
-            samples[f"{model} first"] = _run(graph, model)
-            samples[f"{model} again"] = _run(graph, model)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary) if prepared is None else prepared
+        if prepared is None:
+            samples |= prepare(folder, quick=quick)
+        for model in _models(quick=quick):
+            samples[f"{model} first"] = _run(folder, model, model)
+        samples["tgcn again"] = _run(folder, "tgcn", "tgcn")
     first = {name.split()[0]: each["run_s"] for name, each in samples.items() if name.endswith("first")}
     figures = {"gpu_run_s": first.pop("tgcn"), "gpu_run_cached_s": samples["tgcn again"]["run_s"]}
     figures["gpu_run_worst_s"] = max(first.values())
@@ -47,8 +50,14 @@ def measure(*, quick: bool) -> tuple[dict[str, float], dict[str, Any]]:
     return figures, samples
 
 
-def _run(graph: Path, model: str) -> dict[str, Any]:
-    found = child(MODULE, "run", graph, model)
+def _models(*, quick: bool) -> tuple[str, ...]:
+    return MODELS[:2] if quick else MODELS
+
+
+def _run(folder: Path, model: str, cache: str) -> dict[str, Any]:
+    """Train once with a folder for Strobe's cache, and the one of all runs for compiled kernels."""
+    os.environ["XDG_CACHE_HOME"], os.environ["TRITON_CACHE_DIR"] = str(folder / cache), str(folder / "triton")
+    found = child(MODULE, "run", folder / "graph", model)
     stages = ", ".join(f"{stage} {seconds:.2f}" for stage, seconds in found["stages"].items() if seconds > 0.02)
     epochs = " ".join(f"{seconds:.3f}" for seconds in found["epochs"])
     print(f"{model}: {found['run_s']:.2f} s ({stages}); epochs {epochs}; before {found['before_s']:.1f} s", flush=True)
@@ -111,8 +120,25 @@ def run(path: Path, model: str) -> None:
     )
 
 
-if __name__ == "__main__":
-    import sys
+def main() -> None:
+    """Prepare, or measure and print the figures."""
+    parser = option_parser(__doc__)
+    parser.add_argument("--prepare", type=Path, metavar="DIR")
+    parser.add_argument("--prepared", type=Path, metavar="DIR")
+    chosen = parser.parse_args()
+    if chosen.child:
+        what, path, argument = chosen.child
+        return make(Path(path), int(argument)) if what == "make" else run(Path(path), argument)
+    if chosen.prepare is not None:
+        chosen.prepare.mkdir(parents=True, exist_ok=True)
+        prepare(chosen.prepare, quick=chosen.quick)
+        return None
+    record = Record("startup_gpu", chosen.quick)
+    record.figures, record.samples = measure(quick=chosen.quick, prepared=chosen.prepared)
+    table(["figure", "value"], [[name, f"{value:.2f}"] for name, value in record.figures.items()])
+    record.write(chosen.json)
+    return None
 
-    what, path, argument = sys.argv[2:]  # after --child
-    make(Path(path), int(argument)) if what == "make" else run(Path(path), argument)
+
+if __name__ == "__main__":
+    main()

@@ -58,7 +58,12 @@ def test_copies_waits_and_kernels_of_the_profiled_step_are_counted() -> None:
         _event("kernel", "ncclDevKernel_SendRecv", 123.0, 40.0),
         _event("cuda_runtime", "cudaDeviceSynchronize", 151.0, 1.0),
     ]
-    assert nccl_profile.count_events(events) == {"host_copies": 1, "host_waits": 1, "kernel_s": 4e-6}
+    assert nccl_profile.count_events(events) == {
+        "host_copies": 1,
+        "host_waits": 1,
+        "kernel_s": 4e-6,
+        "recurrent_kernels": 1,
+    }
 
 
 def test_figures_are_the_worst_of_models_and_ranks() -> None:
