@@ -8,44 +8,82 @@ typedef REAL NAME(row) __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(
 #define LANES (VECTOR_BYTES / (int64_t)sizeof(REAL))
 #define AHEAD 16 /* entries by which rows are asked for before they are read: they come from anywhere in memory */
 
-/* Rows of a whole number of vectors, which stay in registers while a row adds up; vecs must be a constant. */
-INLINE void NAME(spmm_vectors)(int64_t vecs, int64_t first, int64_t last, const int64_t *starts, const int64_t *ends,
-                               const int32_t *restrict col, const REAL *restrict weight, const REAL *reads,
-                               const REAL *gives, const REAL *restrict x, REAL *restrict out) {
-    const int64_t width = vecs * LANES, all = first < last ? ends[last - 1] : 0;
-    for (int64_t i = first; i < last; i++) {
-        NAME(row) sum[4] = {{0}};
-        const int64_t end = ends[i];
-        for (int64_t e = starts[i]; e < end; e++) {
-            const REAL w = (weight ? weight[e] : (REAL)1) * (reads ? reads[col[e]] : (REAL)1);
-            const REAL *source = x + (int64_t)col[e] * width;
-            if (e + AHEAD < all) __builtin_prefetch(x + (int64_t)col[e + AHEAD] * width);
-            for (int64_t v = 0; v < vecs; v++) sum[v] += w * *(const NAME(row) *)(source + v * LANES);
-        }
-        if (gives)
-            for (int64_t v = 0; v < vecs; v++) sum[v] *= gives[i];
-        for (int64_t v = 0; v < vecs; v++) *(NAME(row) *)(out + i * width + v * LANES) = sum[v];
-    }
+typedef struct {
+    const int64_t *starts, *ends;
+    const int32_t *col;
+    const REAL *weight, *reads, *gives, *x;
+    REAL *out;
+    int64_t width, all; /* columns of x, and entries of all rows of the call */
+} NAME(product);
+
+INLINE REAL NAME(coefficient)(const NAME(product) *p, int64_t e) {
+    return (p->weight ? p->weight[e] : (REAL)1) * (p->reads ? p->reads[p->col[e]] : (REAL)1);
 }
+
+/* Columns from on of row i, a whole number of vectors, which stay in registers while the row adds up; vecs must be a
+ * constant. */
+INLINE void NAME(spmm_vectors)(int64_t vecs, const NAME(product) *p, int64_t i, int64_t from) {
+    NAME(row) sum[8] = {{0}};
+    const int64_t end = p->ends[i];
+    for (int64_t e = p->starts[i]; e < end; e++) {
+        const REAL w = NAME(coefficient)(p, e);
+        const REAL *source = p->x + (int64_t)p->col[e] * p->width + from;
+        if (e + AHEAD < p->all) {
+            const REAL *later = p->x + (int64_t)p->col[e + AHEAD] * p->width + from;
+            for (int64_t v = 0; v < vecs; v += 4) __builtin_prefetch(later + v * LANES);
+        }
+        for (int64_t v = 0; v < vecs; v++) sum[v] += w * *(const NAME(row) *)(source + v * LANES);
+    }
+    if (p->gives)
+        for (int64_t v = 0; v < vecs; v++) sum[v] *= p->gives[i];
+    for (int64_t v = 0; v < vecs; v++) *(NAME(row) *)(p->out + i * p->width + from + v * LANES) = sum[v];
+}
+
+/* The same of half a vector, of a quarter, and of one column. */
+typedef REAL NAME(half) __attribute__((vector_size(VECTOR_BYTES / 2), aligned(sizeof(REAL))));
+typedef REAL NAME(quarter)
+    __attribute__((vector_size(VECTOR_BYTES / 4 > sizeof(REAL) ? VECTOR_BYTES / 4 : sizeof(REAL)),
+                   aligned(sizeof(REAL))));
+
+#define SPMM_PART(name, type)                                                                                          \
+    INLINE void NAME(name)(const NAME(product) *p, int64_t i, int64_t from) {                                          \
+        type sum = {0};                                                                                                \
+        const int64_t end = p->ends[i];                                                                                \
+        for (int64_t e = p->starts[i]; e < end; e++)                                                                   \
+            sum += NAME(coefficient)(p, e) * *(const type *)(p->x + (int64_t)p->col[e] * p->width + from);             \
+        if (p->gives) sum *= p->gives[i];                                                                              \
+        *(type *)(p->out + i * p->width + from) = sum;                                                                 \
+    }
+SPMM_PART(spmm_half, NAME(half))
+SPMM_PART(spmm_quarter, NAME(quarter))
+SPMM_PART(spmm_column, REAL)
+#undef SPMM_PART
 
 void NAME(spmm)(int64_t first, int64_t last, int64_t width, const int64_t *starts, const int64_t *ends,
                 const int32_t *restrict col, const REAL *restrict weight, const REAL *reads, const REAL *gives,
                 const REAL *restrict x, REAL *restrict out) {
-#define VECTORS(count) NAME(spmm_vectors)(count, first, last, starts, ends, col, weight, reads, gives, x, out)
-    if (width == LANES) return VECTORS(1);
-    if (width == 2 * LANES) return VECTORS(2);
-    if (width == 4 * LANES) return VECTORS(4);
-#undef VECTORS
-    for (int64_t i = first; i < last; i++) {
-        REAL *restrict y = out + i * width;
-        for (int64_t f = 0; f < width; f++) y[f] = 0;
-        for (int64_t e = starts[i]; e < ends[i]; e++) {
-            const REAL w = (weight ? weight[e] : (REAL)1) * (reads ? reads[col[e]] : (REAL)1);
-            const REAL *restrict source = x + (int64_t)col[e] * width;
-            SIMD for (int64_t f = 0; f < width; f++) y[f] += w * source[f];
+    const NAME(product) p = {starts, ends, col, weight, reads, gives, x, out, width, first < last ? ends[last - 1] : 0};
+#define ALL_ROWS(vecs) \
+    for (int64_t i = first; i < last; i++) NAME(spmm_vectors)(vecs, &p, i, 0)
+    if (width == LANES) {
+        ALL_ROWS(1);
+    } else if (width == 2 * LANES) {
+        ALL_ROWS(2);
+    } else if (width == 4 * LANES) {
+        ALL_ROWS(4);
+    } else {
+        for (int64_t i = first; i < last; i++) {
+            int64_t from = 0;
+            for (; width - from >= 8 * LANES; from += 8 * LANES) NAME(spmm_vectors)(8, &p, i, from);
+            if (width - from >= 4 * LANES) NAME(spmm_vectors)(4, &p, i, from), from += 4 * LANES;
+            if (width - from >= 2 * LANES) NAME(spmm_vectors)(2, &p, i, from), from += 2 * LANES;
+            if (width - from >= LANES) NAME(spmm_vectors)(1, &p, i, from), from += LANES;
+            if (width - from >= LANES / 2) NAME(spmm_half)(&p, i, from), from += LANES / 2;
+            if (LANES >= 4 && width - from >= LANES / 4) NAME(spmm_quarter)(&p, i, from), from += LANES / 4;
+            for (; from < width; from++) NAME(spmm_column)(&p, i, from);
         }
-        if (gives) SIMD for (int64_t f = 0; f < width; f++) y[f] *= gives[i];
     }
+#undef ALL_ROWS
 }
 #undef LANES
 #undef AHEAD

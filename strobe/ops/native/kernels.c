@@ -1,8 +1,8 @@
 /* Kernels for the CPU: sparse products, attention over edges, recurrent stages, readouts.
  *
  * Every function works on a part of the rows, on one core; Python shares parts out. All exist in single and double
- * precision (their headers are included twice), but for those that only move entries of sparse matrices. The file is compiled once per instruction set, and the best
- * library for the machine is loaded. Arrays are dense, row by row. */
+ * precision (their headers are included twice), but for those that only move entries of sparse matrices. The file is
+ * compiled once per instruction set, and the best library for the machine is loaded. Arrays are dense, row by row. */
 
 #include <math.h>
 #include <stdint.h>

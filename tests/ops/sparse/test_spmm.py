@@ -27,7 +27,7 @@ def _dense(matrix: Sparse) -> torch.Tensor:
     return spmm_reference(matrix, torch.eye(matrix.num_cols, dtype=torch.float64))
 
 
-@pytest.mark.parametrize("width", [1, 2, 7, 16, 32, 33])
+@pytest.mark.parametrize("width", [1, 2, 7, 12, 16, 24, 32, 33, 64, 100, 128, 191])
 @pytest.mark.parametrize("weighted", [True, False])
 def test_the_product_equals_gathering_and_adding(width: int, weighted: bool) -> None:
     matrix = _matrix(40, 0.2, weighted=weighted, skewed=True)
