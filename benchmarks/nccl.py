@@ -10,6 +10,7 @@ of a relay.
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import sys
@@ -52,10 +53,10 @@ Case = tuple[str, str, str]
 
 
 def cases(*, quick: bool) -> list[Case]:
-    """Preset, model and precision; approximate presets in float64 only."""
+    """Preset, model and precision; approximate presets in float64 only, and last."""
     found = [
         (name, model, precision)
-        for name in PRESETS
+        for name in sorted(PRESETS, key=equals_one_rank, reverse=True)
         for model in MODELS
         for precision in (TOLERANCES if equals_one_rank(name) else ("float64",))
     ]
@@ -130,12 +131,20 @@ class _DelayedComm:
 
 
 def work_on_rank(
-    chosen: list[Case], num_delayed: int, device: str, comm: Comm, report: Callable[[Any], None]
+    chosen: list[Case],
+    num_delayed: int,
+    device: str,
+    comm: Comm,
+    report: Callable[[Any], None],
+    limit_s: float = math.inf,
 ) -> dict[str, Any]:
     """All cases one after the other, each reported by rank 0; then runs with delays, whose losses must not differ."""
     graph = Social(nodes=40, snapshots=12, edges=90, communities=4, labels=True, seed=1).write()
     found: dict[str, Any] = {}
+    began = time.perf_counter()
     for case in chosen:
+        if comm.broadcast_object(time.perf_counter() - began > limit_s, kind="setup"):
+            break
         name = " ".join(case)
         found[name] = compare(graph, case, device, comm)
         if comm.rank == 0:
@@ -147,10 +156,13 @@ def work_on_rank(
         wanted = request(graph, (preset_name, "tgcn", "float64"), device)
         run = train_on_rank(wanted, OutputConfig(), Progress(), delayed)
         losses.add(run.history[-1]["loss"])
-    return {"backend": comm.backend, "cases": found, "delayed": num_delayed, "distinct_losses": len(losses)}
+    counts = {"delayed": num_delayed, "distinct_losses": len(losses)}
+    return {"backend": comm.backend, "cases": found, "left_out": len(chosen) - len(found), **counts}
 
 
-def launch(chosen: list[Case], num_delayed: int, num_ranks: int, device: str, backend: Backend) -> dict[str, Any]:
+def launch(
+    chosen: list[Case], num_delayed: int, num_ranks: int, device: str, backend: Backend, limit_s: float
+) -> dict[str, Any]:
     """Start ranks that run cases. Where a rank fails, what they reported before stays, and the case that failed."""
     found: dict[str, Any] = {}
     began = time.perf_counter()
@@ -159,13 +171,14 @@ def launch(chosen: list[Case], num_delayed: int, num_ranks: int, device: str, ba
         found[event[0]] = event[1]
         print(f"[{len(found)}/{len(chosen)}] {time.perf_counter() - began:.0f} s {event[0]}", file=sys.stderr)
 
-    work = partial(work_on_rank, chosen, num_delayed, device)
+    work = partial(work_on_rank, chosen, num_delayed, device, limit_s=limit_s)
     try:
         return run_ranks(work, num_ranks, threads=1, device=device, backend=backend, on_event=keep)[0]
     except RankError as error:
         rest = [" ".join(case) for case in chosen if " ".join(case) not in found]
         failed = {rest[0] if rest else "with delays": {"failed": str(error)}}
-        return {"backend": backend, "cases": found | failed, "delayed": 0, "distinct_losses": 1, "not_run": rest[1:]}
+        counts = {"left_out": 0, "delayed": 0, "distinct_losses": 1}
+        return {"backend": backend, "cases": found | failed, "not_run": rest[1:], **counts}
 
 
 def merge_launches(launches: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -174,6 +187,7 @@ def merge_launches(launches: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "backend": launches[0]["backend"],
         "cases": {case: result for each in launches for case, result in each["cases"].items()},
         "not_run": [case for each in launches for case in each.get("not_run", ())],
+        "left_out": sum(each["left_out"] for each in launches),
         "delayed": sum(each["delayed"] for each in launches),
         "distinct_losses": max(each["distinct_losses"] for each in launches),
     }
@@ -205,50 +219,64 @@ def profile_steps(nodes: int) -> dict[str, nccl_profile.ModelProfile]:
 
 
 def main() -> None:
-    """Run all cases on 2 and 4 ranks and print the worst of each precision."""
+    """Run all cases on 2 and 4 ranks and print the worst of each precision, then profile steps."""
     parser = option_parser(__doc__)
     parser.add_argument("--backend", choices=BACKENDS, default="nccl")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
-    parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
+    parser.add_argument("--ranks", type=int, nargs="*", default=[2, 4], help="none: only profile")
     parser.add_argument("--processes", type=int, default=os.cpu_count(), help="ranks of all launches at a time")
+    parser.add_argument("--limit", type=float, default=math.inf, help="seconds after which no case begins")
+    parser.add_argument("--no-profile", action="store_true", help="only run cases")
     chosen = parser.parse_args()
     if chosen.child:
         num_ranks, part, num_parts, num_delayed = map(int, chosen.child)
         mine = [case for case in cases(quick=chosen.quick) if list(MODELS).index(case[1]) % num_parts == part]
-        return tell(**launch(mine, num_delayed, num_ranks, chosen.device, chosen.backend))
+        return tell(**launch(mine, num_delayed, num_ranks, chosen.device, chosen.backend, chosen.limit))
     record = Record("nccl", chosen.quick)
-    rows, num_cases, num_failures = [], 0, 0
+    record.recall(chosen.json)
+    options = ["--device", chosen.device, "--backend", chosen.backend, "--limit", chosen.limit]
     for num_ranks in chosen.ranks:
         num_parts = max(1, min(chosen.processes // num_ranks, len(MODELS)))
         num_delayed = -(-(3 if chosen.quick else NUM_DELAYED) // num_parts)
-        options = ["--device", chosen.device, "--backend", chosen.backend, *["--quick"] * chosen.quick]
-        start = partial(_start_launch, num_ranks, num_parts, num_delayed, options)
+        start = partial(_start_launch, num_ranks, num_parts, num_delayed, [*options, *["--quick"] * chosen.quick])
         with ThreadPoolExecutor(num_parts) as pool:
-            found = merge_launches(list(pool.map(start, range(num_parts))))
-        record.samples[f"{num_ranks} ranks"] = found
-        wrong = failures(found)
-        compared = {case: result for case, result in found["cases"].items() if "loss" in result}
-        num_cases += len(compared)
-        num_failures += len(wrong) + len(found["not_run"]) + found["distinct_losses"] - 1
-        for precision in TOLERANCES:
-            worst = [result for case, result in compared.items() if case.endswith(precision)]
-            errors = [f"{max((each[kind] for each in worst), default=0):.1e}" for kind in ("loss", "gradients")]
-            rows.append([num_ranks, found["backend"], precision, len(worst), *errors])
-        for case, result in wrong.items():
-            print(f"{num_ranks} ranks, {case}: {result}")
-    table(["ranks", "over", "precision", "cases", "worst loss", "worst gradients"], rows)
-    record.figures |= {"nccl_cases": num_cases, "nccl_failures": num_failures}
-    if chosen.backend == "nccl":
+            record.samples[f"{num_ranks} ranks"] = merge_launches(list(pool.map(start, range(num_parts))))
+    summarize(record)
+    if chosen.backend == "nccl" and not chosen.no_profile:
         profiles = profile_steps(20_000 if chosen.quick else 300_000)
         record.samples["profiles"] = {model: asdict(each) for model, each in profiles.items()}
         record.figures |= nccl_profile.figures(profiles)
-        print(*(f"{figure}: {value:.3g}" for figure, value in record.figures.items()), sep="\n")
+    print(*(f"{figure}: {value:.3g}" for figure, value in record.figures.items()), sep="\n")
+    if chosen.backend == "nccl":
         record.write(chosen.json)
     return None
 
 
+def summarize(record: Record) -> None:
+    """Print the worst differences and all failures, and count cases and failures."""
+    rows, num_cases, num_failures = [], 0, 0
+    for ranks, found in record.samples.items():
+        if "cases" not in found:
+            continue
+        wrong = failures(found)
+        compared = {case: result for case, result in found["cases"].items() if "loss" in result}
+        num_cases += len(compared)
+        num_failures += len(wrong) + len(found["not_run"]) + found["distinct_losses"] - 1
+        record.missing.pop(ranks, None)
+        if found["left_out"]:
+            record.missing[ranks] = f"{found['left_out']} cases did not begin within the limit of seconds"
+        for precision in TOLERANCES:
+            worst = [result for case, result in compared.items() if case.endswith(precision)]
+            errors = [f"{max((each[kind] for each in worst), default=0):.1e}" for kind in ("loss", "gradients")]
+            rows.append([ranks, found["backend"], precision, len(worst), *errors])
+        for case, result in wrong.items():
+            print(f"{ranks}, {case}: {result}")
+    table(["ranks", "over", "precision", "cases", "worst loss", "worst gradients"], rows)
+    record.figures |= {"nccl_cases": num_cases, "nccl_failures": num_failures}
+
+
 def _start_launch(
-    num_ranks: int, num_parts: int, num_delayed: int, options: Sequence[str], part: int
+    num_ranks: int, num_parts: int, num_delayed: int, options: Sequence[object], part: int
 ) -> dict[str, Any]:
     """A part of the models, in a process of its own: one process cannot launch twice at a time."""
     return child("benchmarks.nccl", num_ranks, part, num_parts, num_delayed, *options)
