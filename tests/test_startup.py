@@ -43,10 +43,19 @@ def test_training_on_a_small_graph_loads_torch_alone(tmp_path: Path) -> None:
     assert loaded(_TRAIN, tmp_path) & (HEAVY | {"torch"}) == {"torch"}
 
 
-def test_measuring_memory_loads_no_compiler(tmp_path: Path) -> None:
-    code = """
-import torch
-from strobe.ops.runtime.memory_trace import measure_memory
-measure_memory(lambda: torch.ones(3) + 1, torch.device("cpu"))
+_TRAIN_LARGER = """
+import strobe
+from strobe.graph.synthetic import Social
+from strobe.ops.runtime.njit import SMALL
+graph = Social(nodes=2 * SMALL, snapshots=5, edges=2 * SMALL).write()
+strobe.train(graph, "tgcn", "regression", epochs=1, device="cpu")
 """
-    assert "torch._dynamo" not in loaded(code, tmp_path)
+
+
+def test_training_on_more_nodes_compiles_nothing(tmp_path: Path) -> None:
+    assert not loaded(_TRAIN_LARGER, tmp_path) & {"numba", "scipy", "torch._dynamo"}
+
+
+def test_estimating_memory_does_not_load_the_compiler_of_torch(tmp_path: Path) -> None:
+    code = "import strobe.engine.train as train\ntrain.free_bytes = lambda device: 2_000_000_000"
+    assert "torch._dynamo" not in loaded(code + _TRAIN_LARGER, tmp_path)

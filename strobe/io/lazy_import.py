@@ -9,7 +9,9 @@ from typing import Any
 
 class _LazyModule(ModuleType):
     def __getattr__(self, name: str) -> Any:
-        return getattr(import_module(self.__name__), name)
+        value = getattr(import_module(self.__name__), name)
+        setattr(self, name, value)  # found without this method from now on
+        return value
 
 
 def lazy_import(name: str) -> Any:

@@ -19,6 +19,7 @@ from strobe.graph.features import Concatenated, find_stored
 from strobe.ops.graph.column_stats import (
     column_squared_differences,
     column_sums,
+    rows_or_nan,
     scale_differences,
 )
 from strobe.ops.runtime.parallel import map_in_order
@@ -347,10 +348,7 @@ def _align_rows(wanted: IntArray, snapshot: Snapshot, values: FloatArray) -> Flo
     """The values of ``wanted`` nodes in a snapshot; NaN for absent nodes."""
     if len(wanted) == len(values) and (wanted is snapshot.nodes or snapshot.has_all_nodes):
         return values
-    at = find_positions(wanted, snapshot.nodes)
-    rows = np.full((len(wanted), values.shape[1]), np.nan)
-    rows[at >= 0] = values[at[at >= 0]]
-    return rows
+    return rows_or_nan(values, find_positions(wanted, snapshot.nodes))
 
 
 def _cell_index(targets: SnapshotTargets) -> tuple[Tensor] | None:

@@ -9,13 +9,19 @@ from __future__ import annotations
 import ctypes
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
-VERSION = 14  # equals strobe_kernels_version(); raised whenever a signature changes
+from strobe.io.lazy_import import lazy_import
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+else:
+    torch = lazy_import("torch")  # graphs are read and described without it
+
+VERSION = 15  # equals strobe_kernels_version(); raised whenever a signature changes
 
 
 def load(level: str) -> ctypes.CDLL | None:
@@ -35,6 +41,12 @@ def library() -> ctypes.CDLL | None:
     return next((loaded for level in ("avx512", "avx2", "base")[best:] if (loaded := load(level)) is not None), None)
 
 
+@cache
+def base_library() -> ctypes.CDLL | None:
+    """The library without extensions of the instruction set, for kernels that round as numpy does."""
+    return load("base")
+
+
 def usable(*tensors: Tensor) -> bool:
     """Whether kernels exist for these tensors: on the CPU, all float32 or all float64."""
     dtypes = {x.dtype for x in tensors}
@@ -44,7 +56,7 @@ def usable(*tensors: Tensor) -> bool:
 
 def call(name: str, *args: Any) -> None:
     """Run a kernel on integers, contiguous tensors of one precision, and None for absent arrays; releases the GIL."""
-    floats = next(arg for arg in args if isinstance(arg, Tensor) and arg.is_floating_point())
+    floats = next(arg for arg in args if isinstance(arg, torch.Tensor) and arg.is_floating_point())
     single = floats.dtype == torch.float32
     _function(library(), f"{name}_f32" if single else f"{name}_f64")(*[_as_c(arg, single) for arg in args])
 
@@ -54,6 +66,12 @@ def run(name: str, *args: Any) -> None:
     _function(library(), name)(*[_as_c(arg, False) for arg in args])
 
 
+def run_base(name: str, of: np.ndarray[Any, Any], *args: Any) -> None:
+    """Run a kernel of the base library in the version for the dtype of an array, which is among the arguments."""
+    suffix = f"{of.dtype.kind}{8 * of.dtype.itemsize}"
+    _function(base_library(), f"{name}_{suffix}")(*[_as_c(arg, False) for arg in args])
+
+
 @cache
 def _function(loaded: ctypes.CDLL | None, name: str) -> Any:
     assert loaded is not None
@@ -61,14 +79,18 @@ def _function(loaded: ctypes.CDLL | None, name: str) -> Any:
 
 
 def _as_c(arg: Any, single: bool) -> Any:
-    if isinstance(arg, Tensor):
-        if arg.numel() > 1 and arg.ndim and arg.shape[-1] > 1 and arg.stride(-1) != 1:  # one column has any stride
-            raise ValueError("kernels read rows that are dense")
-        return ctypes.c_void_p(arg.data_ptr())
     if isinstance(arg, np.ndarray):
         if not arg.flags.c_contiguous:
             raise ValueError("kernels read arrays that are dense")
         return ctypes.c_void_p(arg.ctypes.data)
+    if isinstance(arg, int):
+        return ctypes.c_int64(arg)
+    if arg is None:
+        return ctypes.c_void_p(None)
     if isinstance(arg, float):
         return ctypes.c_float(arg) if single else ctypes.c_double(arg)
-    return ctypes.c_void_p(None) if arg is None else ctypes.c_int64(arg)
+    if isinstance(arg, torch.Tensor):
+        if arg.numel() > 1 and arg.ndim and arg.shape[-1] > 1 and arg.stride(-1) != 1:  # one column has any stride
+            raise ValueError("kernels read rows that are dense")
+        return ctypes.c_void_p(arg.data_ptr())
+    return ctypes.c_int64(arg)

@@ -25,7 +25,7 @@
 #define INLINE static inline __attribute__((always_inline))
 #define SIMD _Pragma("omp simd")
 
-int strobe_kernels_version(void) { return 14; }
+int strobe_kernels_version(void) { return 15; }
 
 /* e to the x by a polynomial, right to 1e-7 relative between e^-87 and e^87: a call to the library's expf, one
  * number at a time, would cost more than all the rest of a gate. */
@@ -51,6 +51,18 @@ INLINE float exp_single(float given) {
 #include "rows.h"
 #include "related.h"
 
+#define INDEX int32_t
+#define NAME(base) base##_i32
+#include "degrees.h"
+#undef INDEX
+#undef NAME
+
+#define INDEX int64_t
+#define NAME(base) base##_i64
+#include "degrees.h"
+#undef INDEX
+#undef NAME
+
 #define REAL float
 #define NAME(base) base##_f32
 #define EXP exp_single
@@ -62,6 +74,7 @@ INLINE float exp_single(float given) {
 #include "standardise.h"
 #include "pairs.h"
 #include "logistic.h"
+#include "columns.h"
 #undef REAL
 #undef NAME
 #undef EXP
@@ -78,3 +91,4 @@ INLINE float exp_single(float given) {
 #include "standardise.h"
 #include "pairs.h"
 #include "logistic.h"
+#include "columns.h"

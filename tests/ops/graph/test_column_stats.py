@@ -3,14 +3,23 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from strobe.ops import native
 from strobe.ops.graph.column_stats import (
     column_extremes,
     column_squared_differences,
     column_sums,
+    rows_or_nan,
     scale_differences,
 )
 from strobe.ops.runtime.njit import SMALL
 from strobe.ops.sparse.csr import FloatArray
+
+
+@pytest.fixture(params=["kernels", "numpy"], autouse=True)
+def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With compiled kernels, and where there are none."""
+    if request.param == "numpy":
+        monkeypatch.setattr(native, "base_library", lambda: None)
 
 
 def tall(columns: int, dtype: type, layout: str = "C", rows: int = 3001) -> FloatArray:
@@ -51,3 +60,14 @@ def test_what_is_not_there_is_replaced_by_the_columns_number(columns: int, rows:
 
 def test_nothing_sums_to_nothing() -> None:
     assert column_sums(np.empty((0, 2), np.float32)).tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("rows", [11, SMALL])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("columns", [1, 2, 5])
+def test_rows_are_taken_or_are_nan(columns: int, dtype: type, rows: int) -> None:
+    x, at = tall(columns, dtype, rows=rows), np.random.default_rng(0).integers(-1, rows, 2 * rows)
+    expected = np.where(at[:, None] < 0, np.nan, x[at])
+    found = rows_or_nan(x, at)
+    np.testing.assert_array_equal(found, expected)
+    assert found.dtype == dtype

@@ -5,9 +5,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from strobe.ops import native
 from strobe.ops.graph.degrees import count_occurrences, decode_edge_keys, lookup_by_degree, max_degree
 from strobe.ops.runtime.njit import SMALL
 from strobe.ops.sparse.csr import IntArray, row_pointers
+
+
+@pytest.fixture(params=["kernels", "numpy"], autouse=True)
+def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With compiled kernels, and where there are none."""
+    if request.param == "numpy":
+        monkeypatch.setattr(native, "base_library", lambda: None)
 
 
 @pytest.mark.parametrize("size", [60, 2 * SMALL])
