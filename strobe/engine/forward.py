@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 from torch.utils.checkpoint import checkpoint
 
 from strobe.engine.examples import LocalExamples, MakeExamples, evaluation_examples, training_examples
-from strobe.engine.windows import Window
+from strobe.engine.windows import Segment, Window
 from strobe.models.base import Model
 from strobe.ops.dense.bf16 import BF16
 from strobe.tasks.base import Examples, Problem
@@ -134,42 +134,85 @@ def embeddings(
     Nothing of a window is held when the next one is computed, unless the caller holds it. (torch.no_grad as a decorator
     of a generator would hold the last item.)
     """
+    for segment, view, z in _passes(model, problem, windows, part):
+        times = segment.targets_in(part)
+        found = evaluation_examples(problem, segment, times, make_examples)
+        rows = iter([z] * len(segment.times)) if problem.is_edge_level else iter(view.split(z))
+        for t in segment.times:
+            here = next(rows)
+            if on_snapshot is not None:
+                on_snapshot(t)
+            local = next(found) if t in times else None
+            if local is None:
+                continue
+            if problem.is_edge_level:
+                with torch.no_grad():
+                    here = gather_ends(view, head, z, local)
+            if len(local):
+                yield t, here, local
+        del view, z, rows, here
+
+
+def _passes(
+    model: nn.Module, problem: Problem, windows: Iterable[Window], part: range
+) -> Iterator[tuple[Segment, View, Tensor]]:
+    """Yield (segment, view, embeddings of its cells) of the windows that predictions of a part depend on.
+
+    A segment's embeddings are saved for later pairs once the next one is taken, and released if the caller has.
+    """
     carry: Carry | None = None
+    history = model.history if isinstance(model, Model) and not problem.is_edge_level else None
     for window in windows:
+        if history is not None and window[-1].times.stop <= part.start - history:
+            continue
         for segment in window:
             segment.data.prefetch()
             view = View(segment.data, None if segment.resets_state else carry)
             with torch.no_grad(), segment.data.autocast():
                 z = model(view)
-            times = segment.targets_in(part)
-            found = evaluation_examples(problem, segment, times, make_examples)
-            rows = iter([z] * len(segment.times)) if problem.is_edge_level else iter(view.split(z))
-            for t in segment.times:
-                here = next(rows)
-                if on_snapshot is not None:
-                    on_snapshot(t)
-                local = next(found) if t in times else None
-                if local is None:
-                    continue
-                if problem.is_edge_level:
-                    with torch.no_grad():
-                        here = gather_ends(view, head, z, local)
-                if len(local):
-                    yield t, here, local
+            yield segment, view, z
             if problem.is_edge_level:
                 save_latest(view, z)
             carry = _clone_shared(segment.data, view.carry)
-            del view, z, rows, here
+            del view, z
 
 
-@torch.no_grad()
 def predict_windows(
     model: nn.Module, head: nn.Module, problem: Problem, windows: Iterable[Window], part: range
 ) -> Iterator[Prediction]:
     """Yield (t, predictions, examples) per snapshot of a part; windows start with the first snapshot of all."""
-    for t, z, local in embeddings(model, head, problem, windows, part):
-        yield t, predict_examples(head, z, local.examples), local
-        del z  # it is all of its window's memory
+    if problem.is_edge_level:
+        for t, z, local in embeddings(model, head, problem, windows, part):
+            yield t, predict_examples(head, z, local.examples), local
+            del z  # it is all of its window's memory
+        return
+    for segment, view, z in _passes(model, problem, windows, part):
+        times = segment.targets_in(part)
+        found = zip(times, evaluation_examples(problem, segment, times), strict=True)
+        scored = [(t, local) for t, local in found if local is not None and len(local)]
+        if scored:
+            predicted = _predict_cells(head, view, z, [(t - segment.times.start, each.examples) for t, each in scored])
+            yield from ((t, each, local) for (t, local), each in zip(scored, predicted, strict=True))
+        del view, z
+
+
+def _predict_cells(head: nn.Module, view: View, z: Tensor, scored: list[tuple[int, Examples]]) -> tuple[Tensor, ...]:
+    """Predictions for the cells of several snapshots, given as (number in the view, examples), by one pass of the
+    head."""
+    first, features = view.data.cell_ptr, [each.features for _, each in scored if each.features is not None]
+    (start, _), (end, _) = scored[0], scored[-1]
+    rows: tuple[Tensor] | None = None
+    if end - start + 1 == len(scored) and all(each.cell_index is None for _, each in scored):
+        z = z[first[start] : first[end + 1]]
+    else:
+        parts = [
+            each.cell_index[0] + first[k] if each.cell_index is not None else torch.arange(first[k], first[k + 1])
+            for k, each in scored
+        ]
+        rows = (torch.cat(parts),)
+    labels = z.new_empty(0)  # are not read
+    joined = Examples(rows, labels, features=torch.cat(features) if features else None)
+    return torch.split(predict_examples(head, z, joined), [len(each) for _, each in scored])
 
 
 @torch.no_grad()

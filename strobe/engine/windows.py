@@ -38,7 +38,8 @@ class Segment:
     def targets_in(self, part: range) -> list[int]:
         """The target snapshots that lie in a part."""
         targets = self.times if self.target_times is None else self.target_times
-        return [t for t in self.times if t in targets and t in part]
+        ranges = (self.times, targets, part)
+        return list(range(max(each.start for each in ranges), min(each.stop for each in ranges)))
 
 
 Window = tuple[Segment, ...]

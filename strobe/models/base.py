@@ -24,6 +24,8 @@ class Model(nn.Module, ABC):
     """
 
     width: int
+    history: int | None = None
+    """Snapshots before a cell's own that its embedding depends on; None: all."""
 
     @abstractmethod
     def forward(self, view: View) -> Tensor:

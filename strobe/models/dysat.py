@@ -47,7 +47,7 @@ class DySAT(Model):
         super().__init__()
         check_sizes(inputs=inputs, hidden=hidden, layers=layers, time_layers=time_layers, heads=heads)
         depth = columns_per_head(hidden, heads)
-        self.width = hidden
+        self.width, self.history = hidden, None if span is None else time_layers * (span - 1)
         self.attentions = nn.ModuleList(GAT(a, depth, heads=heads) for a, _ in pairwise([inputs] + [hidden] * layers))
         self.blocks = nn.ModuleList(
             TemporalBlock(hidden, heads, span=span, positions=positions) for _ in range(time_layers)

@@ -14,6 +14,8 @@ from strobe.view import View
 class StaticGCN(Model):
     """``layers`` convolutions shared by all snapshots, with ReLU between them. A cell reads its snapshot alone."""
 
+    history = 0
+
     def __init__(self, inputs: int, hidden: int = 32, *, layers: int = 2) -> None:
         super().__init__()
         check_sizes(inputs=inputs, hidden=hidden, layers=layers)

@@ -35,7 +35,7 @@ class GraphSAGE(Model):
     ) -> None:
         super().__init__()
         check_sizes(inputs=inputs, hidden=hidden, layers=layers, span=span, heads=heads)
-        self.width = hidden
+        self.width, self.history = hidden, span - 1
         self.convolutions = nn.ModuleList(SAGE(a, b) for a, b in pairwise([inputs] + [hidden] * layers))
         if time == "linear":
             self.time: Time = TemporalLinear(hidden, hidden, span=span)

@@ -120,10 +120,10 @@ class ClassificationProblem(Problem):
     def metrics(self, predictions: Sequence[Tensor], examples: Sequence[Examples]) -> Metrics:
         if not examples:
             return {}
-        if any(bool(torch.isnan(each).any()) for each in predictions):
+        joined = torch.cat(list(predictions))
+        if bool(torch.isnan(joined).any()):
             return {"accuracy": np.nan, "macro_f1": np.nan}
-        predicted = np.concatenate([self._predicted_classes(each) for each in predictions])
-        return _scores(predicted, np.concatenate([each.labels.cpu().numpy() for each in examples]))
+        return _scores(self._predicted_classes(joined), torch.cat([each.labels for each in examples]).cpu().numpy())
 
     def baselines(self, part: str) -> dict[str, Metrics]:
         """``most frequent``: the most frequent class of the training examples. ``last label``: the last known label of

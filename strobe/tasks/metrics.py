@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -59,6 +60,33 @@ def sum_errors(
     run_ranges(compare, blocks)
     squares, absolute = sums.sum(0).tolist()
     return ErrorSums(true.size, squares, absolute)
+
+
+def sum_errors_by_snapshot(
+    predicted: FloatArray, true: FloatArray, sizes: Sequence[int], *, units: FloatArray | None = None
+) -> list[ErrorSums]:
+    """``sum_errors`` of each of several snapshots, to the last bit, given all their rows and how many each has."""
+    ends = [0, *accumulate(sizes)]
+    if max(sizes, default=0) > _BLOCK_ROWS:  # a snapshot is worth several threads
+        rows = (slice(a, b) for a, b in pairwise(ends))
+        return [sum_errors(predicted[each], true[each], units=units) for each in rows]
+    off = predicted.astype(np.float64)
+    off -= true
+    if units is not None:
+        off *= units
+    columns = off.shape[1]
+    ends = [columns * end for end in ends]
+    squares, absolute = (_sum_snapshots(each.reshape(-1), ends) for each in (np.square(off), np.abs(off)))
+    return [ErrorSums(*each) for each in zip((columns * size for size in sizes), squares, absolute, strict=True)]
+
+
+def _sum_snapshots(values: FloatArray, ends: list[int]) -> list[float]:
+    """The sum of the values between each two ends."""
+    sizes = {b - a for a, b in pairwise(ends)}
+    if len(sizes) == 1 and 0 not in sizes:
+        sums: list[float] = values.reshape(-1, *sizes).sum(1).tolist()
+        return sums
+    return [float(values[a:b].sum()) for a, b in pairwise(ends)]
 
 
 def mse(parts: Sequence[ErrorSums]) -> float:

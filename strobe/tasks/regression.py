@@ -29,7 +29,7 @@ from strobe.tasks.base import Examples, Metrics, Problem, Task
 from strobe.tasks.heads import NodeReadout
 from strobe.tasks.inputs import inputs_state, with_inputs
 from strobe.tasks.label_delay import UNKNOWN_DELAY_NOTE, check_label_delay, resolve_label_delay
-from strobe.tasks.metrics import ErrorSums, mae, mse, sum_errors
+from strobe.tasks.metrics import ErrorSums, mae, mse, sum_errors, sum_errors_by_snapshot
 from strobe.tasks.positions import find_positions
 from strobe.tasks.saved_state import read_numbers
 from strobe.tasks.split import Split
@@ -181,9 +181,12 @@ class RegressionProblem(Problem):
         return nn.functional.mse_loss(predictions, examples.labels.to(predictions), reduction="sum") / self.width
 
     def metrics(self, predictions: Sequence[Tensor], examples: Sequence[Examples]) -> Metrics:
+        if not examples:
+            return {}
         # The offset is equal on both sides.
-        pairs = ((_to_numpy(each), _to_numpy(of.labels)) for each, of in zip(predictions, examples, strict=True))
-        return _scores([sum_errors(*pair, units=self.std) for pair in pairs])
+        predicted, true = (torch.cat(list(each)) for each in (predictions, [of.labels for of in examples]))
+        sizes = [len(each) for each in predictions]
+        return _scores(sum_errors_by_snapshot(_to_numpy(predicted), _to_numpy(true), sizes, units=self.std))
 
     def baselines(self, part: str) -> dict[str, Metrics]:
         """``last value``: persistence, the last known value (the training mean without one), if the delay of labels is

@@ -10,13 +10,16 @@ from torch import Tensor, nn
 from strobe.engine.forward import (
     apply_head,
     detach_tree,
+    embeddings,
     num_examples,
+    predict_examples,
     predict_windows,
     window_examples,
     window_loss,
 )
 from strobe.engine.windows import Segment, Window
 from strobe.models import TGCN
+from strobe.models.gcn import StaticGCN
 from strobe.tasks import Examples, Problem
 from strobe.tasks.heads import NodeReadout
 from strobe.view import Carry, View, WindowData
@@ -159,6 +162,32 @@ def test_predictions_skip_snapshots_without_examples() -> None:
     problem = Asking(lambda t, epoch: None if t == 4 else second(t, epoch))
     found = list(predict_windows(model, head, problem, windows(problem, [range(6)]), range(2, 6)))
     assert [(t, said.shape) for t, said, _ in found] == [(3, (1, 1)), (5, (1, 1))]
+
+
+@pytest.mark.parametrize("asked", [everybody, second, lambda t, epoch: (everybody if t % 2 else second)(t, epoch)])
+def test_snapshots_of_a_window_are_predicted_at_once_as_each_alone(asked: Any) -> None:
+    model, head = model_and_head()
+    problem = Asking(asked)
+    cuts = [[range(3)], [range(3, 5), range(5, 6)]]
+    found = list(predict_windows(model, head, problem, windows(problem, *cuts), range(1, 6)))
+    alone = list(embeddings(model, head, problem, windows(problem, *cuts), range(1, 6)))
+    assert [t for t, *_ in found] == [t for t, *_ in alone]
+    for (_, predicted, _), (_, z, local) in zip(found, alone, strict=True):
+        assert torch.equal(predicted, predict_examples(head, z, local.examples))
+
+
+def test_windows_before_the_history_of_a_model_are_left_out() -> None:
+    problem, cut = Asking(everybody), [[range(2)], [range(2, 4)], [range(4, 6)]]
+    model, head = StaticGCN(INPUTS, 4).double(), NodeReadout(4, 1).double()
+    read: list[int] = []
+    model.register_forward_hook(lambda module, given, z: read.append(len(z)))
+    cells = [window[0].data.num_cells for window in windows(problem, *cut)]
+    for history, first in ((0, 2), (1, 1), (2, 1), (3, 0), (None, 0)):
+        model.history = history  # type: ignore[assignment]
+        read.clear()
+        found = list(predict_windows(model, head, problem, windows(problem, *cut), range(4, 6)))
+        assert read == cells[first:]
+        assert [t for t, *_ in found] == [4, 5]
 
 
 def test_a_window_is_released_before_the_next_one_is_scored() -> None:

@@ -80,6 +80,21 @@ def test_empty_window_changes_nothing(name: str) -> None:
     torch.testing.assert_close(joined(graph, model, [1, 1, 4]), joined(graph, model, [1, 4]), rtol=0, atol=0)
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "history"),
+    [("gcn", {}, 0), ("sage", {"span": 3}, 2), ("dysat", {"span": 2, "time_layers": 2}, 2), ("dysat", {}, None)],
+)
+def test_an_embedding_depends_on_the_history_of_the_model_alone(
+    name: str, options: dict[str, Any], history: int | None
+) -> None:
+    torch.manual_seed(0)
+    graph, model = with_inputs(CHANGING.build()), make_model(name, INPUTS, hidden=HIDDEN, **options).double().eval()
+    assert model.history == history
+    last, whole = graph[len(graph) - 1].num_nodes, run(model, graph)[0]
+    short, _ = run(model, graph[len(graph) - 1 - (history or 0) :])
+    assert (history is not None) == torch.allclose(short[-last:], whole[-last:], rtol=1e-10, atol=1e-12)
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_outputs_are_deterministic_and_single_precision_is_close_to_double(name: str) -> None:
     graph, dtypes = with_inputs(CHANGING.build()), (torch.float32, torch.float32, torch.float64)

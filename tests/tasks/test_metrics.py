@@ -10,7 +10,19 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strobe.tasks.metrics import accuracy, ap, auc, hits_at_k, macro_f1, mae, mrr, mse, rank_positives, sum_errors
+from strobe.tasks.metrics import (
+    accuracy,
+    ap,
+    auc,
+    hits_at_k,
+    macro_f1,
+    mae,
+    mrr,
+    mse,
+    rank_positives,
+    sum_errors,
+    sum_errors_by_snapshot,
+)
 
 Pairs = list[tuple[float, bool]]
 pairs = st.lists(st.tuples(st.integers(-2, 3).map(float), st.booleans()), min_size=1, max_size=25)  # few values: ties
@@ -100,6 +112,21 @@ def test_errors_are_bit_identical_on_any_number_of_threads() -> None:
     finally:
         torch.set_num_threads(threads)
     assert len(found) == 1
+
+
+@pytest.mark.parametrize("sizes", [[], [0], [5], [20] * 9, [1] * 7, [3, 0, 300, 1], [200] * 3, [4, 20_000]])
+@pytest.mark.parametrize("columns", [1, 2, 12])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_errors_of_snapshots_are_those_of_each_alone(dtype: type, columns: int, sizes: list[int]) -> None:
+    draw = np.random.default_rng(0)
+    said, true = draw.normal(size=(2, sum(sizes), columns))
+    said, units = said.astype(dtype), draw.random(columns) + 1
+    ends = np.cumsum([0, *sizes])
+    expected = [
+        sum_errors(said[a:b], true[a:b], units=units)
+        for a, b in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)
+    ]
+    assert sum_errors_by_snapshot(said, true, sizes, units=units) == expected
 
 
 def test_metrics_without_examples_are_nan() -> None:

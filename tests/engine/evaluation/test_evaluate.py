@@ -26,6 +26,22 @@ def test_a_directory_scores_as_the_run_did_to_the_bit(run: Run) -> None:
         assert evaluate(run.path, part).baselines == run.baselines[part]
 
 
+@pytest.mark.parametrize("window", [None, 2])
+@pytest.mark.parametrize("model", ["tgcn", "gcn", "sage", "dysat", "mpnn-lstm", "evolvegcn-o"])
+@pytest.mark.parametrize("task", ["regression", "classification"])
+def test_scores_between_epochs_are_those_of_evaluation_to_the_bit(
+    tmp_path: Path, task: str, model: str, window: int | None
+) -> None:
+    small_graph().save(tmp_path / "friends")
+    options = {"span": 2} if model in ("sage", "dysat") else None
+    trained = strobe.train(
+        tmp_path / "friends", model, task, out=tmp_path / "run", epochs=2, window=window, model_options=options
+    )
+    line = trained.history[trained.best_epoch - 1]
+    assert evaluate(tmp_path / "run", "validation").metrics == line["validation"]
+    assert evaluate(tmp_path / "run", "test").metrics == trained.test
+
+
 @pytest.mark.parametrize("task", list(TASKS))
 def test_evaluation_again_scores_the_same_examples(tmp_path: Path, task: str) -> None:
     small_graph().save(tmp_path / "friends")
