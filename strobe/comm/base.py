@@ -210,6 +210,9 @@ class SingleRankComm(Comm):
     def all_reduce_max(self, values: list[float], *, kind: str) -> list[float]:
         return [float(value) for value in values]
 
+    def all_reduce_scalars(self, values: list[float], *, kind: str = "scalars") -> list[float]:
+        return [float(value) for value in values]
+
     def all_gather_object(self, value: Any, *, kind: str) -> list[Any]:
         return [value]
 

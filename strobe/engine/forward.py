@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, TypeGuard
 
@@ -29,12 +30,13 @@ def apply_head(head: nn.Module, z: Tensor, examples: Examples) -> Tensor:
         assert isinstance(head, PairDecoder)
         return torch.cat([head.softmax_log_odds(*place_grid(z, grid)) for grid in examples.grids])
     narrow = z.dtype == BF16
+    autocast = torch.autocast(z.device.type, BF16) if narrow else nullcontext()
     if examples.pairs is not None:
         assert isinstance(head, PairDecoder)
-        with torch.autocast(z.device.type, BF16, enabled=narrow):
+        with autocast:
             return head.batch_scores(z, examples.pairs)
     features = () if examples.features is None else (examples.features.to(z.device),)
-    with torch.autocast(z.device.type, BF16, enabled=narrow):
+    with autocast:
         predictions: Tensor = head(z, *(examples.cell_index or ()), *features)
     return predictions.float() if narrow else predictions
 
@@ -70,7 +72,7 @@ def window_loss(
     A window of several segments is recomputed segment by segment in the backward pass: only the state at the start of
     each is stored.
     """
-    total = torch.zeros((), device=window[0].data.device)
+    total: Tensor | None = None
     for segment, local in zip(window, examples, strict=True):
 
         def run(carry: Carry | None, cells: WindowData = segment.data, local: LocalExamples | None = local) -> Any:
@@ -82,7 +84,8 @@ def window_loss(
         recompute = len(window) > 1 and torch.is_grad_enabled()
         carry = segment.initial_state if segment.resets_state else carry
         loss, carry = checkpoint(run, carry, use_reentrant=False) if recompute else run(carry)
-        total = total + loss
+        total = loss if total is None else total + loss
+    assert total is not None
     return total, carry
 
 

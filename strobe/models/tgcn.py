@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from strobe.models.base import Model, check_sizes
-from strobe.models.time import Time
 from strobe.ops.dense.linear import linear
 from strobe.ops.time.gru import gru, gru_readout
 from strobe.ops.time.sequences import Sequences
@@ -71,7 +70,7 @@ class GraphGate(nn.Module):
         return of_input @ self.weights[-1], of_state, self.linear.bias + of_input @ self.biases[-1]
 
 
-class _Gates(Time):
+class _Gates:
     """The recurrence, over aggregated inputs that are shared by the gates or concatenated per gate. With a ``head``
     (weight, bias) it returns the head's outputs instead of the states."""
 
@@ -79,7 +78,6 @@ class _Gates(Time):
     supports_state_transport: ClassVar[bool] = True
 
     def __init__(self, gates: list[GraphGate], head: tuple[Tensor, Tensor] | None, *, shared: bool) -> None:
-        super().__init__()
         self.head = head
         of_input, of_state, bias = zip(*(gate.fold() for gate in gates), strict=True)
         self.of_input = torch.cat(of_input) if shared else torch.block_diag(*of_input)

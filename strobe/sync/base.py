@@ -66,7 +66,8 @@ class GradientSync:
             last: no other part follows.
         """
         self.begin_backward(last)
-        (loss * self.loss_scale / divisor).backward()
+        scaled = loss if self.loss_scale == 1 else loss * self.loss_scale
+        (scaled / divisor).backward()
 
     def step(self, optimizer: Optimizer, *, max_grad_norm: float | None, contributed: bool) -> None:
         """Synchronize gradients, clip them and take an optimizer step.
@@ -120,8 +121,10 @@ def average_buffers(module: nn.Module, comm: Comm) -> None:
     For ranks that train different batches. The moments differ from those of one rank that trains all batches in a row;
     weights do not depend on them.
     """
+    if comm.num_ranks == 1:
+        return
     buffers = [buffer for buffer in module.buffers() if buffer.is_floating_point()]
-    if comm.num_ranks == 1 or not buffers:
+    if not buffers:
         return
     flat = torch.cat([buffer.detach().flatten() for buffer in buffers])
     mean = comm.all_reduce(flat, kind="buffers") / comm.num_ranks

@@ -178,7 +178,8 @@ class RegressionProblem(Problem):
         return Examples(None, torch.from_numpy(unknown), offset)
 
     def loss(self, predictions: Tensor, examples: Examples) -> Tensor:
-        return nn.functional.mse_loss(predictions, examples.labels.to(predictions), reduction="sum") / self.width
+        total = nn.functional.mse_loss(predictions, examples.labels.to(predictions), reduction="sum")
+        return total if self.width == 1 else total / self.width
 
     def metrics(self, predictions: Sequence[Tensor], examples: Sequence[Examples]) -> Metrics:
         if not examples:

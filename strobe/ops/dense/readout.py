@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import MutableMapping
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -15,7 +14,7 @@ from strobe.errors import InputError
 from strobe.ops import native, triton
 from strobe.ops.dense.bf16 import BF16, run_in_float32
 from strobe.ops.runtime.buffers import empty
-from strobe.ops.runtime.parallel import run_parts
+from strobe.ops.runtime.parallel import even_cuts, run_parts
 
 PARTS = 16
 """Maximum parts. Their number depends on the rows alone, so weight gradients are bit-identical on any number of
@@ -100,6 +99,5 @@ class _Readout(torch.autograd.Function):
         return d_z, d_weight.sum(0), d_bias.sum(0), None
 
 
-def _cuts(count: int) -> list[tuple[int, int]]:
-    parts = max(1, min(PARTS, count // PART_ROWS))
-    return list(pairwise(torch.linspace(0, count, parts + 1, dtype=torch.float64).long().tolist()))
+def _cuts(count: int) -> tuple[tuple[int, int], ...]:
+    return even_cuts(0, count, max(1, min(PARTS, count // PART_ROWS)))

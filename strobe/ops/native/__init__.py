@@ -49,27 +49,28 @@ def base_library() -> ctypes.CDLL | None:
 
 def usable(*tensors: Tensor) -> bool:
     """Whether kernels exist for these tensors: on the CPU, all float32 or all float64."""
-    dtypes = {x.dtype for x in tensors}
-    uniform = len(dtypes) == 1 and dtypes <= {torch.float32, torch.float64}
-    return uniform and all(x.device.type == "cpu" for x in tensors) and library() is not None
+    dtype = tensors[0].dtype
+    if dtype is not torch.float32 and dtype is not torch.float64:
+        return False
+    return all(x.dtype is dtype and x.is_cpu for x in tensors) and library() is not None
 
 
 def call(name: str, *args: Any) -> None:
     """Run a kernel on integers, contiguous tensors of one precision, and None for absent arrays; releases the GIL."""
     floats = next(arg for arg in args if isinstance(arg, torch.Tensor) and arg.is_floating_point())
-    single = floats.dtype == torch.float32
-    _function(library(), f"{name}_f32" if single else f"{name}_f64")(*[_as_c(arg, single) for arg in args])
+    single = floats.dtype is torch.float32
+    _invoke(_function(library(), f"{name}_f32" if single else f"{name}_f64"), args, single=single)
 
 
 def run(name: str, *args: Any) -> None:
     """Run a kernel with fixed dtypes on integers, arrays and None."""
-    _function(library(), name)(*[_as_c(arg, False) for arg in args])
+    _invoke(_function(library(), name), args)
 
 
 def run_base(name: str, of: np.ndarray[Any, Any], *args: Any) -> None:
     """Run a kernel of the base library in the version for the dtype of an array, which is among the arguments."""
     suffix = f"{of.dtype.kind}{8 * of.dtype.itemsize}"
-    _function(base_library(), f"{name}_{suffix}")(*[_as_c(arg, False) for arg in args])
+    _invoke(_function(base_library(), f"{name}_{suffix}"), args)
 
 
 @cache
@@ -78,19 +79,25 @@ def _function(loaded: ctypes.CDLL | None, name: str) -> Any:
     return loaded[name]
 
 
-def _as_c(arg: Any, single: bool) -> Any:
+def _invoke(function: Any, args: tuple[Any, ...], *, single: bool = False) -> None:
+    """Call a kernel. Types are declared at its first call: ctypes then converts numbers without an object for each."""
+    if function.argtypes is None:
+        real = ctypes.c_float if single else ctypes.c_double
+        function.argtypes = [
+            ctypes.c_int64 if isinstance(arg, int | np.integer) else real if isinstance(arg, float) else ctypes.c_void_p
+            for arg in args
+        ]
+    function(*[arg if type(arg) is int or arg is None else _plain(arg) for arg in args])
+
+
+def _plain(arg: Any) -> int | float:
+    """The address of an array, or a number."""
+    if isinstance(arg, torch.Tensor):
+        if arg.ndim and arg.stride(-1) != 1 and arg.numel() > 1 and arg.shape[-1] > 1:  # one column has any stride
+            raise ValueError("kernels read rows that are dense")
+        return arg.data_ptr()
     if isinstance(arg, np.ndarray):
         if not arg.flags.c_contiguous:
             raise ValueError("kernels read arrays that are dense")
-        return ctypes.c_void_p(arg.ctypes.data)
-    if isinstance(arg, int):
-        return ctypes.c_int64(arg)
-    if arg is None:
-        return ctypes.c_void_p(None)
-    if isinstance(arg, float):
-        return ctypes.c_float(arg) if single else ctypes.c_double(arg)
-    if isinstance(arg, torch.Tensor):
-        if arg.numel() > 1 and arg.ndim and arg.shape[-1] > 1 and arg.stride(-1) != 1:  # one column has any stride
-            raise ValueError("kernels read rows that are dense")
-        return ctypes.c_void_p(arg.data_ptr())
-    return ctypes.c_int64(arg)
+        return arg.ctypes.data
+    return arg if isinstance(arg, float) else int(arg)

@@ -10,6 +10,8 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import lru_cache
+from itertools import pairwise
 from typing import TypeVar
 
 import torch
@@ -74,6 +76,13 @@ def run_ranges(work: Callable[[int, int], None], count: int, min_size: int = 1) 
     parts = max(1, min(_RANGES * torch.get_num_threads(), count // min_size)) if torch.get_num_threads() > 1 else 1
     cuts = [count * part // parts for part in range(parts + 1)]
     run_parts(lambda part: work(cuts[part], cuts[part + 1]), parts)
+
+
+@lru_cache(1 << 12)
+def even_cuts(first: int, end: int, parts: int) -> tuple[tuple[int, int], ...]:
+    """Ranges of almost equal length that cover ``range(first, end)``."""
+    ends = torch.linspace(first, end, parts + 1, dtype=torch.float64).long().tolist()
+    return tuple(pairwise(ends))
 
 
 def _drain(work: PartFunction, remaining: object) -> None:

@@ -137,7 +137,7 @@ class _Gru(torch.autograd.Function):
             last = h.clone()
             sequences.capture.scatter(last, out)
             ctx.mark_non_differentiable(last)
-        ctx.sequences, ctx.grid, ctx.reset_state = sequences, grid, reset_state
+        ctx.sequences, ctx.grid, ctx.reset_state, ctx.bound = sequences, grid, reset_state, bound
         ctx.save_for_backward(x, h, out, *weights)
         return out, last
 
@@ -148,7 +148,7 @@ class _Gru(torch.autograd.Function):
         sequences, grid, reset_state = ctx.sequences, ctx.grid, ctx.reset_state
         slot = None if sequences.slot is None else sequences.slots
         hidden = h.shape[1]
-        w_ih, w_hh, b_ih, b_hh = _transpose_weights(weights, reset_state)
+        w_ih, w_hh, b_ih, b_hh = ctx.bound
         d_out = grads[0].contiguous()
         d_state = torch.zeros_like(h) if sequences.capture else grads[1].clone(memory_format=torch.contiguous_format)
         d_x = empty(x, *x.shape) if ctx.needs_input_grad[3] else None

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from strobe.errors import InputError
-from strobe.ops.runtime.parallel import run_parts
+from strobe.ops.runtime.parallel import even_cuts, run_parts
 from strobe.ops.time.packing import PackedSequences
 from strobe.ops.time.sequences import Grid, Sequences, StateTransfer
 
@@ -134,8 +134,7 @@ def run_groups(grid: Grid, walk: Walk, stage: int = 0) -> None:
     """Call ``walk(group, first tile, end tile)`` for all groups of a stage's tiles, on all cores."""
     first, end = grid.stages[stage]
     groups = _num_groups(end - first, GROUPS if len(grid.stages) == 1 else STAGE_GROUPS)
-    cuts = torch.linspace(first, end, groups + 1, dtype=torch.float64).long().tolist()
-    ranges = list(pairwise(cuts))
+    ranges = even_cuts(first, end, groups)
 
     def work(group: int) -> None:
         walk(group, *ranges[group])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -222,7 +222,7 @@ class WindowData:
 
     def autocast(self) -> AbstractContextManager[object]:
         """Autocast context for models: enabled if rows are bfloat16."""
-        return torch.autocast(self.device.type, BF16, enabled=self.dtype == BF16)
+        return torch.autocast(self.device.type, BF16) if self.dtype == BF16 else nullcontext()
 
     def hop_data(self, number: int) -> HopData | None:
         """The cells that the n-th sparse product is computed for; None: all."""
