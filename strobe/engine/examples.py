@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -63,6 +63,29 @@ class LocalExamples:
         return len(self.examples.labels)
 
 
+@dataclass(frozen=True, eq=False)
+class ScoredCells:
+    """The snapshots of a segment whose cells are scored, with their examples, and what one pass of the head reads for
+    all of them: ``joined``, without labels, whose indices count over ``cells`` of the segment."""
+
+    snapshots: list[tuple[int, LocalExamples]]
+    cells: slice
+    joined: Examples
+
+    @cached_property
+    def sizes(self) -> list[int]:
+        """The number of examples of each snapshot."""
+        return [len(local) for _, local in self.snapshots]
+
+    @property
+    def nbytes(self) -> int:
+        """The memory that the examples take."""
+        return sum(local.nbytes for _, local in self.snapshots)
+
+
+Cached = TypeVar("Cached", LocalExamples, ScoredCells)
+
+
 @dataclass
 class ByteBudget:
     """Bytes that are left for examples, of one set of windows or of several together."""
@@ -82,11 +105,11 @@ class ExampleCache:
         self._budget = ByteBudget() if room is None else room
         self._cached: dict[Hashable, tuple[Any, Any]] = {}
 
-    def get(self, owner: object, key: Hashable, make: Callable[[], LocalExamples | None]) -> LocalExamples | None:
+    def get(self, owner: object, key: Hashable, make: Callable[[], Cached | None]) -> Cached | None:
         """The cached examples, built if they are absent. The owner is held, so that its id stays unique."""
         place = (id(owner), key)
         if place in self._cached:
-            known: LocalExamples | None = self._cached[place][1]
+            known: Cached | None = self._cached[place][1]
             return known
         examples = make()
         size = 0 if examples is None else examples.nbytes
@@ -163,6 +186,38 @@ def evaluation_examples(
             return _examples_of_rank(whole, segment, t)
 
         yield make() if make_examples is not None else segment.example_cache.get(problem, t, make)
+
+
+def scored_cells(problem: Problem, segment: Segment, part: range) -> ScoredCells | None:
+    """The cells of a segment that evaluation scores in a part, cached; None without any. For examples of cells."""
+
+    times = segment.targets_in(part)
+    if not times:
+        return None
+
+    def make() -> ScoredCells | None:
+        first = segment.data.cell_ptr
+        made = evaluation_examples(problem, segment, times, lambda t: problem.examples_for_loss(t, None, None))
+        found = zip(times, made, strict=True)
+        scored = [(t, local) for t, local in found if local is not None and len(local)]
+        if not scored:
+            return None
+        places = [t - segment.times.start for t, _ in scored]
+        examples = [local.examples for _, local in scored]
+        features = [each.features for each in examples if each.features is not None]
+        rows, cells = None, slice(first[places[0]], first[places[-1] + 1])
+        if len(places) < len(range(places[0], places[-1] + 1)) or any(each.cell_index is not None for each in examples):
+            starts = [first[k] - cells.start for k in places]
+            rows = (torch.cat([_cell_rows(each) + start for each, start in zip(examples, starts, strict=True)]),)
+        labels = examples[0].labels[:0]  # the head does not read them
+        return ScoredCells(scored, cells, Examples(rows, labels, features=torch.cat(features) if features else None))
+
+    return segment.example_cache.get(problem, ("scored", segment.times, times[0], times[-1]), make)
+
+
+def _cell_rows(examples: Examples) -> Tensor:
+    """The cell of each example."""
+    return torch.arange(len(examples)) if examples.cell_index is None else examples.cell_index[0]
 
 
 def _examples_of_rank(examples: Examples | None, segment: Segment, t: int) -> LocalExamples | None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 from torch.utils.checkpoint import checkpoint
 
-from strobe.engine.examples import LocalExamples, MakeExamples, evaluation_examples, training_examples
+from strobe.engine.examples import LocalExamples, MakeExamples, evaluation_examples, scored_cells, training_examples
 from strobe.engine.windows import Segment, Window
 from strobe.models.base import Model
 from strobe.ops.dense.bf16 import BF16
@@ -190,32 +190,11 @@ def predict_windows(
             del z  # it is all of its window's memory
         return
     for segment, view, z in _passes(model, problem, windows, part):
-        times = segment.targets_in(part)
-        found = zip(times, evaluation_examples(problem, segment, times), strict=True)
-        scored = [(t, local) for t, local in found if local is not None and len(local)]
-        if scored:
-            predicted = _predict_cells(head, view, z, [(t - segment.times.start, each.examples) for t, each in scored])
-            yield from ((t, each, local) for (t, local), each in zip(scored, predicted, strict=True))
+        scored = scored_cells(problem, segment, part)
+        if scored is not None:
+            predicted = torch.split(predict_examples(head, z[scored.cells], scored.joined), scored.sizes)
+            yield from ((t, each, local) for (t, local), each in zip(scored.snapshots, predicted, strict=True))
         del view, z
-
-
-def _predict_cells(head: nn.Module, view: View, z: Tensor, scored: list[tuple[int, Examples]]) -> tuple[Tensor, ...]:
-    """Predictions for the cells of several snapshots, given as (number in the view, examples), by one pass of the
-    head."""
-    first, features = view.data.cell_ptr, [each.features for _, each in scored if each.features is not None]
-    (start, _), (end, _) = scored[0], scored[-1]
-    rows: tuple[Tensor] | None = None
-    if end - start + 1 == len(scored) and all(each.cell_index is None for _, each in scored):
-        z = z[first[start] : first[end + 1]]
-    else:
-        parts = [
-            each.cell_index[0] + first[k] if each.cell_index is not None else torch.arange(first[k], first[k + 1])
-            for k, each in scored
-        ]
-        rows = (torch.cat(parts),)
-    labels = z.new_empty(0)  # are not read
-    joined = Examples(rows, labels, features=torch.cat(features) if features else None)
-    return torch.split(predict_examples(head, z, joined), [len(each) for _, each in scored])
 
 
 @torch.no_grad()
@@ -228,9 +207,11 @@ def predict_examples(head: nn.Module, z: Tensor, examples: Examples) -> Tensor:
             (grid, GridScorer(head, z_grid, grid)) for z_grid, grid in (place_grid(z, g) for g in examples.grids)
         ]
         return torch.cat([rank_in_grid(grid, scorer.blocks()) for grid, scorer in scorers]).cpu()
-    cell_index = examples.cell_index and tuple(row.to(z.device) for row in examples.cell_index)
-    pairs = None if examples.pairs is None else examples.pairs.to(z.device)
-    return apply_head(head, z, replace(examples, cell_index=cell_index, pairs=pairs)).cpu()
+    if z.device.type != "cpu":
+        cell_index = examples.cell_index and tuple(row.to(z.device) for row in examples.cell_index)
+        pairs = None if examples.pairs is None else examples.pairs.to(z.device)
+        examples = replace(examples, cell_index=cell_index, pairs=pairs)
+    return apply_head(head, z, examples).cpu()
 
 
 def detach_tree(carry: Any) -> Any:

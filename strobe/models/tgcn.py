@@ -65,8 +65,7 @@ class GraphGate(nn.Module):
 
     def fold(self) -> tuple[Tensor, Tensor, Tensor]:
         """Fuse the last convolution and the linear map: weights of the aggregated input and of the state, and bias."""
-        hidden = self.linear.out_features
-        of_input, of_state = self.linear.weight.split(hidden, 1)
+        of_input, of_state = self.linear.weight.chunk(2, 1)
         return of_input @ self.weights[-1], of_state, self.linear.bias + of_input @ self.biases[-1]
 
 

@@ -62,22 +62,21 @@ def sum_errors(
     return ErrorSums(true.size, squares, absolute)
 
 
-def sum_errors_by_snapshot(
+def sum_snapshot_errors(
     predicted: FloatArray, true: FloatArray, sizes: Sequence[int], *, units: FloatArray | None = None
-) -> list[ErrorSums]:
-    """``sum_errors`` of each of several snapshots, to the last bit, given all their rows and how many each has."""
+) -> ErrorSums:
+    """The sum of ``sum_errors`` of each of several snapshots, to the last bit, given all rows and how many each has."""
     ends = [0, *accumulate(sizes)]
     if max(sizes, default=0) > _BLOCK_ROWS:  # a snapshot is worth several threads
         rows = (slice(a, b) for a, b in pairwise(ends))
-        return [sum_errors(predicted[each], true[each], units=units) for each in rows]
+        parts = [sum_errors(predicted[each], true[each], units=units) for each in rows]
+        return ErrorSums(true.size, sum(part.squares for part in parts), sum(part.absolute for part in parts))
     off = predicted.astype(np.float64)
     off -= true
     if units is not None:
         off *= units
-    columns = off.shape[1]
-    ends = [columns * end for end in ends]
-    squares, absolute = (_sum_snapshots(each.reshape(-1), ends) for each in (np.square(off), np.abs(off)))
-    return [ErrorSums(*each) for each in zip((columns * size for size in sizes), squares, absolute, strict=True)]
+    ends = [off.shape[1] * end for end in ends]
+    return ErrorSums(true.size, *(sum(_sum_snapshots(of(off).reshape(-1), ends)) for of in (np.square, np.abs)))
 
 
 def _sum_snapshots(values: FloatArray, ends: list[int]) -> list[float]:

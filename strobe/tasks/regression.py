@@ -29,7 +29,7 @@ from strobe.tasks.base import Examples, Metrics, Problem, Task
 from strobe.tasks.heads import NodeReadout
 from strobe.tasks.inputs import inputs_state, with_inputs
 from strobe.tasks.label_delay import UNKNOWN_DELAY_NOTE, check_label_delay, resolve_label_delay
-from strobe.tasks.metrics import ErrorSums, mae, mse, sum_errors, sum_errors_by_snapshot
+from strobe.tasks.metrics import ErrorSums, mae, mse, sum_errors, sum_snapshot_errors
 from strobe.tasks.positions import find_positions
 from strobe.tasks.saved_state import read_numbers
 from strobe.tasks.split import Split
@@ -186,8 +186,8 @@ class RegressionProblem(Problem):
             return {}
         # The offset is equal on both sides.
         predicted, true = (torch.cat(list(each)) for each in (predictions, [of.labels for of in examples]))
-        sizes = [len(each) for each in predictions]
-        return _scores(sum_errors_by_snapshot(_to_numpy(predicted), _to_numpy(true), sizes, units=self.std))
+        sizes = [each.shape[0] for each in predictions]
+        return _scores([sum_snapshot_errors(_to_numpy(predicted), _to_numpy(true), sizes, units=self.std)])
 
     def baselines(self, part: str) -> dict[str, Metrics]:
         """``last value``: persistence, the last known value (the training mean without one), if the delay of labels is

@@ -8,7 +8,7 @@ from typing import Any
 
 from strobe.batching.base import Event, StepSource
 from strobe.comm.ledger import BatchSpan
-from strobe.engine.examples import evaluation_examples, training_examples
+from strobe.engine.examples import evaluation_examples, scored_cells, training_examples
 from strobe.engine.job import Job
 from strobe.engine.sources.batch_order import BatchOrder
 from strobe.engine.windows import Window, window_of_batch
@@ -130,6 +130,8 @@ def _load(job: Job, training: list[Window], validation: list[Window]) -> Iterato
             _ = segment.data.sequences
             if trains and not problem.resamples_each_epoch:
                 segment.data.prefetch(training_examples(problem, segment, problem.split.train, 0))
-            elif not trains:
+            elif not trains and problem.is_edge_level:
                 list(evaluation_examples(problem, segment, segment.targets_in(problem.split.validation)))
+            elif not trains:
+                scored_cells(problem, segment, problem.split.validation)
             yield len(segment.times)

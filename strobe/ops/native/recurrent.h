@@ -49,6 +49,12 @@ INLINE void NAME(gemm_column)(int64_t vecs, int64_t rows, int64_t inner, const R
     NAME(gemm_block)(count, vecs, inner, a + i * a_row, a_row, a_in, b, b_row, start ? start + i * start_row : 0, \
                      start_row, c + i * c_row, c_row)
     for (; i + BLOCK_ROWS <= rows; i += BLOCK_ROWS) BLOCK(BLOCK_ROWS);
+#if BLOCK_ROWS > 4
+    if (i + 4 <= rows) {
+        BLOCK(4);
+        i += 4;
+    }
+#endif
     for (; i + 2 <= rows; i += 2) BLOCK(2);
     if (i < rows) BLOCK(1);
 #undef BLOCK
