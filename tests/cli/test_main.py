@@ -57,3 +57,17 @@ def test_errors_exit_with_a_code_and_one_line(
     monkeypatch.setattr(main, "app", Mock(side_effect=RuntimeError("a bug")))
     with pytest.raises(RuntimeError, match="a bug"):
         main.run()
+
+
+@pytest.mark.parametrize("name", ["models", "data"])
+def test_modules_are_left_out_of_searches_for_garbage_which_go_on(name: str) -> None:
+    code = f"import gc; from strobe.cli.main import load_command; load_command('{name}')\n"
+    code += "print(gc.isenabled(), gc.get_freeze_count() > 0)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["True", "True"]
+
+
+def test_nothing_is_reported_at_exit_where_duckdb_is_loaded() -> None:
+    code = "import duckdb, sys; sys.argv = ['strobe', '--version']; from strobe.cli.main import run; run()"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (found.returncode, found.stderr) == (0, "")
