@@ -36,7 +36,7 @@ class DescribedPairs(NamedTuple):
         column: the same of destinations, [n].
         of_sources: features of sources, [S, K].
         of_destinations: features of destinations, [D, K].
-        related: pairs whose features are not all 0, ascending, [R].
+        related: pairs whose features are not all 0, in order of rows, ascending for each row, [R].
         of_pairs: their features, [R, P].
     """
 
@@ -126,7 +126,7 @@ class EdgeHistory:
         """Features of listed pairs of several snapshots, given their distinct sources and destinations if known."""
         ends = ends or (DistinctNodes.find(pairs.ptr, pairs.src), DistinctNodes.find(pairs.ptr, pairs.dst))
         of_source, of_destination = (describe_nodes(self._times, pairs.times, end) for end in ends)
-        related = find_listed_related(self._times, pairs)
+        related = find_listed_related(self._times, pairs, ends[0])
         return DescribedPairs(ends[0].position, ends[1].position, of_source, of_destination, *related)
 
     def node_features(self, t: int, nodes: IntArray) -> Features:

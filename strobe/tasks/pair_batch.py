@@ -87,7 +87,7 @@ class BatchDescription(NamedTuple):
     Args:
         of_sources: features of distinct sources, [S, K]; None without any.
         of_destinations: features of distinct destinations, [D, K]; None without any.
-        related: pairs whose features are not all 0, ascending, [R].
+        related: pairs whose features are not all 0, in order of sources, [R].
         of_pairs: their features, [R, P].
         offset: added to predictions, [n]; None without one.
     """
@@ -100,6 +100,5 @@ class BatchDescription(NamedTuple):
 
     def batch(self, ends: tuple[Tensor, Tensor], rows: tuple[Tensor, Tensor]) -> PairBatch:
         """The pairs, given the positions of their sources and destinations, and the rows of all of these."""
-        order = torch.argsort(ends[0][self.related], stable=True)
         sources, destinations = NodeInputs(rows[0], self.of_sources), NodeInputs(rows[1], self.of_destinations)
-        return PairBatch(*ends, sources, destinations, self.related[order], self.of_pairs[order])
+        return PairBatch(*ends, sources, destinations, self.related, self.of_pairs)

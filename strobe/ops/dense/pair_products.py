@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from strobe.ops import native
-from strobe.ops.runtime.njit import cached_njit
 from strobe.ops.runtime.parallel import run_ranges
+from strobe.ops.sparse.csr_kernels import sort_by_row
 
 _PART_PAIRS = 1 << 13
 _PART_ROWS = 1 << 10
@@ -117,22 +115,3 @@ def _gradients_of_rows(
 
     run_ranges(run, num_rows, _PART_ROWS)
     return of_rows, of_numbers
-
-
-def sort_by_row(row: npt.NDArray[np.int32], num_rows: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
-    """Where the pairs of each row begin, [num_rows + 1], and the pairs in order of rows, [n] (a counting sort)."""
-    ptr, pairs = np.zeros(num_rows + 1, np.int64), np.empty(len(row), np.int32)
-    _counting_sort(row, ptr, pairs)
-    return ptr, pairs
-
-
-@cached_njit
-def _counting_sort(row: Any, ptr: Any, pairs: Any) -> None:
-    for i in range(len(row)):
-        ptr[row[i] + 1] += 1
-    for r in range(len(ptr) - 1):
-        ptr[r + 1] += ptr[r]
-    place = ptr.copy()
-    for i in range(len(row)):
-        pairs[place[row[i]]] = i
-        place[row[i]] += 1

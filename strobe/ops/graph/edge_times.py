@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from strobe.ops import native
 from strobe.ops.graph.arc_times import NodeTimes, PairTimes
 from strobe.ops.graph.time_lists import count_runs_until, count_until, last_until, num_until
 from strobe.ops.runtime.njit import cached_njit
@@ -23,6 +24,8 @@ Features = npt.NDArray[np.float32]
 
 SCALES = (4, 16)
 """Numbers of snapshots in which recent edges are counted, besides all snapshots."""
+
+_SCALES = np.array(SCALES, np.int64)
 
 NUM_MEETINGS = 3 + len(SCALES)
 """Features of the meetings of a pair in one direction."""
@@ -73,14 +76,15 @@ class EdgeTimes:
 
     def __init__(self, *, directed: bool) -> None:
         self.directed = directed
-        self.neighbors = self._arcs = PairTimes()
-        """Times of arcs in any direction."""
+        self.neighbors = self.arcs = PairTimes()
+        """Times of arcs in any direction, and of arcs."""
         self._out = self._in = NodeTimes()
         self.degrees = NodeTimes()
         """Numbers of neighbors."""
         if directed:
             self.neighbors, self._in = PairTimes(), NodeTimes()
         self._neighbors_at: tuple[int, Neighbors] | None = None
+        self._longest_row: int | None = None
 
     @property
     def num_nodes(self) -> int:
@@ -90,7 +94,7 @@ class EdgeTimes:
     @property
     def num_pairs(self) -> int:
         """Pairs with an edge so far."""
-        return len(self._arcs.col)
+        return len(self.arcs.col)
 
     def append(self, src: IntArray, dst: IntArray, times: IntArray, num_nodes: int) -> None:
         """Append snapshots after all known ones.
@@ -103,8 +107,8 @@ class EdgeTimes:
         """
         src, dst, times = (np.asarray(each, np.int64) for each in (src, dst, times))
         num_nodes = max(num_nodes, self.num_nodes)
-        self._neighbors_at = None
-        new = self._arcs.append(src, dst, times, num_nodes)
+        self._neighbors_at = self._longest_row = None
+        new = self.arcs.append(src, dst, times, num_nodes)
         self._out.append(src, times, num_nodes)
         if self.directed:
             self._in.append(dst, times, num_nodes)
@@ -124,6 +128,13 @@ class EdgeTimes:
             known = t, Neighbors(ptr, col[has_met], recency[has_met])
             self._neighbors_at = known
         return known[1]
+
+    @property
+    def longest_row(self) -> int:
+        """The most neighbors that any node ever has, at least 1."""
+        if self._longest_row is None:
+            self._longest_row = int(np.diff(self.neighbors.ptr).max(initial=1))
+        return self._longest_row
 
     @property
     def activity_lists(self) -> tuple[NodeTimes, ...]:
@@ -148,14 +159,26 @@ class EdgeTimes:
             Features, [n, num_node_features].
         """
         out = np.zeros((len(nodes), self.num_node_features), np.float32)
-        nodes, at = np.ascontiguousarray(nodes, np.int64), np.full(len(nodes), t, np.int32)
+        at, ids = np.full(len(nodes), t, np.int32), np.ascontiguousarray(nodes, np.int64)
+        self.fill_activity(ids, at, out)
+        return out
+
+    def fill_activity(
+        self, nodes: npt.NDArray[np.int64], at: npt.NDArray[np.int32], out: Features, *, plain: bool = False
+    ) -> None:
+        """Fill ``node_features``, which are 0, each node's at its snapshot; ``plain``: without a kernel."""
+        arrays = [lists.arrays() for lists in self.activity_lists]
+        compiled = native.library() is not None and not plain
 
         def run(first: int, last: int) -> None:
-            for k, lists in enumerate(self.activity_lists):
-                node_activity(first, last, nodes, at, *lists.arrays(), SCALES, out, k * NUM_ACTIVITY)
+            for k, lists in enumerate(arrays):
+                if compiled:
+                    sizes = len(lists[0]), *lists, len(SCALES), _SCALES, out, out.shape[1]
+                    native.run("node_activity", first, last, nodes, at, *sizes, k * NUM_ACTIVITY)
+                else:
+                    _node_activity(first, last, nodes, at, *lists, SCALES, out, k * NUM_ACTIVITY)
 
         run_ranges(run, len(nodes), _PART_PAIRS)
-        return out
 
     def pair_features(self, t: int, src: IntArray, dst: IntArray) -> Features:
         """The meetings of pairs up to snapshot t and their common neighbors.
@@ -173,7 +196,7 @@ class EdgeTimes:
         out = np.zeros((len(src), self.num_pair_features), np.float32)
         src, dst = (np.ascontiguousarray(ends, np.int64) for ends in (src, dst))
         neighbors, column = self.neighbors_at(t).arrays(), self.num_pair_features - NUM_COMMON
-        self.fill_meetings(t, src, dst, out)
+        self.fill_meetings(t, src, dst, out, plain=True)
 
         def run(first: int, last: int) -> None:
             _common_neighbors(first, last, src, dst, *neighbors, out, column)
@@ -186,7 +209,7 @@ class EdgeTimes:
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Positions of sources and destinations of the arcs whose first time is ``since`` up to ``until``, [n] each, in
         order of sources, then destinations."""
-        ptr, col, runs_begin, _, times, _ = self._arcs.arrays()
+        ptr, col, runs_begin, _, times, _ = self.arcs.arrays()
         known = np.flatnonzero(sources < len(ptr) - 1)
         begin, end = ptr[sources[known]], ptr[sources[known] + 1]
         count = end - begin
@@ -195,15 +218,22 @@ class EdgeTimes:
         chosen = (first >= since) & (first <= until)
         return np.repeat(known, count)[chosen], col[pair[chosen]].astype(np.int64)
 
-    def fill_meetings(self, t: int | IntArray, src: IntArray, dst: IntArray, out: Features) -> None:
-        """Fill the columns of ``pair_features`` that are about meetings; t may differ from pair to pair."""
+    def fill_meetings(
+        self, t: int | IntArray, src: IntArray, dst: IntArray, out: Features, *, plain: bool = False
+    ) -> None:
+        """Fill the columns of ``pair_features`` that are about meetings, which are 0; t may differ from pair to pair.
+        ``plain``: without a kernel."""
         src, dst = (np.ascontiguousarray(ends, np.int64) for ends in (src, dst))
-        arcs, at = self._arcs.arrays(), np.full(len(src), t, np.int32)
+        arcs, at = self.arcs.arrays(), np.full(len(src), t, np.int32)
+        compiled = native.library() is not None and not plain
 
         def run(first: int, last: int) -> None:
-            _meetings(first, last, src, dst, at, *arcs, SCALES, out, 0)
-            if self.directed:
-                _meetings(first, last, dst, src, at, *arcs, SCALES, out, NUM_MEETINGS)
+            for k, ends in enumerate(((src, dst), (dst, src)) if self.directed else ((src, dst),)):
+                if compiled:
+                    sizes = len(arcs[0]) - 1, *arcs, len(SCALES), _SCALES, out, out.shape[1]
+                    native.run("fill_meetings", first, last, *ends, at, *sizes, k * NUM_MEETINGS)
+                else:
+                    _meetings(first, last, *ends, at, *arcs, SCALES, out, k * NUM_MEETINGS)
 
         run_ranges(run, len(src), _PART_PAIRS)
 
@@ -229,7 +259,7 @@ def _recency(first: int, last: int, t: int, begin: Any, size: Any, times: Any, t
 
 
 @cached_njit
-def node_activity(
+def _node_activity(
     first: int,
     last: int,
     nodes: Any,

@@ -1,7 +1,7 @@
 """Features of many listed pairs of several snapshots: of each node once, and of pairs with a history alone.
 
-A pass over pairs in order of snapshots. The neighbors of a source are in a small hash table while its pairs are read;
-each neighbor of a destination is looked up there. What depends on the snapshot (when a pair last met, the degree of a
+A pass over pairs in order of snapshots and sources. A few bits per neighbor of a source rule out nearly all other
+neighbors of a destination. What depends on the snapshot (when a pair last met, the degree of a
 common neighbor) is found for hits alone. Pairs without a history cost a lookup per neighbor and no memory.
 """
 
@@ -12,23 +12,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from strobe.ops import native
 from strobe.ops.graph.edge_times import (
     MAX_HUB_DEGREE,
-    NUM_COMMON,
     SCALES,
     EdgeTimes,
     Features,
-    node_activity,
 )
 from strobe.ops.runtime.njit import cached_njit
 from strobe.ops.runtime.parallel import run_parts, run_ranges
 from strobe.ops.sparse.csr import IntArray
+from strobe.ops.sparse.csr_kernels import sort_by_row
 
 _PART_PAIRS = 4096
-_ROOM = 1 << 16
-"""Neighbors of cached rows, which stay in a core's cache."""
 
 
 class ListedPairs(NamedTuple):
@@ -74,7 +72,11 @@ class DistinctNodes(NamedTuple):
         """Find the distinct nodes among the entries ``ptr[k] … ptr[k + 1] - 1`` of each snapshot."""
         ptr, nodes = (np.ascontiguousarray(each, np.int64) for each in (ptr, nodes))
         position, found, starts = np.empty(len(nodes), np.int32), np.empty(len(nodes), np.int64), np.zeros_like(ptr)
-        _distinct(ptr, nodes, np.full(int(nodes.max(initial=0)) + 1, -1, np.int32), position, found, starts)
+        last = np.full(int(nodes.max(initial=0)) + 1, -1, np.int32)
+        if native.library() is None:
+            _distinct(ptr, nodes, last, position, found, starts)
+        else:
+            native.run("distinct_nodes", len(ptr) - 1, ptr, nodes, last, position, found, starts)
         return cls(position, found[: starts[-1]].copy(), starts)
 
     def select(self, entries: IntArray, chosen: IntArray) -> DistinctNodes:
@@ -86,44 +88,47 @@ class DistinctNodes(NamedTuple):
 
 def describe_nodes(history: EdgeTimes, times: IntArray, distinct: DistinctNodes) -> Features:
     """``EdgeTimes.node_features`` of the distinct nodes of several snapshots, [m, num_node_features]."""
-    nodes, at = distinct.nodes, np.repeat(np.asarray(times, np.int32), np.diff(distinct.ptr))
-    out = np.zeros((len(nodes), history.num_node_features), np.float32)
-
-    def run(first: int, last: int) -> None:
-        for k, lists in enumerate(history.activity_lists):
-            node_activity(first, last, nodes, at, *lists.arrays(), SCALES, out, k * history.num_node_features // 2)
-
-    run_ranges(run, len(nodes), _PART_PAIRS)
+    at = np.repeat(np.asarray(times, np.int32), np.diff(distinct.ptr))
+    out = np.zeros((len(distinct.nodes), history.num_node_features), np.float32)
+    history.fill_activity(distinct.nodes, at, out)
     return out
 
 
-def find_listed_related(history: EdgeTimes, pairs: ListedPairs) -> tuple[npt.NDArray[np.int64], Features]:
+def find_listed_related(
+    history: EdgeTimes, pairs: ListedPairs, sources: DistinctNodes | None = None
+) -> tuple[npt.NDArray[np.int64], Features]:
     """Find the listed pairs whose ``EdgeTimes.pair_features`` are not all 0.
 
+    Args:
+        history: the edges.
+        pairs: the pairs.
+        sources: their distinct sources, if known. Pairs of one source are then read together, each source once.
+
     Returns:
-        Their positions, ascending, [R], and their features, [R, num_pair_features].
+        Their positions, [R], in order of sources, ascending for each, or ascending where sources are not given; and
+        their features, [R, num_pair_features].
     """
     pairs = ListedPairs(*(np.ascontiguousarray(each, np.int64) for each in pairs))
     if native.library() is None:
-        return find_listed_related_plain(history, pairs)
-    found: dict[int, Any] = {}
+        index, features = find_listed_related_plain(history, pairs)
+        if sources is None:
+            return index, features
+        by_source = np.argsort(sources.position[index], kind="stable")
+        return index[by_source], features[by_source]
+    order: npt.NDArray[np.int32] = np.arange(len(pairs.src), dtype=np.int32)
+    if sources is not None:
+        _, order = sort_by_row(sources.position, len(sources.nodes))
+    size = min(max(len(order) // (8 * torch.get_num_threads()), _PART_PAIRS), 16 * _PART_PAIRS)
+    parts: list[Any] = [None] * -(-len(order) // size)
 
-    def find(first: int, last: int) -> None:
-        found[first] = _find_related(history, pairs, first, last)
+    def find(part: int) -> None:
+        parts[part] = _find_related(history, pairs, order, part * size, min((part + 1) * size, len(order)))
 
-    run_ranges(find, len(pairs.src), _PART_PAIRS)
-    parts = [found[first] for first in sorted(found)]
-    cuts = np.cumsum([0, *(len(at) for at, _ in parts)])
-    index = np.empty(cuts[-1], np.int64)
-    features = np.zeros((cuts[-1], history.num_pair_features), np.float32)
-
-    def join(part: int) -> None:
-        here = slice(cuts[part], cuts[part + 1])
-        index[here], features[here, -NUM_COMMON:] = parts[part]
-        at = pairs.times[np.searchsorted(pairs.ptr, index[here], side="right") - 1]
-        history.fill_meetings(at, pairs.src[index[here]], pairs.dst[index[here]], features[here])
-
-    run_parts(join, len(parts))
+    run_parts(find, len(parts))
+    if len(parts) == 1:
+        return parts[0]  # type: ignore[no-any-return]
+    none = np.empty(0, np.int64), np.empty((0, history.num_pair_features), np.float32)
+    index, features = (np.concatenate(each) for each in zip(none, *parts, strict=True))
     return index, features
 
 
@@ -137,19 +142,20 @@ def find_listed_related_plain(history: EdgeTimes, pairs: ListedPairs) -> tuple[n
     return index, features[index]
 
 
-def _find_related(history: EdgeTimes, pairs: ListedPairs, first: int, last: int) -> tuple[IntArray, Features]:
-    """Related pairs among ``first`` up to ``last``, and the features of their common neighbors."""
-    rows, (*degrees,) = history.neighbors.arrays(), history.degrees.arrays()
-    longest = int(np.diff(rows[0]).max(initial=1))
-    places, bits = np.empty(8 * longest, np.int32), np.empty(2 * longest, np.uint64)
-    index, features = np.empty(last - first, np.int64), np.empty((last - first, NUM_COMMON), np.float32)
+def _find_related(
+    history: EdgeTimes, pairs: ListedPairs, order: npt.NDArray[np.int32], first: int, last: int
+) -> tuple[npt.NDArray[np.int64], Features]:
+    """Related pairs among ``order[first:last]``, in that order, and their features."""
+    rows, arcs, (*degrees,) = history.neighbors.arrays(), history.arcs.arrays(), history.degrees.arrays()
+    longest, width = history.longest_row, history.num_pair_features
+    index, features = np.empty(last - first, np.int64), np.zeros((last - first, width), np.float32)
     count = np.zeros(1, np.int64)
+    scratch = np.empty(2 * longest, np.uint32), np.empty(longest, np.float64)
     snapshots = len(pairs.times), pairs.times, pairs.ptr, pairs.src, pairs.dst
-    scratch = places, bits, np.empty(_ROOM), _ROOM
-    outputs = index, features, count
-    sizes = len(rows[0]) - 1, *rows
-    native.run("find_related", first, last, *snapshots, *sizes, *degrees, MAX_HUB_DEGREE, *scratch, *outputs)
-    return index[: count[0]], features[: count[0]]
+    history_arrays = len(rows[0]) - 1, *rows, *arcs, *degrees, MAX_HUB_DEGREE, len(SCALES), np.array(SCALES, np.int64)
+    native.run("find_related", first, last, order, *snapshots, *history_arrays, *scratch, width, index, features, count)
+    found = int(count[0])
+    return index[:found].copy(), features[:found].copy()
 
 
 @cached_njit
@@ -175,12 +181,10 @@ def sum_ends(
     of_columns: npt.NDArray[np.float64],
 ) -> npt.NDArray[np.float64]:
     """``of_rows[row] + of_columns[column]``, [n]."""
-    out = np.empty(len(row))
-    run_ranges(lambda first, last: _sum_ends(first, last, row, column, of_rows, of_columns, out), len(row), _PART_PAIRS)
+    if native.library() is None:
+        return of_rows[row] + of_columns[column]
+    row, column = (np.ascontiguousarray(each, np.int32) for each in (row, column))
+    of_rows, of_columns = (np.ascontiguousarray(each, np.float64) for each in (of_rows, of_columns))
+    arrays, out = (row, column, of_rows, of_columns), np.empty(len(row))
+    run_ranges(lambda first, last: native.run("sum_ends", first, last, *arrays, out), len(row), _PART_PAIRS)
     return out
-
-
-@cached_njit
-def _sum_ends(first: int, last: int, row: Any, column: Any, of_rows: Any, of_columns: Any, out: Any) -> None:
-    for i in range(first, last):
-        out[i] = of_rows[row[i]] + of_columns[column[i]]

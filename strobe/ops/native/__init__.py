@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 else:
     torch = lazy_import("torch")  # graphs are read and described without it
 
-VERSION = 15  # equals strobe_kernels_version(); raised whenever a signature changes
+VERSION = 16  # equals strobe_kernels_version(); raised whenever a signature changes
 
 
 def load(level: str) -> ctypes.CDLL | None:

@@ -101,3 +101,44 @@ void gcn_entries(int64_t first, int64_t last, const int64_t *row_ptr, const int3
         }
     }
 }
+
+/* Where the items of each row begin, from 0, and the items in order of rows; a counting sort. ptr has one place more than
+ * there are rows. */
+void sort_by_row(int64_t size, const int32_t *row, int64_t num_rows, int64_t *ptr, int32_t *items) {
+    memset(ptr, 0, sizeof(int64_t) * (size_t)(num_rows + 1));
+    for (int64_t i = 0; i < size; i++) ptr[row[i]]++;
+    for (int64_t r = 0, before = 0; r <= num_rows; r++) {
+        const int64_t count = ptr[r];
+        ptr[r] = before;
+        before += count;
+    }
+    for (int64_t i = 0; i < size; i++) items[ptr[row[i]]++] = (int32_t)i;
+    for (int64_t r = num_rows; r > 0; r--) ptr[r] = ptr[r - 1];
+    ptr[0] = 0;
+}
+
+/* The distinct nodes of each list in the order in which they come, where they begin, and the position of every entry
+ * among all of them. last has a place per node, -1. */
+void distinct_nodes(int64_t num_lists, const int64_t *ptr, const int64_t *nodes, int32_t *last, int32_t *position,
+                    int64_t *found, int64_t *starts) {
+    int64_t size = 0;
+    starts[0] = 0;
+    for (int64_t k = 0; k < num_lists; k++) {
+        const int64_t first = size;
+        for (int64_t i = ptr[k]; i < ptr[k + 1]; i++) {
+            const int64_t node = nodes[i];
+            if (last[node] < first) {
+                last[node] = (int32_t)size;
+                found[size++] = node;
+            }
+            position[i] = last[node];
+        }
+        starts[k + 1] = size;
+    }
+}
+
+/* Of pairs first to last the sum of the numbers of both ends. */
+void sum_ends(int64_t first, int64_t last, const int32_t *row, const int32_t *column, const double *of_rows,
+              const double *of_columns, double *out) {
+    for (int64_t i = first; i < last; i++) out[i] = of_rows[row[i]] + of_columns[column[i]];
+}

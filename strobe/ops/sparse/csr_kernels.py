@@ -1,4 +1,4 @@
-"""Native kernels over CSR rows, with numpy references: reordering, row ends below a column limit, GCN normalization."""
+"""Native kernels over CSR rows, with numpy references: sorting, reordering, row ends, GCN normalization."""
 
 from __future__ import annotations
 
@@ -72,6 +72,23 @@ def gcn_norm(row_ptr: IntArray, col: IntArray, weight: FloatArray | None) -> Csr
 
     run_ranges(write, num_rows, _PART_ROWS)
     return new_ptr, new_col, value
+
+
+def sort_by_row(row: npt.NDArray[np.int32], num_rows: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+    """Where the items of each row begin, [num_rows + 1], and the items in order of rows, [n] (a counting sort)."""
+    if native.library() is None:
+        return sort_by_row_reference(row, num_rows)
+    ptr, items = np.empty(num_rows + 1, np.int64), np.empty(len(row), np.int32)
+    native.run("sort_by_row", len(row), _as_int32(row), num_rows, ptr, items)
+    return ptr, items
+
+
+def sort_by_row_reference(
+    row: npt.NDArray[np.int32], num_rows: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+    """``sort_by_row`` by a stable sort."""
+    ptr = np.concatenate(([0], np.cumsum(np.bincount(row, minlength=num_rows))))
+    return ptr, np.argsort(row, kind="stable").astype(np.int32)
 
 
 def _as_int64(array: IntArray) -> npt.NDArray[np.int64]:

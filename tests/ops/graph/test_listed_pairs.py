@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strobe.ops.graph import listed_pairs
 from strobe.ops.graph.edge_times import MAX_HUB_DEGREE, EdgeTimes
 from strobe.ops.graph.listed_pairs import (
     DistinctNodes,
@@ -17,6 +16,7 @@ from strobe.ops.graph.listed_pairs import (
     find_listed_related_plain,
     sum_ends,
 )
+from strobe.ops.sparse.csr_kernels import sort_by_row, sort_by_row_reference
 from tests.ops.graph.test_edge_times import NODES, arcs, build
 from tests.support.plain_edge_times import Arc
 
@@ -60,6 +60,9 @@ def test_distinct_nodes_have_the_features_of_their_snapshot(
     distinct = DistinctNodes.find(pairs.ptr, pairs.src)
     assert distinct.nodes[distinct.position].tolist() == pairs.src.tolist()
     features = describe_nodes(history, pairs.times, distinct)
+    at, plain = np.repeat(pairs.times, np.diff(distinct.ptr)).astype(np.int32), np.zeros_like(features)
+    history.fill_activity(distinct.nodes, at, plain, plain=True)
+    assert features.tolist() == plain.tolist()
     for k, t in enumerate(pairs.times.tolist()):
         nodes = distinct.nodes[distinct.ptr[k] : distinct.ptr[k + 1]]
         assert nodes.tolist() == list(dict.fromkeys(pairs.src[pairs.ptr[k] : pairs.ptr[k + 1]].tolist()))
@@ -76,18 +79,21 @@ def test_hubs_are_no_common_neighbors() -> None:
     assert index.tolist() == [1]
 
 
-@pytest.mark.parametrize("room", [1 << 16, 150, 1])
-def test_features_do_not_depend_on_the_room_for_rows(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows that are cached, cached again and again, and never; sources with far fewer neighbors than destinations."""
+@pytest.mark.parametrize("by_source", [True, False])
+def test_features_do_not_depend_on_the_order_of_pairs(by_source: bool) -> None:
+    """Each source once, or again and again; sources with far fewer neighbors than destinations."""
     rng = np.random.default_rng(0)
     history = EdgeTimes(directed=True)
     hubs = np.where(rng.random(3000) < 0.3, 7, rng.integers(0, 60, 3000))
     src, times = rng.integers(0, 1100, 3000), np.sort(rng.integers(0, 5, 3000))
     history.append(src[src != hubs], hubs[src != hubs], times[src != hubs], 1100)
     pairs = pairs_of({t: list(map(tuple, rng.integers(0, 1100, (400, 2)) % [[1100, 60]])) for t in (1, 4)})
-    monkeypatch.setattr(listed_pairs, "_ROOM", room)
-    index, features = find_listed_related(history, pairs)
+    sources = DistinctNodes.find(pairs.ptr, pairs.src) if by_source else None
+    index, features = find_listed_related(history, pairs, sources)
     expected_index, expected = find_listed_related_plain(history, pairs)
+    if sources is not None:
+        order = np.argsort(sources.position[expected_index], kind="stable")
+        expected_index, expected = expected_index[order], expected[order]
     assert index.tolist() == expected_index.tolist()
     assert len(index) > 100
     np.testing.assert_allclose(features, expected, rtol=1e-6)
@@ -102,6 +108,13 @@ def test_some_pairs_keep_their_snapshots_and_nodes() -> None:
     assert some.nodes.tolist() == [0, 0]
     assert some.position.tolist() == [0, 0, 1]
     assert some.ptr.tolist() == [0, 1, 1, 2]
+
+
+def test_items_are_grouped_by_row() -> None:
+    row = np.random.default_rng(0).integers(0, 9, 100).astype(np.int32)
+    (ptr, items), (expected_ptr, expected) = sort_by_row(row, 11), sort_by_row_reference(row, 11)
+    assert ptr.tolist() == expected_ptr.tolist()
+    assert items.tolist() == expected.tolist()
 
 
 def test_numbers_of_both_ends_are_added() -> None:
