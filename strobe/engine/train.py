@@ -15,7 +15,7 @@ from strobe.comm.ledger import merge_ledgers
 from strobe.engine.checkpoint.store import TrainState
 from strobe.engine.context import RunContext
 from strobe.engine.evaluation.calibrate import CalibratedLinks, calibrate
-from strobe.engine.evaluation.evaluate import score
+from strobe.engine.evaluation.evaluate import cached_examples, score
 from strobe.engine.fit import fit
 from strobe.engine.inputs.resolve import TrainRequest, resolve
 from strobe.engine.job import Job
@@ -31,6 +31,7 @@ from strobe.engine.services import PeakBytes
 from strobe.engine.sources.context import EngineSources
 from strobe.errors import InputError, OptionError
 from strobe.format import file_size, pluralize
+from strobe.tasks.base import Examples, Metrics
 
 
 def run_training(request: TrainRequest, output: OutputConfig, launch: LaunchConfig, progress: Progress) -> Run:
@@ -117,9 +118,16 @@ def score_run(job: Job, state: TrainState, source: StepSource, progress: Progres
     judged = [line["validation"] for line in lines if line.get("evaluated_epoch", line["epoch"]) == best_epoch]
     scored = (state.model, state.head, job)
     validation = judged[0] if judged else score(*scored, source.validation_windows, split.validation)
-    test = score(*scored, job.evaluation_windows(split.test, source.validation_windows), split.test)
+    examples = dict[int, Examples]()
+    test_windows = job.evaluation_windows(split.test, source.validation_windows)
+    test = score(*scored, test_windows, split.test, scored=examples)
     # What follows is rank 0's alone: no rank waits for it.
-    parts = ("validation", "test") if job.comm.rank == 0 else ()
+    baselines: dict[str, dict[str, Metrics]] = {}
+    if job.comm.rank == 0:
+        baselines["test"] = problem.baselines_of("test", examples)
+        examples = cached_examples(job, source.validation_windows, split.validation)
+        baselines = {"validation": problem.baselines_of("validation", examples)} | baselines
+    del examples
     # A run that went on with another number of ranks tells of the last.
     ranks = [line["ranks"] for line in state.history if len(line.get("ranks", [])) == job.comm.num_ranks]
     return Run(
@@ -130,18 +138,23 @@ def score_run(job: Job, state: TrainState, source: StepSource, progress: Progres
         best_epoch=best_epoch,
         validation=validation,
         test=test,
-        baselines={part: problem.baselines(part) for part in parts},
+        baselines=baselines,
         memory=peak_bytes(job.device),
-        calibration=_calibrate(job, state, progress) if job.comm.rank == 0 else None,
+        calibration=_calibrate(job, state, source, progress) if job.comm.rank == 0 else None,
         backend=job.comm.backend,
         ranks=[merge_ledgers(list(each)) | {"epochs": len(ranks)} for each in zip(*ranks, strict=True)],
     )
 
 
-def _calibrate(job: Job, state: TrainState, progress: Progress) -> CalibratedLinks | None:
+def _calibrate(job: Job, state: TrainState, source: StepSource, progress: Progress) -> CalibratedLinks | None:
     """The calibration of a link task with the best weights."""
     last = job.problem.split.test.stop
-    return calibrate(job, state.model, state.head, lambda t: progress.stage("calibrating probabilities", t + 1, last))
+    known = source.validation_windows if job.comm.num_ranks == 1 else None
+
+    def show(t: int) -> None:
+        progress.stage("calibrating probabilities", t + 1, last)
+
+    return calibrate(job, state.model, state.head, known, show)
 
 
 _DEVICES_WITH_MEMORY = ("cuda",)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Self
@@ -214,6 +214,12 @@ class Problem(ABC):
     @abstractmethod
     def baselines(self, part: str) -> dict[str, Metrics]:
         """Metrics of trivial predictors on the examples of a part, by name; empty without examples."""
+
+    def baselines_of(self, part: str, scored: Mapping[int, Examples]) -> dict[str, Metrics]:
+        """``baselines``, given the evaluation's examples of some snapshots, as the engine has completed them, so that
+        nothing about them is computed twice."""
+        del scored
+        return self.baselines(part)
 
     def counts(self, part: str) -> dict[str, int]:
         """Numbers of snapshots and examples in the evaluation of a part, by name."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 
 from strobe.engine.evaluation.link_scores import LinkScorer, link_scorers
 from strobe.engine.job import Job
+from strobe.engine.windows import Window
 from strobe.io.lazy_import import lazy_import
 from strobe.ops.sparse.csr import IntArray
 from strobe.tasks.calibration import (
@@ -76,11 +78,22 @@ class CalibratedLinks:
 
 
 def calibrate(
-    job: Job, model: nn.Module, head: nn.Module, on_snapshot: Callable[[int], None] | None = None
+    job: Job,
+    model: nn.Module,
+    head: nn.Module,
+    known: Iterable[Window] | None = None,
+    on_snapshot: Callable[[int], None] | None = None,
 ) -> CalibratedLinks | None:
     """Fit the calibration of a link task to validation snapshots, and measure it on test snapshots.
 
-    Runs on one rank: a forward pass over the graph for each part and ``MAX_SCORES`` scores.
+    Runs on one rank: a forward pass over the graph and ``MAX_SCORES`` scores for each part.
+
+    Args:
+        job: the run.
+        model: with the weights to calibrate.
+        head: its head.
+        known: windows of all snapshots before the test part, if there are any.
+        on_snapshot: called with each snapshot that has been read.
 
     Returns:
         The calibration; None for other tasks, for those without ``calibrate``, and where no validation snapshot is
@@ -89,19 +102,17 @@ def calibrate(
     problem = job.problem
     if not isinstance(problem, LinkProblem) or not problem.task.calibrate:
         return None
-    alone = job if job.comm.num_ranks == 1 else job.on_one_rank()
-
-    def sample(part: str) -> ScoredPairs | None:
-        times = problem.split.part(part)
-        windows = alone.evaluation_windows(times)
-        scorers = link_scorers(model, head, problem, windows, times, on_snapshot)
-        return sample_pairs(scorers, problem.split.with_examples(part), job.settings.seed)
-
-    validation = sample("validation")
+    alone, split = job if job.comm.num_ranks == 1 else job.on_one_rank(), problem.split
+    if alone.evaluation_batches(split.test) is None:  # windows of all snapshots
+        windows = alone.evaluation_windows(split.test, known)
+    else:
+        windows = chain.from_iterable(map(alone.evaluation_windows, (split.validation, split.test)))
+    times = range(split.validation.start, split.test.stop)
+    scorers = link_scorers(model, head, problem, windows, times, on_snapshot)
+    validation, test = sample_parts(scorers, (split.with_examples("validation"), split.test), job.settings.seed)
     fitted = None if validation is None else fit_calibration(validation, problem.task.negatives)
     if fitted is None:
         return None
-    test = sample("test")
     return CalibratedLinks(calibration=fitted) if test is None else measure(fitted, test)
 
 
@@ -119,21 +130,20 @@ def measure(calibration: LinkCalibration, test: ScoredPairs) -> CalibratedLinks:
     )
 
 
-def sample_pairs(
-    scorers: Iterable[LinkScorer], times: range, seed: int, *, max_scores: int = MAX_SCORES
-) -> ScoredPairs | None:
-    """A weighted sample of all pairs of sources and candidates after some snapshots; None without pairs.
+def sample_parts(
+    scorers: Iterable[LinkScorer], parts: Sequence[range], seed: int, *, max_scores: int = MAX_SCORES
+) -> list[ScoredPairs | None]:
+    """A weighted sample of all pairs of sources and candidates after the snapshots of each part; None without pairs.
 
     Sources with edges in the target snapshot are up to half of the sampled sources, others the rest; every candidate
     counts in the sums of a source.
     """
-    parts = [
-        part
-        for scorer in scorers
-        if scorer.t in times
-        for part in _sample_snapshot(scorer, max_scores // len(times), seed)
-    ]
-    return ScoredPairs.concatenate(parts) if parts else None
+    found: list[list[ScoredPairs]] = [[] for _ in parts]
+    for scorer in scorers:
+        for times, sampled in zip(parts, found, strict=True):
+            if scorer.t in times:
+                sampled += _sample_snapshot(scorer, max_scores // len(times), seed)
+    return [ScoredPairs.concatenate(sampled) if sampled else None for sampled in found]
 
 
 def _sample_snapshot(scorer: LinkScorer, max_scores: int, seed: int) -> Iterable[ScoredPairs]:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from strobe.batching.base import EpochResult, StepSource
 from strobe.engine.checkpoint.serialization import copy_tree
 from strobe.engine.checkpoint.store import TrainState, Weights, load_weights
-from strobe.engine.examples import LocalExamples
+from strobe.engine.examples import LocalExamples, evaluation_examples
 from strobe.engine.forward import predict_windows
 from strobe.engine.job import Job
 from strobe.engine.windows import Window
@@ -31,10 +31,18 @@ _RankPredictions = tuple[int, IntArray, _Array, _Array, _Array | None, _Array | 
 
 
 def score(
-    model: nn.Module, head: nn.Module, job: Job, windows: Iterable[Window], part: range, problem: Problem | None = None
+    model: nn.Module,
+    head: nn.Module,
+    job: Job,
+    windows: Iterable[Window],
+    part: range,
+    problem: Problem | None = None,
+    *,
+    scored: dict[int, Examples] | None = None,
 ) -> Metrics:
     """Metrics of a part, from the windows that score it (``Job.evaluation_windows``). Rank 0 gathers the predictions of
-    all ranks in the order of one rank and broadcasts the metrics."""
+    all ranks in the order of one rank and broadcasts the metrics. ``scored`` is filled with the examples by snapshot,
+    where this rank has all of them."""
     problem = job.problem if problem is None else problem
     model.eval()
     head.eval()
@@ -45,6 +53,8 @@ def score(
             with job.comm.rank_0_alone("score"):
                 found = _metrics(problem, part, *_merge_ranks(ranks)) if job.comm.rank == 0 else None
         else:  # this rank has predicted all examples
+            if scored is not None:
+                scored |= {t: each.examples for t, _, each in local}
             found = _metrics(problem, part, [each for _, each, _ in local], [each.examples for _, _, each in local])
         metrics: Metrics = job.comm.broadcast_object(found, kind="predictions")
         return metrics
@@ -52,6 +62,20 @@ def score(
 
 def _metrics(problem: Problem, part: range, predictions: list[Tensor], examples: list[Examples]) -> Metrics:
     return problem.metrics(predictions, examples) | problem.coverage(part, examples)
+
+
+def cached_examples(job: Job, windows: Iterable[Window], part: range) -> dict[int, Examples]:
+    """The evaluation's examples of pairs in a part by snapshot, which windows that score it keep; empty where this rank
+    has some of them alone, or where windows are built for each evaluation."""
+    if not job.problem.is_edge_level or job.partitioned_graph.is_partitioned or not isinstance(windows, list):
+        return {}
+    found: dict[int, Examples] = {}
+    for segment in (segment for window in windows for segment in window):
+        times = segment.targets_in(part)
+        for t, local in zip(times, evaluation_examples(job.problem, segment, times), strict=True):
+            if local is not None:
+                found[t] = local.examples
+    return found
 
 
 def _to_plain(t: int, predictions: Tensor, local: LocalExamples) -> _RankPredictions:

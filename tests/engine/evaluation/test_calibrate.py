@@ -10,7 +10,7 @@ import pytest
 import strobe
 from strobe.api import open_run
 from strobe.engine import Run
-from strobe.engine.evaluation.calibrate import calibrate, sample_pairs
+from strobe.engine.evaluation.calibrate import calibrate, sample_parts
 from strobe.engine.evaluation.link_scores import link_scorers
 from strobe.graph import DynamicGraph, from_edges
 from strobe.tasks.calibration import ScoredPairs
@@ -41,7 +41,7 @@ def sample(run: Run, part: str, max_scores: int) -> ScoredPairs:
     assert isinstance(problem, LinkProblem)
     times = problem.split.part(part)
     scorers = link_scorers(run.model, run.head, problem, run.job.evaluation_windows(times), times)
-    found = sample_pairs(scorers, problem.split.with_examples(part), 0, max_scores=max_scores)
+    [found] = sample_parts(scorers, [problem.split.with_examples(part)], 0, max_scores=max_scores)
     assert found is not None
     return found
 
