@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 
 from strobe.graph import DynamicGraph, Snapshot
+from strobe.ops.dense.logistic import PairDesign
 from strobe.ops.graph.edge_times import NUM_ACTIVITY, NUM_MEETINGS, EdgeTimes, Features
 from strobe.ops.graph.listed_pairs import (
     DistinctNodes,
@@ -22,6 +23,7 @@ from strobe.ops.graph.listed_pairs import (
 from strobe.ops.graph.related_pairs import find_related_pairs
 from strobe.ops.sparse.csr import FloatArray, IntArray
 from strobe.tasks.grid import CandidateGrid
+from strobe.tasks.pair_batch import PairBatch
 from strobe.tasks.pairs import Keys, unique_arcs
 
 BATCH_ARCS = 1 << 20
@@ -47,6 +49,15 @@ class DescribedPairs(NamedTuple):
     related: npt.NDArray[np.int64]
     of_pairs: Features
 
+    @classmethod
+    def of_batch(cls, batch: PairBatch) -> DescribedPairs:
+        """The features of a batch that has any."""
+        of_sources, of_destinations = batch.sources.features, batch.destinations.features
+        assert of_sources is not None
+        assert of_destinations is not None
+        arrays = (batch.row, batch.column, of_sources, of_destinations, batch.related, batch.related_features)
+        return cls(*(each.cpu().numpy() for each in arrays))
+
     def side_by_side(self) -> Features:
         """Features of sources, of destinations and of pairs, a row per pair, [n, 2 K + P]."""
         size = self.of_sources.shape[1]
@@ -56,13 +67,9 @@ class DescribedPairs(NamedTuple):
         out[self.related, 2 * size :] = self.of_pairs
         return out
 
-    def design(self) -> Features:
-        """The matrix of the regression: ones, features, and whether the pair has any of its own, [n, 2 K + P + 2]."""
-        out = np.zeros((len(self.row), 2 * self.of_sources.shape[1] + self.of_pairs.shape[1] + 2), np.float32)
-        out[:, 0] = 1
-        out[:, 1:-1] = self.side_by_side()
-        out[self.related, -1] = 1
-        return out
+    def design(self, ptr: IntArray) -> PairDesign:
+        """The columns of the regression of pairs of several snapshots, which begin at ``ptr``."""
+        return PairDesign(*self, ptr)
 
     def log_odds(self, weights: FloatArray) -> FloatArray:
         """Log-odds by coefficients of the columns of ``design``, [n]."""

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
 from strobe.errors import InputError, OptionError, UnknownNameError
 from strobe.graph import DynamicGraph
-from strobe.ops.dense.logistic import fit_logistic
+from strobe.ops.dense.logistic import fit_logistic_pairs
 from strobe.ops.graph.listed_pairs import DistinctNodes, ListedPairs
 from strobe.ops.runtime.parallel import map_in_order
 from strobe.ops.sparse.csr import FloatArray, IntArray
 from strobe.tasks.base import Examples, Metrics, Problem, Task, edge_ends
-from strobe.tasks.edge_history import NODES_OF, EdgeHistory, FirstTimes
+from strobe.tasks.edge_history import NODES_OF, DescribedPairs, EdgeHistory, FirstTimes
 from strobe.tasks.grid import CandidateGrid
 from strobe.tasks.heads import PairDecoder
 from strobe.tasks.inputs import inputs_state, with_inputs
@@ -277,21 +278,30 @@ class LinkProblem(Problem):
         with unlimited memory). ``popularity``: in-edges of the destination so far. ``most recent``: pairs by their last
         edge, then other pairs by the last edge of the destination. ``history``: the offset.
         """
+        return self.baselines_of(part, {})
+
+    def baselines_of(self, part: str, scored: Mapping[int, Examples]) -> dict[str, Metrics]:
         scores: dict[str, list[FloatArray]] = {}
-        scored: list[Examples] = []
+        found: list[Examples] = []
         for t in self.split.with_examples(part):
-            examples = self.sample_pairs(t)
-            if examples is None:
-                continue
-            scored.append(examples)
-            history = self.history.describe(ListedPairs.of_snapshot(t, *edge_ends(examples)))
-            found = history.scores()
-            if self.offset_weights is not None:
-                found["history"] = history.log_odds(self.offset_weights)
-            for name, values in found.items():
+            examples = scored.get(t)
+            if examples is None or examples.pairs is None or examples.pairs.destinations.features is None:
+                examples = self.sample_pairs(t)
+                if examples is None:
+                    continue
+                pairs = self.history.describe(ListedPairs.of_snapshot(t, *edge_ends(examples)))
+                of_pairs = pairs.scores()
+                if self.offset_weights is not None:
+                    of_pairs["history"] = pairs.log_odds(self.offset_weights)
+            else:
+                of_pairs = DescribedPairs.of_batch(examples.pairs).scores()
+                if examples.offset is not None:
+                    of_pairs["history"] = examples.offset.cpu().numpy()
+            found.append(examples)
+            for name, values in of_pairs.items():
                 scores.setdefault(name, []).append(values)
         listed = list(scores.values())
-        metrics = map_in_order(lambda k: pair_metrics(np.concatenate(listed[k]), scored), len(listed))
+        metrics = map_in_order(lambda k: pair_metrics(np.concatenate(listed[k]), found), len(listed))
         return dict(zip(scores, metrics, strict=True))
 
     def table(self, predictions: Tensor, examples: Examples, t: int) -> dict[str, Any]:
@@ -331,17 +341,21 @@ class LinkProblem(Problem):
     def _fit(self) -> FloatArray:
         """Fit the offset to pairs of the first epoch, equally many of each snapshot."""
         times = self.split.with_examples("train")
-        design, labels = [], []
+        most = max(MAX_FIT_PAIRS // len(times), 1)
+        found: list[tuple[Keys, Keys, npt.NDArray[np.float32]]] = []
         for t in times:
             pairs = self._sample_listed_pairs(t, 0, min(self.task.negatives, MAX_FIT_NEGATIVES))
             if pairs is None:
+                found.append((np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32)))
                 continue
-            most = max(MAX_FIT_PAIRS // len(times), 1)
-            chosen = np.sort(np.random.default_rng([self.seed, t]).permutation(len(pairs))[:most])
-            src, dst = edge_ends(pairs)
-            design.append(self.history.describe(ListedPairs.of_snapshot(t, src[chosen], dst[chosen])).design())
-            labels.append(pairs.labels.numpy()[chosen])
-        return fit_logistic(np.concatenate(design), np.concatenate(labels))
+            chosen: Any = slice(None)
+            if len(pairs) > most:
+                chosen = np.sort(np.random.default_rng([self.seed, t]).permutation(len(pairs))[:most])
+            found.append(tuple(each[chosen] for each in (*edge_ends(pairs), pairs.labels.numpy())))
+        src, dst, labels = (np.concatenate(each) for each in zip(*found, strict=True))
+        ptr = np.cumsum([0, *(len(each[0]) for each in found)])
+        design = self.history.describe(ListedPairs(np.array(times), ptr, src, dst)).design(ptr)
+        return fit_logistic_pairs(design, labels)
 
     def candidates(self, t: int) -> Candidates:
         """The nodes that may be destinations of the edges that follow snapshot t."""

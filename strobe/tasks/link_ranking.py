@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -115,18 +115,21 @@ class LinkRankingProblem(LinkProblem):
 
     def baselines(self, part: str) -> dict[str, Metrics]:
         """The predictors of ``LinkProblem.baselines``, which rank the same candidates."""
+        return self.baselines_of(part, {})
+
+    def baselines_of(self, part: str, scored: Mapping[int, Examples]) -> dict[str, Metrics]:
         ranks: dict[str, list[Tensor]] = {}
         sources: list[IntArray] = []
         for t in self.split.with_examples(part):
-            examples = self.examples(t)
+            examples = scored[t] if t in scored else self.examples(t)
             if examples is None:
                 continue
-            grid = self._with_history(t, examples.grids[0])
+            grid = self._with_history(t, examples.grids[0].to(torch.device("cpu")))
             sources.append(edge_ends(examples)[0])
-            scored = self.history.grid_scores(t, grid)
+            scores_of = self.history.grid_scores(t, grid)
             if grid.candidate_offset is not None and grid.related_offset is not None:
-                scored["history"] = grid.candidate_offset.numpy(), grid.related_offset.numpy()
-            for name, (of_candidates, of_related) in scored.items():
+                scores_of["history"] = grid.candidate_offset.numpy(), grid.related_offset.numpy()
+            for name, (of_candidates, of_related) in scores_of.items():
                 pairs = PairValues.build(grid.related, torch.from_numpy(of_related), len(grid.sources))
                 scores = ColumnScores(torch.from_numpy(of_candidates), pairs)
                 ranks.setdefault(name, []).append(rank_in_grid(grid, scores, tolerance=1e-14))

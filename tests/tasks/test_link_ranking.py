@@ -102,7 +102,7 @@ def test_scores_of_a_grid_are_those_of_listed_pairs(options: dict[str, Any]) -> 
     expected = head(z, torch.from_numpy(src), torch.from_numpy(dst), *arguments).detach().numpy()
     if problem.offset_weights is not None:
         described = problem.history.describe(ListedPairs.of_snapshot(6, src, dst))
-        expected = expected + described.design() @ problem.offset_weights
+        expected = expected + described.design(np.array([0, len(src)])).matrix() @ problem.offset_weights
     found = torch.cat([block for _, block in scorer.blocks()]).detach().numpy().ravel()
     other = src != dst  # a pair of a node with itself is never scored
     np.testing.assert_allclose(found[other], expected[other], rtol=1e-9)

@@ -8,7 +8,8 @@ import strobe
 from strobe.api import open_run
 from strobe.engine import Run, evaluate
 from strobe.errors import FormatError, OptionError, UnknownNameError
-from strobe.tasks import TASKS
+from strobe.graph.synthetic import Social
+from strobe.tasks import TASKS, make_task
 from tests.support.runs import Noisy, small_graph
 
 
@@ -83,3 +84,12 @@ def test_an_opened_run_knows_how_it_went(run: Run) -> None:
     assert opened.best_epoch == run.best_epoch
     assert [line["loss"] for line in opened.history] == [line["loss"] for line in run.history]
     assert opened.to_json()["test"] == run.test
+
+
+@pytest.mark.parametrize("task", ["link-prediction", "link-ranking"])
+@pytest.mark.parametrize("pair_features", [True, False])
+def test_baselines_of_scored_examples_equal_those_of_the_problem(task: str, pair_features: bool) -> None:
+    graph = Social(nodes=60, snapshots=12, edges=40).write()
+    run = strobe.train(graph, "tgcn", make_task(task, pair_features=pair_features, calibrate=False), epochs=1)
+    for part in ("validation", "test"):
+        assert run.baselines[part] == run.problem.baselines(part)
