@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from strobe.ops import native
 from strobe.ops.runtime.njit import cached_njit
 from strobe.ops.runtime.parallel import run_ranges
 from strobe.ops.sparse.csr import FloatArray, IntArray
@@ -167,7 +168,15 @@ def rank_positives(score: FloatArray, positive: BoolArray) -> FloatArray:
     ends = np.append(starts[1:], len(score))
     rank = np.empty(len(starts))
     score = np.ascontiguousarray(score, np.float64)
-    run_ranges(lambda first, last: _rank_groups(first, last, score, starts, ends, rank), len(starts), _BLOCK_ROWS)
+    arrays = score, starts, ends, rank
+
+    def run(first: int, last: int) -> None:
+        if native.library() is None:
+            _rank_groups(first, last, *arrays)
+        else:
+            native.run("rank_groups", first, last, *arrays)
+
+    run_ranges(run, len(starts), _BLOCK_ROWS)
     return rank[ends - starts > 1]
 
 

@@ -11,12 +11,16 @@ import numpy as np
 import numpy.typing as npt
 
 from strobe.graph import Snapshot
+from strobe.ops import native
 from strobe.ops.runtime.njit import cached_njit
+from strobe.ops.runtime.parallel import run_ranges
 from strobe.tasks.pairs import MAX_NODES, Keys, unique_arcs
 from strobe.tasks.positions import find_positions
 
 CACHE_BYTES = 1 << 28
 """Bytes of target edges that a problem caches between epochs."""
+
+_PART_SOURCES = 4096
 
 _lock = threading.Lock()
 
@@ -56,12 +60,12 @@ class TargetEdges:
         arcs = candidates.index_arcs(self.arcs)
         own = candidates.positions(src)
         successors, free = np.empty((len(src), 2), np.int64), np.empty(len(src), np.int64)
-        _count_free(arcs, src, own, candidates.num_nodes, successors, free)
+        count_free(arcs, src, own, candidates.num_nodes, successors, free)
         has = free > 0
         if not has.all():
             src, own, successors, free = src[has], own[has], successors[has], free[has]
         sampled = rng.integers(0, free[:, None], (len(src), count))
-        _skip_successors(arcs, src, own, successors, sampled)
+        skip_successors(arcs, src, own, successors, sampled)
         return has, candidates.nodes_at(sampled)
 
 
@@ -110,6 +114,34 @@ class Candidates:
         src, dst = np.divmod(arcs, MAX_NODES)
         at = self.positions(dst)
         return (src * MAX_NODES + at)[at >= 0]
+
+
+def count_free(arcs: Keys, src: Keys, own: Keys, num_nodes: int, successors: Keys, free: Keys) -> None:
+    """Fill where the successors of each source begin and end among arcs, [n, 2], and the number of candidates besides
+    them and itself, [n]."""
+    if native.library() is None:
+        _count_free(arcs, src, own, num_nodes, successors, free)
+        return
+    arcs, src, own = (np.ascontiguousarray(each, np.int64) for each in (arcs, src, own))
+
+    def run(first: int, last: int) -> None:
+        native.run("count_free", first, last, MAX_NODES, len(arcs), arcs, src, own, num_nodes, successors, free)
+
+    run_ranges(run, len(src), _PART_SOURCES)
+
+
+def skip_successors(arcs: Keys, src: Keys, own: Keys, successors: Keys, sampled: Keys) -> None:
+    """Replace numbers r, [n, count], by the positions of the r-th candidates that are neither successors nor the
+    source."""
+    if native.library() is None:
+        _skip_successors(arcs, src, own, successors, sampled)
+        return
+    arcs, src, own, successors = (np.ascontiguousarray(each, np.int64) for each in (arcs, src, own, successors))
+
+    def run(first: int, last: int) -> None:
+        native.run("skip_successors", first, last, sampled.shape[1], MAX_NODES, arcs, src, own, successors, sampled)
+
+    run_ranges(run, len(src), _PART_SOURCES)
 
 
 @cached_njit

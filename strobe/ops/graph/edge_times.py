@@ -40,6 +40,9 @@ MAX_HUB_DEGREE = 256
 """Common neighbors with more neighbors than this are not counted: they say little about a pair, and would relate every
 node to every other."""
 
+NEIGHBOR_BYTES = 1 << 26
+"""Bytes of neighbors at several snapshots that are kept; always those at one."""
+
 _PART_PAIRS = 4096
 
 
@@ -60,6 +63,11 @@ class Neighbors:
     def arrays(self) -> tuple[Any, Any, Any]:
         """The arrays, as kernels take them."""
         return self.ptr, self.col, self.recency
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays."""
+        return int(sum(each.nbytes for each in self.arrays()))
 
 
 class EdgeTimes:
@@ -83,7 +91,7 @@ class EdgeTimes:
         """Numbers of neighbors."""
         if directed:
             self.neighbors, self._in = PairTimes(), NodeTimes()
-        self._neighbors_at: tuple[int, Neighbors] | None = None
+        self._neighbors_at: dict[int, Neighbors] = {}
         self._longest_row: int | None = None
 
     @property
@@ -107,7 +115,7 @@ class EdgeTimes:
         """
         src, dst, times = (np.asarray(each, np.int64) for each in (src, dst, times))
         num_nodes = max(num_nodes, self.num_nodes)
-        self._neighbors_at = self._longest_row = None
+        self._neighbors_at, self._longest_row = {}, None
         new = self.arcs.append(src, dst, times, num_nodes)
         self._out.append(src, times, num_nodes)
         if self.directed:
@@ -117,17 +125,28 @@ class EdgeTimes:
         self.degrees.append(*new, num_nodes)
 
     def neighbors_at(self, t: int) -> Neighbors:
-        """The neighbors of all nodes up to snapshot t. Costs a pass over all pairs, once for calls with the same t."""
-        known = self._neighbors_at
-        if known is None or known[0] != t:
-            ptr, col, runs = self.neighbors.ptr, self.neighbors.col, self.neighbors.runs.arrays()
-            recency = np.empty(len(col), np.float64)
-            run_ranges(lambda first, last: _recency(first, last, t, *runs, recency), len(col), _PART_PAIRS)
-            has_met = recency > 0
-            ptr = np.append(0, np.cumsum(has_met))[ptr]
-            known = t, Neighbors(ptr, col[has_met], recency[has_met])
-            self._neighbors_at = known
-        return known[1]
+        """The neighbors of all nodes up to snapshot t. Costs a pass over all pairs; small graphs keep some of them."""
+        known = self._neighbors_at.get(t)
+        if known is None:
+            known = self._find_neighbors(t)
+            others = NEIGHBOR_BYTES // max(known.nbytes, 1) - 1
+            kept = list(self._neighbors_at.items())[-others:] if others > 0 else []
+            self._neighbors_at = dict([*kept, (t, known)])  # other threads may read
+        return known
+
+    def _find_neighbors(self, t: int) -> Neighbors:
+        ptr, col, runs = self.neighbors.ptr, self.neighbors.col, self.neighbors.runs.arrays()
+        recency = np.empty(len(col), np.float64)
+
+        def run(first: int, last: int) -> None:
+            if native.library() is None:
+                _recency(first, last, t, *runs, recency)
+            else:
+                native.run("recencies_at", first, last, t, *runs, recency)
+
+        run_ranges(run, len(col), _PART_PAIRS)
+        has_met = recency > 0
+        return Neighbors(np.append(0, np.cumsum(has_met))[ptr], col[has_met], recency[has_met])
 
     @property
     def longest_row(self) -> int:

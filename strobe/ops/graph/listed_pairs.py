@@ -20,6 +20,7 @@ from strobe.ops.graph.edge_times import (
     SCALES,
     EdgeTimes,
     Features,
+    Neighbors,
 )
 from strobe.ops.runtime.njit import cached_njit
 from strobe.ops.runtime.parallel import run_parts, run_ranges
@@ -27,6 +28,9 @@ from strobe.ops.sparse.csr import IntArray
 from strobe.ops.sparse.csr_kernels import sort_by_row
 
 _PART_PAIRS = 4096
+
+_NEIGHBORS_PER_PAIR = 4
+"""Neighbors of all nodes at a snapshot are listed if it has more pairs than a fraction, one over this, of them."""
 
 
 class ListedPairs(NamedTuple):
@@ -118,18 +122,21 @@ def find_listed_related(
     order: npt.NDArray[np.int32] = np.arange(len(pairs.src), dtype=np.int32)
     if sources is not None:
         _, order = sort_by_row(sources.position, len(sources.nodes))
-    size = min(max(len(order) // (8 * torch.get_num_threads()), _PART_PAIRS), 16 * _PART_PAIRS)
-    parts: list[Any] = [None] * -(-len(order) // size)
-
-    def find(part: int) -> None:
-        parts[part] = _find_related(history, pairs, order, part * size, min((part + 1) * size, len(order)))
-
-    run_parts(find, len(parts))
-    if len(parts) == 1:
-        return parts[0]  # type: ignore[no-any-return]
-    none = np.empty(0, np.int64), np.empty((0, history.num_pair_features), np.float32)
-    index, features = (np.concatenate(each) for each in zip(none, *parts, strict=True))
+    found = [(np.empty(0, np.int64), np.empty((0, history.num_pair_features), np.float32))]
+    for k, last in _cut_snapshots(pairs.ptr, len(history.neighbors.col) // _NEIGHBORS_PER_PAIR):
+        first, known = int(pairs.ptr[k]), None
+        if int(pairs.ptr[k + 1]) == last and last - first > len(history.neighbors.col) // _NEIGHBORS_PER_PAIR:
+            known = history.neighbors_at(int(pairs.times[k]))
+        found += _find_in_parts(history, known, pairs, order[first:last])
+    index, features = (np.concatenate(each) for each in zip(*found, strict=True))
     return index, features
+
+
+def _cut_snapshots(ptr: IntArray, many: int) -> list[tuple[int, int]]:
+    """Snapshots with more than ``many`` pairs, and runs of others: the first snapshot, and where the pairs end."""
+    is_large = np.diff(ptr) > many
+    starts = np.flatnonzero(is_large | np.append(True, is_large[:-1])) if len(is_large) else np.empty(0, np.int64)
+    return list(zip(starts.tolist(), [*ptr[starts[1:]].tolist(), int(ptr[-1])], strict=False))
 
 
 def find_listed_related_plain(history: EdgeTimes, pairs: ListedPairs) -> tuple[npt.NDArray[np.int64], Features]:
@@ -142,18 +149,52 @@ def find_listed_related_plain(history: EdgeTimes, pairs: ListedPairs) -> tuple[n
     return index, features[index]
 
 
+_Related = tuple[npt.NDArray[np.int64], Features]
+
+
+def _find_in_parts(
+    history: EdgeTimes, known: Neighbors | None, pairs: ListedPairs, order: npt.NDArray[np.int32]
+) -> list[_Related]:
+    """Related pairs among some, in their order, and their features, part by part."""
+    size = min(max(len(order) // (8 * torch.get_num_threads()), _PART_PAIRS), 16 * _PART_PAIRS)
+    parts: list[Any] = [None] * -(-len(order) // size)
+
+    def find(part: int) -> None:
+        parts[part] = _find_related(history, known, pairs, order[part * size : (part + 1) * size])
+
+    run_parts(find, len(parts))
+    return parts
+
+
 def _find_related(
-    history: EdgeTimes, pairs: ListedPairs, order: npt.NDArray[np.int32], first: int, last: int
-) -> tuple[npt.NDArray[np.int64], Features]:
-    """Related pairs among ``order[first:last]``, in that order, and their features."""
+    history: EdgeTimes, known: Neighbors | None, pairs: ListedPairs, order: npt.NDArray[np.int32]
+) -> _Related:
+    """Related pairs among some, in their order, and their features. ``known``: the neighbors at their snapshot."""
+    first, last, recency = 0, len(order), None
     rows, arcs, (*degrees,) = history.neighbors.arrays(), history.arcs.arrays(), history.degrees.arrays()
+    if known is not None:
+        ptr, col, recency = known.arrays()
+        rows = ptr, col, *rows[2:]
     longest, width = history.longest_row, history.num_pair_features
     index, features = np.empty(last - first, np.int64), np.zeros((last - first, width), np.float32)
     count = np.zeros(1, np.int64)
     scratch = np.empty(2 * longest, np.uint32), np.empty(longest, np.float64)
     snapshots = len(pairs.times), pairs.times, pairs.ptr, pairs.src, pairs.dst
     history_arrays = len(rows[0]) - 1, *rows, *arcs, *degrees, MAX_HUB_DEGREE, len(SCALES), np.array(SCALES, np.int64)
-    native.run("find_related", first, last, order, *snapshots, *history_arrays, *scratch, width, index, features, count)
+    native.run(
+        "find_related",
+        first,
+        last,
+        recency,
+        order,
+        *snapshots,
+        *history_arrays,
+        *scratch,
+        width,
+        index,
+        features,
+        count,
+    )
     found = int(count[0])
     return index[:found].copy(), features[:found].copy()
 

@@ -51,6 +51,7 @@ INLINE float exp_single(float given) {
 #include "rows.h"
 #include "related.h"
 #include "logistic_pairs.h"
+#include "negatives.h"
 
 #define INDEX int32_t
 #define NAME(base) base##_i32

@@ -132,10 +132,19 @@ void node_activity(int64_t first, int64_t last, const int64_t *nodes, const int3
 
 INLINE uint32_t hash_node(int64_t node) { return (uint32_t)node * 2654435761u; }
 
+/* The recencies of pairs first to last at snapshot t. */
+void recencies_at(int64_t first, int64_t last, int64_t t, const int64_t *begin, const int64_t *size,
+                  const int32_t *times, const int32_t *totals, double *out) {
+    const time_rows rows = {NULL, NULL, begin, size, times, totals};
+    for (int64_t p = first; p < last; p++) out[p] = recency_of(&rows, p, t);
+}
+
 /* The neighbors of a source, and at least 32 bits for each of them, which rule most other nodes out. Recencies at a
- * snapshot are computed when they are first read; negative ones are unknown. */
+ * snapshot are those of all rows, if they are known; else they are computed when they are first read, and negative ones
+ * are unknown. */
 typedef struct {
     const time_rows *rows;
+    const double *known;
     int64_t source, t, size;
     const int32_t *row;
     uint32_t *bits;
@@ -158,7 +167,8 @@ static void read_source(source_row *now, int64_t source, int64_t t) {
             now->bits[bit >> 5] |= 1u << (bit & 31);
         }
     }
-    for (int64_t p = 0; p < now->size; p++) now->recencies[p] = -1.0;
+    if (!now->known)
+        for (int64_t p = 0; p < now->size; p++) now->recencies[p] = -1.0;
     now->source = source;
     now->t = t;
 }
@@ -201,6 +211,11 @@ static void clear_weights(node_weights *weights, const time_rows *degrees, int64
     memset(weights->slots, 0xff, sizeof weights->slots); /* node -1 */
 }
 
+INLINE double limited_weight(const node_weights *weights, int64_t degree) {
+    if (degree < 1 || degree > weights->max_degree) return 0.0;
+    return degree < MAX_TABLED ? weights->of_degree[degree] : weight_of_degree(degree);
+}
+
 /* 1 / log(1 + degree) of a node; 0 of one with more than max_degree neighbors. */
 INLINE double node_weight(node_weights *weights, int64_t node, int64_t t) {
     const int64_t slot = node % NODE_SLOTS;
@@ -210,21 +225,28 @@ INLINE double node_weight(node_weights *weights, int64_t node, int64_t t) {
         const int64_t degree = at < 0 ? 0 : degrees->totals[degrees->begin[node] + at];
         weights->slots[slot].node = (int32_t)node;
         weights->slots[slot].t = (int32_t)t;
-        weights->slots[slot].weight = degree < 1 || degree > weights->max_degree ? 0.0
-                                      : degree < MAX_TABLED                      ? weights->of_degree[degree]
-                                                                                 : weight_of_degree(degree);
+        weights->slots[slot].weight = limited_weight(weights, degree);
     }
     return weights->slots[slot].weight;
 }
 
 /* Adds the features of a common neighbor: neighbor p of the source, and q of the destination. */
 INLINE void add_common(const source_row *now, node_weights *weights, int64_t p, int64_t q, double *sums) {
-    const double weight = node_weight(weights, now->row[p], now->t);
-    if (weight == 0.0) return;
-    if (now->recencies[p] < 0.0)
-        now->recencies[p] = recency_of(now->rows, now->rows->ptr[now->source] + p, now->t);
-    const double a = now->recencies[p], b = a == 0.0 ? 0.0 : recency_of(now->rows, q, now->t);
-    if (b == 0.0) return;
+    const int64_t node = now->row[p], at = now->rows->ptr[now->source] + p;
+    double weight, a, b;
+    if (now->known) {
+        weight = limited_weight(weights, now->rows->ptr[node + 1] - now->rows->ptr[node]);
+        if (weight == 0.0) return;
+        a = now->known[at];
+        b = now->known[q];
+    } else {
+        weight = node_weight(weights, node, now->t);
+        if (weight == 0.0) return;
+        if (now->recencies[p] < 0.0) now->recencies[p] = recency_of(now->rows, at, now->t);
+        a = now->recencies[p];
+        b = a == 0.0 ? 0.0 : recency_of(now->rows, q, now->t);
+        if (b == 0.0) return;
+    }
     sums[0] += 1.0;
     sums[1] += weight;
     sums[2] += a * b;
@@ -258,8 +280,9 @@ static void sum_common(const source_row *now, node_weights *weights, int64_t des
 /* Of pairs order[first] to order[last] those that have met or have a common neighbor: their positions, and their
  * features, which are 0: of arcs, of arcs in the other direction where there are reverse ones, and of common neighbors.
  * Pairs pair_ptr[k] to pair_ptr[k + 1] are read at snapshot times[k]; those of a snapshot and source are best in a row.
- * bits and recencies have room for 2 numbers per neighbor of the longest row. Gives the number of pairs found. */
-void find_related(int64_t first, int64_t last, const int32_t *order, int64_t num_times, const int64_t *times,
+ * bits and recencies have room for 2 numbers per neighbor of the longest row. Where the recencies of all neighbors at
+ * their only snapshot are known, rows have the neighbors up to it alone. Gives the number of pairs found. */
+void find_related(int64_t first, int64_t last, const double *known, const int32_t *order, int64_t num_times, const int64_t *times,
                   const int64_t *pair_ptr, const int64_t *src, const int64_t *dst, int64_t num_nodes,
                   const int64_t *ptr, const int32_t *col, const int64_t *begin, const int64_t *size,
                   const int32_t *run_times, const int32_t *run_totals, const int64_t *arc_ptr, const int32_t *arc_col,
@@ -273,7 +296,7 @@ void find_related(int64_t first, int64_t last, const int32_t *order, int64_t num
     const time_rows degrees = {NULL, NULL, degree_begin, degree_size, degree_times, degree_totals};
     node_weights weights;
     count_features counts;
-    source_row now = {&rows, -1, -1, 0, NULL, bits, 0, recencies};
+    source_row now = {&rows, known, -1, -1, 0, NULL, bits, 0, recencies};
     int64_t number = 0, low = 0, high = first < last ? num_times : 0;
     clear_weights(&weights, &degrees, max_degree);
     clear_logs(&counts, num_scales, scales);
@@ -293,7 +316,7 @@ void find_related(int64_t first, int64_t last, const int32_t *order, int64_t num
         read_source(&now, s, times[low]);
         double sums[3] = {0.0, 0.0, 0.0};
         const int64_t p = may_be_neighbor(&now, d) ? find_in_row(now.row, now.size, d) : now.size;
-        const int has_met = p < now.size && now.row[p] == d && run_times[begin[ptr[s] + p]] <= now.t;
+        const int has_met = p < now.size && now.row[p] == d && (known || run_times[begin[ptr[s] + p]] <= now.t);
         sum_common(&now, &weights, d, sums);
         if (!has_met && sums[0] == 0.0) continue;
         float *out = features + number * width;
@@ -301,7 +324,7 @@ void find_related(int64_t first, int64_t last, const int32_t *order, int64_t num
             write_meetings(&arcs, ptr[s] + p, now.t, &counts, out);
         else if (has_met) {
             write_arc_meetings(&arcs, s, d, now.t, &counts, out);
-            write_arc_meetings(&arcs, d, s, now.t, &counts, out + 3 + num_scales);
+            if (width > 6 + num_scales) write_arc_meetings(&arcs, d, s, now.t, &counts, out + 3 + num_scales);
         }
         out += width - 3;
         out[0] = (float)log1p(sums[0]);

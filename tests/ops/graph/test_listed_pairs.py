@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from strobe.ops.graph import listed_pairs
 from strobe.ops.graph.edge_times import MAX_HUB_DEGREE, EdgeTimes
 from strobe.ops.graph.listed_pairs import (
     DistinctNodes,
@@ -40,7 +41,11 @@ def test_related_pairs_are_those_with_features(
 ) -> None:
     history, _ = build(edges, directed=directed)
     pairs = pairs_of(by_time)
-    for index, features in (find_listed_related(history, pairs), find_listed_related_plain(history, pairs)):
+    both = find_listed_related(history, pairs), find_listed_related_plain(history, pairs)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(listed_pairs, "_NEIGHBORS_PER_PAIR", 10**9)  # lists the neighbors at every snapshot
+        listed = find_listed_related(history, pairs)
+    for index, features in (*both, listed):
         found = np.zeros((len(pairs.src), history.num_pair_features), np.float32)
         found[index] = features
         by_place = [(t, pair) for t in sorted(by_time) for pair in by_time[t]]
