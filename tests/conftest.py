@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import signal
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -18,6 +21,20 @@ from tests.support.ranks import begin_alike, threads_for_processes
 
 settings.register_profile("strobe", deadline=None)  # a test never fails because a machine is slow
 settings.load_profile("strobe")
+
+_USER_CACHE = "STROBE_TESTS_CACHE"
+
+
+def pytest_configure() -> None:
+    """No test reads or writes the user's cache folder, nor do the processes that it starts."""
+    os.environ["STROBE_CACHE_LIMIT"] = "1G"  # benchmarks would turn the cache off
+    os.environ["XDG_CACHE_HOME"] = os.environ[_USER_CACHE] = tempfile.mkdtemp(prefix="strobe-tests-")
+
+
+def pytest_unconfigure() -> None:
+    """Remove what tests have cached."""
+    shutil.rmtree(os.environ[_USER_CACHE], ignore_errors=True)
+
 
 MARKED = {
     "gpu": ("tests/comm/test_nccl.py", "tests/engine/test_cuda.py", "tests/ops/test_triton.py"),

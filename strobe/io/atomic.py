@@ -58,12 +58,17 @@ def finished_name(name: str) -> str | None:
     return None if match is None else match[1]
 
 
+def is_abandoned(name: str) -> bool:
+    """Return whether a name is that of an unfinished file whose process has ended."""
+    match = _UNFINISHED_NAME.fullmatch(name)
+    return match is not None and not _is_running(int(match[2]))
+
+
 def _stale_unfinished_files(path: Path) -> Iterator[Path]:
     """Yield unfinished files of a path whose process has ended."""
     with suppress(OSError):  # writing reports what is wrong with the folder
         for entry in os.scandir(path.parent):
-            match = _UNFINISHED_NAME.fullmatch(entry.name)
-            if match is not None and match[1] == path.name and not _is_running(int(match[2])) and entry.is_file():
+            if finished_name(entry.name) == path.name and is_abandoned(entry.name) and entry.is_file():
                 yield Path(entry.path)
 
 

@@ -1,13 +1,11 @@
 """Nested states on disk: one ``.safetensors`` file holds the tensors and, as JSON in its metadata, the structure.
 
-Any reader of safetensors opens the file (``safetensors.torch.load_file``). Its metadata has one entry, ``strobe``: the
-values that are not tensors, and a SHA-256 of the whole file with zeros in its own place. Nothing that is read is run.
+Any reader of safetensors opens the file (``safetensors.torch.load_file``). Its metadata has the values that are not
+tensors, and a checksum (``strobe.io.tensor_file``). Nothing that is read is run.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -18,10 +16,8 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from strobe.errors import FormatError, OptionError
-from strobe.io.atomic import write_atomic
-from strobe.io.checksum import parse_json
+from strobe.io.tensor_file import read_tensor_file, write_tensor_file
 
-_KEY, _ZEROS = "strobe", "0" * 64
 _TENSOR, _TUPLE, _DICT, _FLOAT = "$tensor", "$tuple", "$dict", "$float"
 
 
@@ -32,11 +28,7 @@ def write_tree(path: Path, tree: Any) -> None:
         OptionError: the tree holds anything else, or a tensor that is not dense.
     """
     values, tensors = flatten_tree(tree)
-    text = json.dumps({"sha256": _ZEROS, "values": values}, allow_nan=False)
-    data = memoryview(save(tensors, {_KEY: text}))
-    at = bytes(data[: 8 + _header_bytes(data)]).index(_ZEROS.encode())
-    digest = hashlib.sha256(data).hexdigest().encode()
-    write_atomic(path, lambda file: file.writelines((data[:at], digest, data[at + len(digest) :])))
+    write_tensor_file(path, values, lambda metadata: save(tensors, metadata))
 
 
 def read_tree(path: Path) -> Any:
@@ -46,12 +38,10 @@ def read_tree(path: Path) -> Any:
         FileNotFoundError: there is no such file.
         FormatError: a byte of the file differs, or it holds something else.
     """
+    data, values = read_tensor_file(path)
     try:
-        data, values = _read_verified(path)
         return unflatten_tree(values, load(data))
-    except FileNotFoundError:
-        raise
-    except Exception as error:  # json and safetensors have many ways to say that they cannot read a file
+    except Exception as error:  # safetensors has many ways to say that it cannot read a file
         why = (str(error) or type(error).__name__).splitlines()[0]
         raise FormatError(f"{path} is damaged: {why}") from error
 
@@ -63,25 +53,6 @@ def is_intact(path: Path) -> bool:
     except (FormatError, FileNotFoundError):
         return False
     return True
-
-
-def _read_verified(path: Path) -> tuple[bytes, Any]:
-    """The bytes of a file whose checksum matches, and its values."""
-    data = path.read_bytes()
-    header = data[: 8 + _header_bytes(data)]
-    content = parse_json(parse_json(header[8:])["__metadata__"][_KEY].encode())
-    stored = content["sha256"].encode()
-    at = header.index(stored)
-    digest = hashlib.sha256(data[:at] + _ZEROS.encode())
-    digest.update(memoryview(data)[at + len(stored) :])
-    if digest.hexdigest().encode() != stored:
-        raise FormatError("its checksum does not match")
-    return data, content["values"]
-
-
-def _header_bytes(data: bytes | memoryview) -> int:
-    """Length of the JSON header of a safetensors file, from its first 8 bytes."""
-    return int.from_bytes(data[:8], "little")
 
 
 def copy_tree(tree: Any, device: str | None = None) -> Any:
