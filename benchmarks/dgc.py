@@ -40,6 +40,7 @@ from strobe.exchange.stale import Adapt
 from strobe.graph import DynamicGraph
 from strobe.graph.features import Degrees
 from strobe.graph.synthetic import Uneven
+from strobe.io.cache import Cache
 from strobe.ops.time.packing import PackedSequences
 from strobe.ops.time.sequences import Sequences
 from strobe.placement import Chunks, Hash, ModelCosts, Partition, TimeBlocks
@@ -236,7 +237,12 @@ def prediction(record: Record, quick: bool) -> None:
         seconds = 4.0 if quick else 25.0
         errors = {
             model: get_predictor(
-                choose_model(model, given), 2, directed=False, threads=1, seconds=seconds, folder=Path(folder)
+                choose_model(model, given),
+                2,
+                directed=False,
+                threads=1,
+                seconds=seconds,
+                cache=Cache(folder=Path(folder)),
             ).error
             for model, given in list(MODELS.items())[: 1 if quick else None]
         }

@@ -20,5 +20,8 @@ class Progress:
     def epoch(self, line: dict[str, Any]) -> None:
         """An epoch is done: its line of the record."""
 
+    def from_cache(self, what: str) -> None:
+        """A result was read from the cache: ``fit``, ``baselines``, ``partition``, ``memory`` or ``workload``."""
+
     def note(self, text: str) -> None:
         """Something a user may want to know, in a sentence."""

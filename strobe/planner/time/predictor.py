@@ -16,18 +16,17 @@ An MLP is never evaluated outside the measured ranges:
 from __future__ import annotations
 
 import math
-import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
 from strobe.errors import FormatError, OptionError
-from strobe.io.atomic import write_atomic
+from strobe.io.cache import Arrays, decode_json, encode_json
 from strobe.ops.sparse.csr import FloatArray, IntArray
 from strobe.placement.model_costs import CellSetSizes
 from strobe.planner.time.chunks import REFERENCE_COLUMNS, ChunkRanges, ChunkTimes
@@ -68,16 +67,16 @@ class MLP:
         seconds: FloatArray = np.exp(scaled @ self.line[:-1] + self.line[-1] + residual)
         return seconds
 
-    def state_dict(self) -> dict[str, Any]:
-        named = {name: torch.from_numpy(getattr(self, name)) for name in ("mean", "std", "line")}
-        return named | {"net": self.net.state_dict()}
+    def to_arrays(self) -> Arrays:
+        named = {name: getattr(self, name) for name in ("mean", "std", "line")}
+        return named | {f"net.{name}": weight.numpy() for name, weight in self.net.state_dict().items()}
 
     @classmethod
-    def from_state_dict(cls, state: dict[str, Any]) -> MLP:
-        net = _net(len(state["mean"]))
-        net.load_state_dict(state["net"])
-        mean, std, line = (state[name].numpy() for name in ("mean", "std", "line"))
-        return cls(mean, std, line, net)
+    def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> MLP:
+        net = _net(len(arrays["mean"]))
+        weights = {name: each for name, each in arrays.items() if name.startswith("net.")}
+        net.load_state_dict({name.removeprefix("net."): torch.from_numpy(each) for name, each in weights.items()})
+        return cls(arrays["mean"], arrays["std"], arrays["line"], net)
 
 
 def fit_mlp(sizes: FloatArray, seconds: FloatArray, *, seed: int = 0, epochs: int = EPOCHS) -> MLP:
@@ -231,38 +230,39 @@ class WorkloadPredictor:
         size = np.clip(cells, least if alone else np.minimum(REFERENCE_CELLS, most), most)
         return size, np.maximum(cells / size, 1.0) if alone else cells / size
 
-    def save(self, path: Path, key: dict[str, Any]) -> None:
-        """Save the predictor with the key that identifies its conditions."""
-        state = {
-            "key": key,
-            "structure": self.structure.state_dict(),
-            "time": None if self.time is None else self.time.state_dict(),
-            "ranges": asdict(self.ranges),
-            "times": {name: torch.from_numpy(array) for name, array in self.times.arrays().items()},
-            "held_out": torch.from_numpy(self.held_out),
-        }
-        write_atomic(path, lambda file: torch.save(state, file))
+    def to_arrays(self) -> Arrays:
+        """Arrays by name, for ``from_arrays``."""
+        stages = {"structure": self.structure} | ({} if self.time is None else {"time": self.time})
+        nets = {f"{stage}.{name}": array for stage, mlp in stages.items() for name, array in mlp.to_arrays().items()}
+        times = {f"times.{name}": array for name, array in self.times.arrays().items()}
+        return {**encode_json(asdict(self.ranges)), **nets, **times, "held_out": self.held_out}
 
     @classmethod
-    def load(cls, path: Path, key: dict[str, Any]) -> WorkloadPredictor:
-        """Load a predictor.
+    def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> WorkloadPredictor:
+        """Make a predictor from the result of ``to_arrays``.
 
         Raises:
-            FormatError: the file is damaged or has another key.
+            FormatError: the arrays are of something else.
         """
+
+        def part(prefix: str) -> dict[str, npt.NDArray[Any]]:
+            return {name.removeprefix(prefix): each for name, each in arrays.items() if name.startswith(prefix)}
+
         try:
-            state = torch.load(path, weights_only=True)
-            if state["key"] != key:
-                raise FormatError(f"{path} has another key: {state['key']}, not {key}")
             return cls(
-                structure=MLP.from_state_dict(state["structure"]),
-                time=None if state["time"] is None else MLP.from_state_dict(state["time"]),
-                ranges=ChunkRanges(**state["ranges"]),
-                times=ChunkTimes(**{name: array.numpy() for name, array in state["times"].items()}),
-                held_out=state["held_out"].numpy(),
+                structure=MLP.from_arrays(part("structure.")),
+                time=MLP.from_arrays(part("time.")) if part("time.") else None,
+                ranges=ChunkRanges(**{name: _as_bounds(value) for name, value in decode_json(arrays).items()}),
+                times=ChunkTimes(**part("times.")),
+                held_out=arrays["held_out"],
             )
-        except (OSError, EOFError, pickle.UnpicklingError, RuntimeError, LookupError, TypeError, ValueError) as error:
-            raise FormatError(f"{path} cannot be read: {error}") from error
+        except (RuntimeError, LookupError, TypeError, ValueError) as error:
+            raise FormatError(f"these are not the arrays of a workload predictor: {error}") from error
+
+
+def _as_bounds(value: Any) -> Any:
+    """A range as ``ChunkRanges`` has it; JSON knows no tuples."""
+    return tuple(value) if isinstance(value, list) else value
 
 
 @dataclass(frozen=True, eq=False)

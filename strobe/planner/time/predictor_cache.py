@@ -7,32 +7,34 @@ of threads and the versions.
 from __future__ import annotations
 
 import copy
-import hashlib
-import json
 import math
 import os
-import platform
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
-import platformdirs
 import torch
 from torch import nn
 
 import strobe
 from strobe.engine.inputs.model_choice import ModelChoice
+from strobe.engine.machine import processor_name
 from strobe.engine.progress import Progress
 from strobe.errors import FormatError
 from strobe.graph import DynamicGraph
+from strobe.io.cache import Cache
 from strobe.models import make_model
 from strobe.ops import native
 from strobe.placement.model_costs import LoadModel, count_load
 from strobe.planner.time.chunks import ChunkBenchmark, ChunkRanges, cap_ranges, measure, sample_chunks
 from strobe.planner.time.predictor import WorkloadPredictor, fit_predictor
+
+KIND = "workload"
+"""Kind of the cache's entries."""
 
 MEASURE_S = 20.0
 """Default time limit of measurements; fitting takes about a sixth more."""
@@ -60,7 +62,7 @@ def get_predictor(
     threads: int | None = None,
     seconds: float = MEASURE_S,
     seed: int = 0,
-    folder: Path | None = None,
+    cache: Cache | None = None,
     progress: Progress | None = None,
 ) -> WorkloadPredictor:
     """Return the workload predictor of a model on this machine: load it from the cache, or measure and fit it.
@@ -72,22 +74,25 @@ def get_predictor(
         device, dtype, threads: of a rank; ``threads`` defaults to torch's.
         seconds: time limit of the measurement.
         seed: of chunks and fit.
-        folder: of the cache; default: the user's cache directory.
+        cache: default: the user's.
         progress: receives the progress and the error of the fit.
     """
     with _torch_threads(threads):
-        place = _CachePlace.of(choice, features, directed, torch.device(device), dtype, folder)
-        subject, path, key = place.subject, place.path, place.key
-        cached = place.load()
+        entry = _CacheEntry.of(choice, features, directed, torch.device(device), dtype, cache)
+        subject, cached = entry.subject, entry.load()
         if cached is not None and cached.ranges.covers(features, subject.hidden):
+            if progress is not None:
+                progress.from_cache(KIND)
             return cached
+        began = perf_counter()
         bench = ChunkBenchmark(make=subject.make, directed=directed, device=torch.device(device), dtype=dtype)
         predictor = _measure_and_fit(bench, subject, cached, seconds, seed, progress)
     if progress is not None:
         count, error = len(predictor.times), predictor.error
         progress.note(f"fitted the workload of {choice.name} to {count} chunks; error {error:.1%}")
-    if subject.is_cacheable:
-        _save_cached(predictor, path, key, progress)
+    trouble = entry.save(predictor, perf_counter() - began)
+    if progress is not None and trouble is not None:
+        progress.note(trouble)
     return predictor
 
 
@@ -99,13 +104,14 @@ def get_predicted_loads(
     dtype: torch.dtype = torch.float32,
     progress: Progress | None = None,
     budget: Callable[[], float] = lambda: math.inf,
+    cache: Cache | None = None,
 ) -> LoadModel:
     """Return the load model of a graph's cells for a model: predicted seconds, or counts if there is no predictor in
     the cache and measuring one would take longer than ``budget()`` seconds."""
     assert graph.features is not None  # every task adds features
     features, device = graph.features.shape[0], torch.device(device)
-    place = _CachePlace.of(choice, features, graph.directed, device, dtype)
-    cached, hidden, seconds = place.load(), place.subject.hidden, MEASURE_S
+    entry = _CacheEntry.of(choice, features, graph.directed, device, dtype, cache)
+    cached, hidden, seconds = entry.load(), entry.subject.hidden, MEASURE_S
     if cached is None or not cached.ranges.covers(features, hidden):
         available = budget()
         if available < LEAST_S:
@@ -114,19 +120,14 @@ def get_predicted_loads(
             return count_load
         seconds = min(MEASURE_S, (1 - _FIT_SHARE) * available)
     options: dict[str, Any] = {"directed": graph.directed, "device": device, "dtype": dtype, "seconds": seconds}
-    return get_predictor(choice, features, progress=progress, **options).loads(features, hidden)
-
-
-def cache_dir() -> Path:
-    """Directory of cached predictors."""
-    return Path(platformdirs.user_cache_dir("strobe")) / "workload"
+    return get_predictor(choice, features, progress=progress, cache=cache, **options).loads(features, hidden)
 
 
 def hardware(device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
     """Identify the hardware and versions that determine the speed of this process."""
     kernels = native.library()
     return {
-        "processor": _processor(),
+        "processor": processor_name(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
@@ -194,12 +195,12 @@ class _MeasuredModel:
 
 
 @dataclass(frozen=True)
-class _CachePlace:
-    """A model, the file of its predictor, and what the file must have been measured of."""
+class _CacheEntry:
+    """A model, and what its predictor must have been measured of."""
 
     subject: _MeasuredModel
-    path: Path
     key: dict[str, Any]
+    cache: Cache
 
     @classmethod
     def of(
@@ -209,15 +210,25 @@ class _CachePlace:
         directed: bool,
         device: torch.device,
         dtype: torch.dtype,
-        folder: Path | None = None,
-    ) -> _CachePlace:
+        cache: Cache | None = None,
+    ) -> _CacheEntry:
         subject = _MeasuredModel.of(choice, features)
         key = subject.key() | hardware(device, dtype) | {"directed": directed}
-        path = (cache_dir() if folder is None else folder) / f"{choice.name}-{_digest(key)}.pt"
-        return cls(subject, path, key)
+        return cls(subject, key, Cache.of_user() if cache is None else cache)
 
     def load(self) -> WorkloadPredictor | None:
-        return _load_cached(self.path, self.key) if self.subject.is_cacheable else None
+        """The cached predictor; None if it is missing or damaged."""
+        arrays = self.cache.load(KIND, self.key) if self.subject.is_cacheable else None
+        try:
+            return None if arrays is None else WorkloadPredictor.from_arrays(arrays)
+        except FormatError:
+            return None
+
+    def save(self, predictor: WorkloadPredictor, seconds: float) -> str | None:
+        """Save a predictor that took ``seconds``; returns why it could not be saved."""
+        if not self.subject.is_cacheable:
+            return None
+        return self.cache.save(KIND, self.key, predictor.to_arrays(), subject=self.subject.name, seconds=seconds)
 
 
 def _measure_and_fit(
@@ -239,23 +250,6 @@ def _measure_and_fit(
     return fit_predictor(times, ranges, seed=seed)
 
 
-def _load_cached(path: Path, key: dict[str, Any]) -> WorkloadPredictor | None:
-    """Load a cached predictor; None if it is missing or damaged."""
-    try:
-        return WorkloadPredictor.load(path, key) if path.is_file() else None
-    except FormatError:
-        return None
-
-
-def _save_cached(fitted: WorkloadPredictor, path: Path, key: dict[str, Any], progress: Progress | None) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fitted.save(path, key)
-    except OSError as error:
-        if progress is not None:
-            progress.note(f"the workload predictor could not be cached: {error}")
-
-
 @contextmanager
 def _torch_threads(wanted: int | None) -> Iterator[None]:
     """Set the number of torch threads inside the block."""
@@ -265,14 +259,3 @@ def _torch_threads(wanted: int | None) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
-
-
-def _digest(key: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _processor() -> str:
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.is_file() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -128,16 +126,13 @@ def test_a_model_in_one_stage_has_no_time() -> None:
 
 
 @pytest.mark.parametrize("with_time", [True, False])
-def test_what_is_saved_is_what_is_loaded_for_the_same_key_and_undamaged(tmp_path: Path, with_time: bool) -> None:
-    learned, path = fit_predictor(invented(10, with_time=with_time)), tmp_path / "kept.pt"
-    learned.save(path, KEY)
-    loaded = WorkloadPredictor.load(path, KEY)
+def test_a_predictor_is_made_again_from_its_arrays_and_from_no_others(with_time: bool) -> None:
+    learned = fit_predictor(invented(10, with_time=with_time))
+    arrays = learned.to_arrays()
+    loaded = WorkloadPredictor.from_arrays(arrays)
     some = sizes([1_000, 50, 10**6], [5_000, 80, 10**7], [100, 50, 10**4])
     np.testing.assert_array_equal(loaded.loads(8, 32)(some), learned.loads(8, 32)(some))
     assert (loaded.errors, loaded.ranges, len(loaded.times)) == (learned.errors, learned.ranges, 10)
-    with pytest.raises(FormatError, match="another key"):
-        WorkloadPredictor.load(path, KEY | {"threads": 2})
-    for damaged in (path.read_bytes()[:100], b"", b"nothing"):
-        path.write_bytes(damaged)
-        with pytest.raises(FormatError, match="cannot be read"):
-            WorkloadPredictor.load(path, KEY)
+    for damaged in ({}, {**arrays, "structure.mean": np.zeros(2)}, {**arrays, "times.more": np.zeros(2)}):
+        with pytest.raises(FormatError, match="not the arrays"):
+            WorkloadPredictor.from_arrays(damaged)
