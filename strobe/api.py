@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from strobe.engine.settings import Settings
 from strobe.engine.train import run_training
 from strobe.errors import InputError
 from strobe.graph import DynamicGraph, NodeNames
+from strobe.io.cache import NO_CACHE, Cache
 from strobe.plan import Plan
 from strobe.planner.services import PlannerServices
 from strobe.report.charts.learning_curve import learning_curve_svg
@@ -73,6 +75,7 @@ def train(
     max_restarts: int = 0,
     backend: Backend = "auto",
     settings: Settings | None = None,
+    cache: bool = True,
     **changes: Any,
 ) -> Run:
     """Trains a model on a graph for a task, and scores it on the test part with its best weights.
@@ -93,9 +96,12 @@ def train(
         max_restarts: how often a run that failed goes on from its last checkpoint by itself (it needs ``out``).
         backend: what carries tensors on GPUs between ranks: ``auto`` (NCCL, unless ranks share a GPU), ``nccl`` or
             ``gloo``, through the memory of the host. Tensors on CPUs always go over gloo.
+        cache: use the user's cache of results that do not depend on weights (scales, baselines, partitions, memory);
+            ``strobe cache`` shows it. Results are equal to the last bit without.
         changes: fields of ``Settings``: epochs, lr, window, seed, device, ….
     """
     request = TrainRequest(graph, model, task, model_options, settings, changes, data_dir, plan, services=SERVICES)
+    request = replace(request, cache=Cache.of_user() if cache else NO_CACHE)
     output, launch = OutputConfig(out, resume, overwrite), LaunchConfig(ranks, deadline_s, max_restarts, backend)
     return run_training(request, output, launch, Progress() if progress is None else progress)
 

@@ -115,6 +115,7 @@ def compare(
     launch = LaunchConfig(ranks, deadline_s, backend=backend)
     common: dict[str, Any] = {"epochs": epochs, "patience": 0, "evaluate_every": epochs + 1, **settings}
     common |= {"model_options": model_options, "progress": progress}
+    common |= {"cache": False}  # what the first plan computes would cost later ones nothing
     common |= {"ranks": launch.ranks, "deadline_s": launch.deadline_s, "backend": launch.backend}
     results: list[PlanResult] = []
     with _open_inputs(graph, model, task, model_options, data_dir, progress) as (path, chosen):

@@ -37,6 +37,7 @@ COMMANDS = {
     "benchmark": "Run published evaluation protocols, and show results beside the published ones.",
     "partition": "Show the cells, load and messages of every rank under a placement, without training.",
     "simulate": "Predict the time of an epoch on more ranks than this machine has.",
+    "cache": "Show or clear the cache of results that runs on the same graph share.",
 }
 """The first line of each command's help; ``strobe --help`` lists them without importing torch."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
@@ -18,6 +18,7 @@ import strobe
 from strobe.batching import BatchSpec
 from strobe.batching.base import build_sliding_windows, split_times
 from strobe.comm import Comm, SingleRankComm
+from strobe.engine.cached_results import CachedResults, task_key
 from strobe.engine.examples import ByteBudget
 from strobe.engine.inputs.graph_source import GraphSource, fingerprint
 from strobe.engine.inputs.model_choice import ModelChoice, task_json
@@ -34,6 +35,7 @@ from strobe.placement import ModelCosts, Partition
 from strobe.placement.model_costs import LoadModel, count_load
 from strobe.plan import Plan
 from strobe.tasks import Problem, Task
+from strobe.tasks.base import Examples, Metrics
 from strobe.view import KHopCache
 from strobe.view.offload import OffloadedWindows
 
@@ -57,6 +59,7 @@ class Job:
     fits_in_memory: bool = False
     """Whether all cached windows and examples are known to fit."""
     progress: Progress = field(default_factory=Progress, repr=False)
+    graph_results: CachedResults = field(default_factory=CachedResults, repr=False)
     _partitioned: list[PartitionedGraph] = field(default_factory=list, init=False, repr=False)
 
     @cached_property
@@ -89,7 +92,9 @@ class Job:
         work = (lambda: self.model_costs) if self.plan.placement.needs_model_costs else None
         if self.comm.num_ranks > 1 or self.plan.batching.needs_partition:
             self.progress.stage(f"placing cells by {self.plan.placement}", 0, None)
-        placed = partition_graph(graph, self.plan, self.comm, windows, split.train, self.settings.seed, work)
+        placed = partition_graph(
+            graph, self.plan, self.comm, windows, split.train, self.settings.seed, work, self.results
+        )
         sharing = PartitionedGraph(
             graph, self.plan, self.comm, placed, device=self.device, dtype=self.settings.row_dtype
         )
@@ -105,6 +110,26 @@ class Job:
         if self.plan.placement.needs_measured_loads:
             loads = self.services.predicted_loads(self)
         return measure_model_costs(self.choice, graph, self.plan.exchange, dtype, loads)
+
+    @property
+    def results(self) -> CachedResults:
+        """Cached results of the problem, and of its graph; none where another problem or graph has replaced it."""
+        found = self.graph_results
+        return found if found.problem is self.problem and found.source is self.source else CachedResults()
+
+    def baselines(
+        self, part: str, scored: Mapping[int, Examples], problem: Problem | None = None
+    ) -> dict[str, Metrics]:
+        """Metrics of trivial predictors on a part, of this job's problem or another one of its task. ``scored`` are
+        examples of some snapshots that the evaluation has made."""
+        problem = self.problem if problem is None else problem
+        key = task_key(self.task, self.plan)
+        if key is not None:
+            split = problem.split
+            spans = [[each.start, each.stop] for each in (split.train, split.validation, split.test)]
+            key |= {"problem": problem.state(), "part": part, "split": [*spans, split.gap]}
+        found: dict[str, Metrics] = self.results.json("baselines", key, lambda: problem.baselines_of(part, scored))
+        return found
 
     @property
     def caches_windows(self) -> bool:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from strobe.comm import NO_RANK, Comm, SingleRankComm
+from strobe.engine.cached_results import CachedResults, is_known_plan
 from strobe.engine.examples import ByteBudget
 from strobe.graph import DynamicGraph
 from strobe.placement import ModelCosts, Partition
@@ -107,12 +109,13 @@ def partition_graph(
     train: range,
     seed: int,
     work: Callable[[], ModelCosts] | None = None,
+    results: CachedResults | None = None,
 ) -> Partition | None:
     """Compute the owner of every cell on rank 0 and broadcast it. One rank owns all, but may need chunks or loads.
 
     Where the steps of training depend on the placement (nodes are sampled by load, or left out chunk by chunk), it is
     computed from the training snapshots alone: later snapshots must not change what is trained. ``work`` makes what a
-    placement needs to know of the model; only rank 0 calls it.
+    placement needs to know of the model; only rank 0 calls it. ``results``: where a partition is found again.
     """
     batching = plan.batching
     shapes_steps = batching.depends_on_partition
@@ -126,10 +129,26 @@ def partition_graph(
                 part = graph[train.start : train.stop]
                 together = [window for window in windows if window.stop <= train.stop]
             known = None if work is None else work()
-            mine = plan.placement.place(part, together, comm.num_ranks, seed=seed, costs=known)
-            mine = (mine.extend_to(len(graph)) if shapes_steps else mine).with_sequence_owner(graph)
+
+            def place() -> Partition:
+                placed = plan.placement.place(part, together, comm.num_ranks, seed=seed, costs=known)
+                return (placed.extend_to(len(graph)) if shapes_steps else placed).with_sequence_owner(graph)
+
+            key = _partition_key(plan, [[each.start, each.stop, each.step] for each in together], known)
+            if key is not None:
+                key |= {"snapshots": len(part), "ranks": comm.num_ranks, "seed": seed}
+            results = CachedResults() if results is None else results
+            mine = results.partition(key, graph, comm.num_ranks, place)
     placed: Partition = comm.broadcast_object(mine, kind="placement")
     return placed
+
+
+def _partition_key(plan: Plan, windows: list[list[int]], costs: ModelCosts | None) -> dict[str, Any] | None:
+    """Identify a placement with its inputs; None where loads are measured, or a strategy is a user's own."""
+    if plan.placement.needs_measured_loads or not is_known_plan(plan):
+        return None
+    known = None if costs is None else [costs.arc_bytes, costs.state_bytes, costs.cell_bytes, costs.hops]
+    return {"placement": plan.placement.to_json(), "store": plan.store.to_json(), "windows": windows, "costs": known}
 
 
 def khop_masks(graph: DynamicGraph, times: range, targets: npt.NDArray[np.integer], hops: int) -> list[Mask]:

@@ -111,7 +111,7 @@ def start_record(
 def score_run(job: Job, state: TrainState, source: StepSource, progress: Progress) -> Run:
     """Scores the test part, for the first and only time, with the weights that were best in validation."""
     progress.stage("scoring the test snapshots", 0, None)
-    problem, split = job.problem, job.problem.split
+    split = job.problem.split
     state.use_best()
     best_epoch = state.epoch if state.best_weights is None else state.best_epoch
     lines = [line for line in state.history if "validation" in line]
@@ -124,9 +124,9 @@ def score_run(job: Job, state: TrainState, source: StepSource, progress: Progres
     # What follows is rank 0's alone: no rank waits for it.
     baselines: dict[str, dict[str, Metrics]] = {}
     if job.comm.rank == 0:
-        baselines["test"] = problem.baselines_of("test", examples)
+        baselines["test"] = job.baselines("test", examples)
         examples = cached_examples(job, source.validation_windows, split.validation)
-        baselines = {"validation": problem.baselines_of("validation", examples)} | baselines
+        baselines = {"validation": job.baselines("validation", examples)} | baselines
     del examples
     # A run that went on with another number of ranks tells of the last.
     ranks = [line["ranks"] for line in state.history if len(line.get("ranks", [])) == job.comm.num_ranks]

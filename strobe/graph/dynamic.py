@@ -39,6 +39,8 @@ class DynamicGraph:
     node_subset: IntArray | None = None
     path: Path | None = field(default=None, init=False)
     """Directory of the saved graph; None for graphs in memory, views and graphs with other features or labels."""
+    digest: str | None = field(default=None, init=False)
+    """Digest of the saved graph (``strobe.graph.digest``); None where ``path`` is, and for growing graphs."""
 
     @property
     def num_nodes(self) -> int:

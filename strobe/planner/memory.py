@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import asdict, dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 from strobe.batching import BatchSpec
 from strobe.batching.base import split_times
 from strobe.comm import SingleRankComm
+from strobe.engine.cached_results import task_key
 from strobe.engine.forward import detach_tree, num_examples, predict_windows, window_examples, window_loss
 from strobe.engine.job import Job
 from strobe.engine.machine import free_bytes
@@ -106,11 +107,36 @@ def predict_peak_memory(job: Job, nodes: int | None = None) -> MemoryEstimate:
         job: the job; it is not changed.
         nodes: of the larger downsampled graph; by default by device.
     """
-    batches, split = job.batches, job.problem.split
-    loads = batch_loads(job.problem.graph, batches)
-    largest = batches[int(loads.argmax())]
     if nodes is None:
-        nodes = max(MIN_NODES[job.device.type], MIN_CELLS[job.device.type] // len(largest.times))
+        nodes = _least_nodes(job)
+    found = job.results.json("memory", _memory_key(job, nodes), lambda: asdict(_measure_peak_memory(job, nodes)))
+    return MemoryEstimate(**found)
+
+
+def _memory_key(job: Job, nodes: int) -> dict[str, Any] | None:
+    """Identify the passes; None for a model, a task or a plan of a user's own."""
+    key = task_key(job.task, job.plan)
+    if key is None or not job.choice.by_name:
+        return None
+    device = torch.cuda.get_device_name(job.device) if job.device.type == "cuda" else job.device.type
+    settings, plan = job.settings.to_json(), job.plan.to_json()
+    passes = {"model": job.choice.to_json(), "problem": job.problem.state(), "settings": settings, "plan": plan}
+    return {**key, **passes, "nodes": nodes, "device": device, "offload": job.offload}
+
+
+def _least_nodes(job: Job) -> int:
+    largest = _largest_batch(job)
+    return max(MIN_NODES[job.device.type], MIN_CELLS[job.device.type] // len(largest.times))
+
+
+def _largest_batch(job: Job) -> BatchSpec:
+    return job.batches[int(batch_loads(job.problem.graph, job.batches).argmax())]
+
+
+def _measure_peak_memory(job: Job, nodes: int) -> MemoryEstimate:
+    split = job.problem.split
+    loads = batch_loads(job.problem.graph, job.batches)
+    largest = _largest_batch(job)
     library_bytes = _library_bytes(job, largest, nodes)
     nodes = min(nodes, job.problem.graph.num_nodes)
     trained, scored = zip(

@@ -26,6 +26,7 @@ from strobe.engine.trace import ViewCall, trace_view_calls
 from strobe.errors import OptionError
 from strobe.exchange import Exchange
 from strobe.exchange.dry_run import FakeComm
+from strobe.io.cache import Cache
 from strobe.ops.sparse.csr import IntArray, distinct
 from strobe.placement import Partition, Placement
 from strobe.placement.model_costs import CellSetSizes, count_load
@@ -319,7 +320,16 @@ def estimate_partition(
         raise OptionError("bytes are estimated for training without recomputation: leave recompute out")
     plan = Plan(placement=placement) if exchange is None else Plan(placement=placement, exchange=exchange)
     request = TrainRequest(
-        graph, model, task, model_options, None, settings, data_dir, plan, services=PlannerServices()
+        graph,
+        model,
+        task,
+        model_options,
+        None,
+        settings,
+        data_dir,
+        plan,
+        services=PlannerServices(),
+        cache=Cache.of_user(),
     )
     job = resolve(request, None, progress, FakeComm(0, ranks))
     partitioned = PartitionedJob(job, progress)

@@ -35,6 +35,7 @@ class PlannerServices(Services):
             device=job.device,
             dtype=job.settings.dtype,
             progress=job.progress,
+            cache=job.graph_results.cache,
             budget=lambda: MEASURED_SHARE * estimate_run_seconds(job),
         )
 

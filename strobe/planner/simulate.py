@@ -29,6 +29,7 @@ from strobe.engine.sources.batch_order import batch_loads
 from strobe.errors import OptionError
 from strobe.exchange.dry_run import FakeComm
 from strobe.exchange.traffic import Pipeline
+from strobe.io.cache import Cache
 from strobe.ops.sparse.csr import FloatArray, IntArray
 from strobe.plan import Plan
 from strobe.planner.comm.network import Network
@@ -287,7 +288,16 @@ def simulate(
     reasons = dict[str, str]()
     for name, plan in plans.items():
         request = TrainRequest(
-            graph, model, task, model_options, None, settings, data_dir, plan, services=PlannerServices()
+            graph,
+            model,
+            task,
+            model_options,
+            None,
+            settings,
+            data_dir,
+            plan,
+            services=PlannerServices(),
+            cache=Cache.of_user(),
         )
         job = resolve(request, None, progress)
         fitting, reason = _fitting_ranks(job, ranks)

@@ -64,7 +64,9 @@ def describe_startup(startup: Mapping[str, Any] | None) -> str:
     stages = [
         f"{stage} {duration(each)}" for stage, each in startup["stages"].items() if each >= _LEAST_STAGE * seconds
     ]
-    return f"start-up {duration(seconds)}" + (f": {', '.join(stages)}" if stages else "")
+    cached = startup.get("cached")
+    origin = f" ({', '.join(cached)} from the cache)" if cached else ""
+    return f"start-up {duration(seconds)}{origin}" + (f": {', '.join(stages)}" if stages else "")
 
 
 def _calibration(found: Mapping[str, Any] | None) -> list[str]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from strobe.api import train as train_model
 from strobe.cli.console import is_first_rank, out, print_json, print_note, print_result
 from strobe.cli.failures import explain_failures
-from strobe.cli.options.groups import explicit_options, flatten_options
+from strobe.cli.options.groups import explicit_options, flatten_options, option
 from strobe.cli.options.plan import RankOptions, num_ranks
-from strobe.cli.options.run import AsJsonOption, DataDirOption, GraphOrResumeArgument, QuietOption
+from strobe.cli.options.run import MACHINE_PANEL, AsJsonOption, DataDirOption, GraphOrResumeArgument, QuietOption
 from strobe.cli.options.run_directory import RunDirectoryOptions, resolve_run_directory
 from strobe.cli.options.training import (
     DEFAULT_MODEL,
@@ -26,6 +26,8 @@ from strobe.engine.checkpoint.store import has_checkpoint
 from strobe.engine.records.run_directory import last_started
 from strobe.report.charts.learning_curve import build_curves, terminal_curve
 
+_CACHE = "Reuse scales, baselines, partitions and memory estimates of earlier runs on the graph (`strobe cache`)."
+
 
 @flatten_options
 def train(
@@ -38,6 +40,7 @@ def train(
     run_directory: RunDirectoryOptions,
     machine: MachineOptions,
     data_dir: DataDirOption = None,
+    cache: Annotated[bool, option(_CACHE, "--cache/--no-cache", panel=MACHINE_PANEL)] = True,
     as_json: AsJsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -79,7 +82,7 @@ def train(
         overwrite=run_directory.overwrite,
         **model_and_task.to_arguments(earlier),
         **ranks.to_arguments(earlier),
-        **explicit_options(stopping, training, machine, data_dir=data_dir),
+        **explicit_options(stopping, training, machine, data_dir=data_dir, cache=cache),
     )
     if not is_first_rank():
         return

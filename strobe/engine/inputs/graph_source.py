@@ -6,6 +6,7 @@ import os
 import zlib
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 
 from strobe.errors import FormatError, OptionError, StrobeError, UnknownNameError
 from strobe.graph import DynamicGraph, open_graph
+from strobe.graph.digest import content_digest
 from strobe.graph.disk.metadata import METADATA_FILE
 from strobe.graph.progress import OnStage
 
@@ -27,6 +29,11 @@ class GraphSource:
     graph: DynamicGraph
     origin: dict[str, str] | None
     name: str
+
+    @cached_property
+    def digest(self) -> str | None:
+        """Digest of the graph's contents; None if it cannot be known."""
+        return content_digest(self.graph)
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,13 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from time import perf_counter
 from typing import Any
 
 import torch
 
 from strobe.comm import Comm, SingleRankComm
+from strobe.engine.cached_results import CachedResults, task_key
 from strobe.engine.checkpoint.store import loading
 from strobe.engine.inputs.graph_source import GraphLike, GraphSource, SavedGraph, fingerprint, open_graph_source, reopen
 from strobe.engine.inputs.model_choice import ModelChoice, ModelLike, choose_model, choose_task, task_json
@@ -21,7 +23,7 @@ from strobe.engine.progress import Progress
 from strobe.engine.services import Services
 from strobe.engine.settings import Settings
 from strobe.errors import OptionError
-from strobe.graph import DynamicGraph
+from strobe.io.cache import NO_CACHE, Cache
 from strobe.io.limits import check_address_space
 from strobe.ops import native, triton
 from strobe.plan import Plan
@@ -45,6 +47,7 @@ class TrainRequest:
     plan: Plan | str | None = None
     problem: dict[str, Any] | None = None  # what another rank has fitted already
     services: Services = field(default_factory=Services)
+    cache: Cache = NO_CACHE  # of results that do not depend on weights
 
 
 def resolve(
@@ -84,11 +87,13 @@ def resolve(
         task = choose_task(request.task, source.graph)
     if earlier is not None:
         _check_same_run(earlier, source, choice, task, settings, plan)
+    results = CachedResults(request.cache, source, progress=progress)
+    problem = _bind(request, earlier, task, results, settings, plan)
     job = Job(
         source=source,
         choice=choice,
         task=task,
-        problem=_bind(request, earlier, progress, task, source.graph, settings, plan),
+        problem=problem,
         settings=settings,
         plan=plan,
         comm=comm,
@@ -96,6 +101,7 @@ def resolve(
         threads=threads,
         progress=progress,
         services=request.services,
+        graph_results=replace(results, problem=problem),
     )
     if settings.offload == "always":
         _require_cached_windows(job, "windows wait in the host's memory", "--offload")
@@ -118,19 +124,28 @@ def _report_missing_kernels(device: torch.device, progress: Progress) -> None:
 def _bind(
     request: TrainRequest,
     earlier: dict[str, Any] | None,
-    progress: Progress,
     task: Task,
-    graph: DynamicGraph,
+    results: CachedResults,
     settings: Settings,
     plan: Plan,
 ) -> Problem:
-    """Bind the task to the graph: fit it to the training snapshots, or take what the earlier run has fitted."""
+    """Bind the task to the graph: fit it to the training snapshots, or take what the earlier run, another rank or
+    another run on the graph has fitted."""
+    assert results.source is not None
+    progress, graph = results.progress, results.source.graph
     progress.stage("fitting to the training snapshots", 0, None)
     state = request.problem if earlier is None else earlier["problem"]
+    key, began = None, perf_counter()
+    if state is None and (key := task_key(task, plan)) is not None:
+        key |= {"seed": settings.seed, "fit_snapshots": settings.fit_snapshots}
+        state = results.load_json("fit", key)
+    is_fitted = state is not None
     if state is None and settings.fit_snapshots is not None:
         state = task.bind(graph[: settings.fit_snapshots], seed=settings.seed).state()
     with nullcontext() if earlier is None else loading("the run's config.json"):
         problem = task.bind(plan.store.wrap(graph), seed=settings.seed, state=state)
+    if not is_fitted:
+        results.save_json("fit", key, problem.state(), perf_counter() - began)
     if problem.note is not None and earlier is None and request.problem is None:
         progress.note(problem.note)
     if problem.is_edge_level and (plan.batching.needs_hops or "local inputs" in plan.exchange.gives):

@@ -128,7 +128,7 @@ _CALIBRATION = _with(
 _RESULT_MAY: dict[str, Check] = {
     "window": _optional(_object),
     "calibration": _optional(_CALIBRATION),
-    "startup": _optional(_with(seconds=_number, stages=_all(_number))),
+    "startup": _optional(_with(seconds=_number, stages=_all(_number), cached=_items(_text))),
 }
 
 

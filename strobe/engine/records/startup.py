@@ -12,12 +12,13 @@ from strobe.engine.progress import Progress
 @dataclass
 class StartupTimes:
     """Seconds by stage, in order; ``stage`` runs since ``since``. Other processes of this machine may go on counting:
-    its monotonic clock is theirs, too."""
+    its monotonic clock is theirs, too. ``cached``: results of the run that came from the cache, also later ones."""
 
     began: float = field(default_factory=perf_counter)
     stages: dict[str, float] = field(default_factory=dict)
     stage: str | None = None
     since: float = 0.0
+    cached: list[str] = field(default_factory=list)
 
     def enter(self, stage: str | None) -> None:
         """End the running stage and begin another one; None: only end it."""
@@ -27,10 +28,11 @@ class StartupTimes:
         self.stage, self.since = stage, now
 
     def to_json(self) -> dict[str, Any]:
-        """Seconds from the beginning to the end of the last stage, and those of the stages."""
+        """Seconds from the beginning to the end of the last stage, those of the stages, and what was cached."""
         return {
             "seconds": round(self.since - self.began, 6),
             "stages": {stage: round(seconds, 6) for stage, seconds in self.stages.items()},
+            "cached": sorted(set(self.cached)),
         }
 
 
@@ -63,6 +65,10 @@ class StartupClock(Progress):
 
     def epoch(self, line: dict[str, Any]) -> None:
         self._progress.epoch(line)
+
+    def from_cache(self, what: str) -> None:
+        self.times.cached.append(what)
+        self._progress.from_cache(what)
 
     def note(self, text: str) -> None:
         self._progress.note(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping
@@ -268,6 +269,11 @@ def read_metadata(folder: Path, kind: str = SAVED_FORMAT) -> dict[str, Any]:
     with field_errors_as_format_errors(folder):
         _check_metadata(meta, kind)
     return meta
+
+
+def metadata_digest(meta: Mapping[str, Any]) -> str:
+    """Return a SHA-256 of a graph's metadata, which have the checksum of every array."""
+    return hashlib.sha256(json.dumps(meta, sort_keys=True).encode()).hexdigest()
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from pathlib import Path
 from strobe.errors import FormatError
 from strobe.graph.disk.directory import assemble_graph, open_arrays
 from strobe.graph.disk.growing import GrowingGraph
-from strobe.graph.disk.metadata import check_id_space, is_growing, read_metadata
+from strobe.graph.disk.metadata import check_id_space, is_growing, metadata_digest, read_metadata
 from strobe.graph.dynamic import DynamicGraph
 from strobe.graph.progress import OnProgress
 
@@ -59,7 +59,9 @@ def _open(folder: Path, verify: bool, on_progress: OnProgress | None) -> Dynamic
     meta = read_metadata(folder)
     arrays = open_arrays(folder, meta, verify=verify, on_progress=on_progress)
     check_id_space(folder, meta["num_nodes"], arrays["row_ptr"].size)  # stored cells, however many snapshots share them
-    return assemble_graph(folder, meta, arrays)
+    graph = assemble_graph(folder, meta, arrays)
+    object.__setattr__(graph, "digest", metadata_digest(meta))
+    return graph
 
 
 def _identity(folder: Path) -> tuple[int, int] | None:
