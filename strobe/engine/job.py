@@ -118,7 +118,7 @@ class Job:
         return found if found.problem is self.problem and found.source is self.source else CachedResults()
 
     def baselines(
-        self, part: str, scored: Mapping[int, Examples], problem: Problem | None = None
+        self, part: str, problem: Problem | None = None, *, scored: Mapping[int, Examples] | None = None
     ) -> dict[str, Metrics]:
         """Metrics of trivial predictors on a part, of this job's problem or another one of its task. ``scored`` are
         examples of some snapshots that the evaluation has made."""
@@ -128,7 +128,9 @@ class Job:
             split = problem.split
             spans = [[each.start, each.stop] for each in (split.train, split.validation, split.test)]
             key |= {"problem": problem.state(), "part": part, "split": [*spans, split.gap]}
-        found: dict[str, Metrics] = self.results.json("baselines", key, lambda: problem.baselines_of(part, scored))
+        found: dict[str, Metrics] = self.results.json(
+            "baselines", key, lambda: problem.baselines_of(part, scored or {})
+        )
         return found
 
     @property

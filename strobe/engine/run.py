@@ -261,5 +261,5 @@ def evaluate(
         problem = problem.as_test_only()
     times = problem.split.part("test" if part == ALL else part)
     found = score(opened.model, opened.head, opened.job, opened.job.evaluation_windows(times), times, problem)
-    baselines = opened.job.baselines("test" if part == ALL else part, {}, problem)
+    baselines = opened.job.baselines("test" if part == ALL else part, problem)
     return Evaluation(part=part, snapshots=(times.start, times.stop), metrics=found, baselines=baselines)

@@ -124,9 +124,9 @@ def score_run(job: Job, state: TrainState, source: StepSource, progress: Progres
     # What follows is rank 0's alone: no rank waits for it.
     baselines: dict[str, dict[str, Metrics]] = {}
     if job.comm.rank == 0:
-        baselines["test"] = job.baselines("test", examples)
+        baselines["test"] = job.baselines("test", scored=examples)
         examples = cached_examples(job, source.validation_windows, split.validation)
-        baselines = {"validation": job.baselines("validation", examples)} | baselines
+        baselines = {"validation": job.baselines("validation", scored=examples)} | baselines
     del examples
     # A run that went on with another number of ranks tells of the last.
     ranks = [line["ranks"] for line in state.history if len(line.get("ranks", [])) == job.comm.num_ranks]
