@@ -21,8 +21,6 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.record import Record, options, table
-
 _ROOT = Path(__file__).resolve().parent.parent
 BEFORE = "a34e82b"
 """The commit before start-up was looked at."""
@@ -155,24 +153,5 @@ def train_epochs(epochs: int, snapshots: int) -> None:
     )
 
 
-def main() -> None:
-    """Prints the figures."""
-    chosen = options(__doc__ or "")
-    if chosen.child:
-        return train_epochs(int(chosen.child[0]), int(chosen.child[1]))
-    record = Record("startup_static", chosen.quick)
-    record.figures, record.samples = measure(chosen.quick)
-    if "metr_step_vs_before" not in record.figures:
-        record.missing["metr_step_vs_before"] = f"the history of git does not reach back to {BEFORE}"
-    table(["figure", "value"], [[name, f"{value:.3f}"] for name, value in record.figures.items()])
-    if steps := record.samples.get("metr_step_s"):
-        table(
-            ["commit", "CPU ms a step"],
-            [[name, f"{1e3 * statistics.median(each):.3f}"] for name, each in steps.items()],
-        )
-    record.write(chosen.json)
-    return None
-
-
 if __name__ == "__main__":
-    main()
+    train_epochs(*map(int, sys.argv[2:]))
