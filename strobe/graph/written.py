@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import NamedTuple
 from zlib import crc32
 
@@ -42,6 +43,7 @@ class WrittenStructures:
     cell_ptr: list[int] = field(default_factory=lambda: [0])
     arc_ptr: list[int] = field(default_factory=lambda: [0])
     _known: dict[object, dict[int | None, list[int]]] = field(default_factory=dict)
+    _summed: Sequence[str] = ()
 
     def __len__(self) -> int:
         return len(self.cell_ptr) - 1
@@ -64,12 +66,17 @@ class WrittenStructures:
         return found
 
     def _find_equal(self, number: int, key: object, names: Sequence[str]) -> int | None:
+        if self._summed != names:  # an array was added, also for earlier structures: their checksums have changed
+            self._summed = names
+            self._known = {
+                key: {None: list(chain.from_iterable(by_sum.values()))} for key, by_sum in self._known.items()
+            }
         by_sum = self._known.setdefault(key, {})
         if not by_sum:
             by_sum[None] = [number]  # the first of its in-degrees: its checksum may never be needed
             return None
-        for first in by_sum.pop(None, []):
-            by_sum[self._checksum(first, names)] = [first]
+        for earlier in by_sum.pop(None, []):
+            by_sum.setdefault(self._checksum(earlier, names), []).append(earlier)
         same = by_sum.setdefault(self._checksum(number, names), [])
         for other in same:  # checksums could be equal by chance
             if self._are_equal(other, number, names):

@@ -90,6 +90,13 @@ def test_equal_snapshots_share_and_others_do_not(plain: PlainGraph) -> None:
             assert (a == b) == (one == other)
 
 
+def test_snapshots_are_found_that_were_equal_before_any_node_was_absent() -> None:
+    builder = GraphBuilder(num_nodes=1)
+    for nodes in ([0], [0], [], [0]):
+        builder.add(Edges([], []), nodes=nodes)
+    assert builder.finish().structures.tolist() == [0, 0, 1, 0]
+
+
 @pytest.mark.parametrize("run_arcs", [1 << 24, 2])
 @pytest.mark.parametrize("compared", [1 << 22, 1])
 def test_sharing_is_found_in_memory_and_on_disk(
