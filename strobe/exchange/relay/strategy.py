@@ -109,7 +109,8 @@ class RelayTimeStage(TimeStage):
     def _fuse_legs(self) -> Sequences:
         """All legs as one batch of sequences, for kernels that relay states themselves; a group is a range of legs."""
         transport = RelayTransport(self.comm, self.tasks)
-        ptr = np.cumsum([0, *map(len, self.legs.cell_leg)])
+        # Kernels would step through snapshots of which this rank has no cells, too.
+        ptr = np.cumsum([0, *filter(None, map(len, self.legs.cell_leg))])
         return Sequences(
             tuple(ptr.tolist()), np.concatenate(self.legs.cell_leg), len(self.legs.node), self._device, transport
         )
