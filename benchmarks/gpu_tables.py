@@ -63,6 +63,8 @@ def nccl(record: dict[str, Any]) -> list[str]:
             if some:
                 worst = " | ".join(f"{max(each[kind] for each in some):.0e}" for kind in ("loss", "gradients"))
                 lines.append(f"| {ranks} | {precision} | {len(some)} | {worst} |")
+        if found.get("left_out"):
+            lines.append(f"| {ranks} | both | {found['left_out']} not run | | |")
     figures = [f"| `{name}` | {value:.3g} |" for name, value in record["figures"].items()]
     return [*lines, "", "| figure | value |", "|---|---|", *figures]
 
