@@ -114,6 +114,12 @@ PARTS: dict[Callable[[bool], Measured], tuple[str, ...]] = {
     measure_tiny: ("tiny_cpu_vs_torch", "tiny_mib_above_torch"),
     measure_evaluation: ("evaluate_share_small",),
     measure_static: ("metr_disk_mb", "metr_step_vs_before"),
+    startup_links.measure: (
+        "link_snapshot_ms",
+        "link_epoch_speedup",
+        "link_around_epochs",
+        "link_around_epochs_1m",
+    ),
     measure_gpu: ("gpu_run_s", "gpu_run_cached_s", "gpu_run_worst_s"),
 }
 """What is measured, with the names of its figures."""

@@ -82,7 +82,7 @@ def before() -> Iterator[Path | None]:
             yield None
             return
         try:
-            subprocess.run([sys.executable, "-c", _BUILD], check=True, cwd=folder, env=_environment(folder))
+            subprocess.run([sys.executable, "-c", _BUILD], check=True, cwd=folder, env=environment(folder))
             yield folder
         finally:
             _git("worktree", "remove", "--force", str(folder))
@@ -101,7 +101,7 @@ def train_in_turn(folders: dict[str, Path], epochs: int, snapshots: int) -> dict
     command = [sys.executable, str(Path(__file__).resolve()), "--child", str(epochs + 1), str(snapshots)]
     children = {
         name: subprocess.Popen(
-            command, cwd=folder, env=_environment(folder), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            command, cwd=folder, env=environment(folder), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         for name, folder in folders.items()
     }
@@ -119,7 +119,7 @@ def train_in_turn(folders: dict[str, Path], epochs: int, snapshots: int) -> dict
     return {name: each[1:] for name, each in seconds.items()}
 
 
-def _environment(folder: Path) -> dict[str, str]:
+def environment(folder: Path) -> dict[str, str]:
     """The environment in which ``strobe`` is that of a worktree, and ``benchmarks`` that of this file."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(_ROOT)])}
 

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -38,6 +39,9 @@ MIN_BYTES = 1 << 30
 
 MakeExamples = Callable[[int], Examples | None]
 """Makes the examples of a snapshot."""
+
+_BLOCKS = 64
+"""Runs of snapshots that threads sample, at most twice as many."""
 
 _FRACTION = 8
 """The part of the machine's free memory that may be taken for examples: one over this."""
@@ -259,7 +263,10 @@ class _LatestReader:
 def _sample(problem: Problem, times: Sequence[int], sample: MakeExamples) -> Iterable[Examples | None]:
     if not problem.thread_safe:
         return map(sample, times)
-    return map_in_order(lambda number: sample(times[number]), len(times))
+    # Threads take runs of many snapshots, which are small: to start one takes as long as to sample one.
+    size = max(len(times) // _BLOCKS, 1)
+    blocks = [times[first : first + size] for first in range(0, len(times), size)]
+    return chain.from_iterable(map_in_order(lambda number: list(map(sample, blocks[number])), len(blocks)))
 
 
 def _locate_pairs(
