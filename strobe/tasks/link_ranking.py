@@ -130,7 +130,9 @@ class LinkRankingProblem(LinkProblem):
             if grid.candidate_offset is not None and grid.related_offset is not None:
                 scores_of["history"] = grid.candidate_offset.numpy(), grid.related_offset.numpy()
             for name, (of_candidates, of_related) in scores_of.items():
-                pairs = PairValues.build(grid.related, torch.from_numpy(of_related), len(grid.sources))
+                some = torch.from_numpy(np.flatnonzero(of_related))  # pairs that never met differ in few baselines
+                added = torch.from_numpy(of_related)[some]
+                pairs = PairValues.build(grid.related[:, some], added, len(grid.sources))
                 scores = ColumnScores(torch.from_numpy(of_candidates), pairs)
                 ranks.setdefault(name, []).append(rank_in_grid(grid, scores, tolerance=1e-14))
         return {name: rank_metrics([each.numpy() for each in found], sources) for name, found in ranks.items()}
