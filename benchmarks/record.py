@@ -90,7 +90,7 @@ class Record:
             "figures": self.figures,
             "missing": self.missing,
             "samples": self.samples,
-            "hardware": {"cpu": cpu(), "cores": os.cpu_count(), "memory_gib": round(_memory() / 2**30, 1)},
+            "hardware": {"cpu": cpu(), "cores": os.cpu_count(), "memory_gib": round(memory_bytes() / 2**30, 1)},
             "versions": {"python": platform.python_version(), **versions},
             "commit": commit(),
         }
@@ -112,7 +112,8 @@ def cpu() -> str:
     return names[0].partition(":")[2].strip() if names else platform.processor()
 
 
-def _memory() -> int:
+def memory_bytes() -> int:
+    """Memory of the machine."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
 
-from benchmarks import startup_gpu, startup_static
+from benchmarks import startup_gpu, startup_links, startup_static
 from benchmarks.record import Record, child, options, table, tell
 
 _MODULE = "benchmarks.startup"
@@ -195,8 +195,7 @@ def main() -> None:
             continue
         record.figures |= figures
         record.samples |= samples
-        unreachable = f"the history of git does not reach back to {startup_static.BEFORE}"
-        record.missing |= dict.fromkeys([name for name in names if name not in figures], unreachable)
+        record.missing |= {name: startup_links.reason(name, chosen.quick) for name in names if name not in figures}
     table(["figure", "value"], [[name, f"{value:.3f}"] for name, value in record.figures.items()])
     for name, reason in record.missing.items():
         print(f"{name}: missing, {reason}")
