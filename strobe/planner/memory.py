@@ -30,6 +30,10 @@ from strobe.view import Carry
 ROUGH_NODES = 1_024
 """Nodes of the larger downsampled graph of a rough estimate, which is made on the CPU."""
 
+ROUGH_SNAPSHOTS = 64
+"""Snapshots of the longer passes of a rough estimate: passes over half as many and as many stand for longer batches. A
+snapshot costs some 10 ms, however small it is."""
+
 MIN_NODES = {"cuda": 131_072, "cpu": 8_192}
 """Least nodes of the larger downsampled graph; the smaller has a quarter of them."""
 
@@ -84,7 +88,7 @@ def estimate_peak_memory(job: Job, room: float) -> MemoryEstimate:
     estimate is made.
     """
     alone = replace(job, comm=SingleRankComm())
-    rough = predict_peak_memory(replace(alone, device=torch.device("cpu")), ROUGH_NODES)
+    rough = predict_peak_memory(replace(alone, device=torch.device("cpu")), ROUGH_NODES, ROUGH_SNAPSHOTS)
     if job.comm.num_ranks > 1:
         return rough if job.plan.per_rank_batches else rough.of_rank(job.comm.num_ranks)
     return rough if 2 * rough.resident < room else predict_peak_memory(job)
@@ -98,22 +102,25 @@ class _PassMemory(NamedTuple):
     retained: int
 
 
-def predict_peak_memory(job: Job, nodes: int | None = None) -> MemoryEstimate:
+def predict_peak_memory(job: Job, nodes: int | None = None, snapshots: int | None = None) -> MemoryEstimate:
     """Predict the peak memory of a job with cached windows on one rank.
 
-    Measures passes over two downsampled graphs and extrapolates linearly in the cells.
+    Measures passes over two downsampled graphs and extrapolates linearly in the cells; with ``snapshots`` also in the
+    snapshots of longer batches, where memory may grow faster.
 
     Args:
         job: the job; it is not changed.
         nodes: of the larger downsampled graph; by default by device.
+        snapshots: measured at most; None: all of the batch.
     """
     if nodes is None:
         nodes = _least_nodes(job)
-    found = job.results.json("memory", _memory_key(job, nodes), lambda: asdict(_measure_peak_memory(job, nodes)))
+    key = _memory_key(job, nodes, snapshots)
+    found = job.results.json("memory", key, lambda: asdict(_measure_peak_memory(job, nodes, snapshots)))
     return MemoryEstimate(**found)
 
 
-def _memory_key(job: Job, nodes: int) -> dict[str, Any] | None:
+def _memory_key(job: Job, nodes: int, snapshots: int | None) -> dict[str, Any] | None:
     """Identify the passes; None for a model, a task or a plan of a user's own."""
     key = task_key(job.task, job.plan)
     if key is None or not job.choice.by_name:
@@ -121,7 +128,7 @@ def _memory_key(job: Job, nodes: int) -> dict[str, Any] | None:
     device = torch.cuda.get_device_name(job.device) if job.device.type == "cuda" else job.device.type
     settings, plan = job.settings.to_json(), job.plan.to_json()
     passes = {"model": job.choice.to_json(), "problem": job.problem.state(), "settings": settings, "plan": plan}
-    return {**key, **passes, "nodes": nodes, "device": device, "offload": job.offload}
+    return {**key, **passes, "nodes": nodes, "snapshots": snapshots, "device": device, "offload": job.offload}
 
 
 def _least_nodes(job: Job) -> int:
@@ -133,16 +140,20 @@ def _largest_batch(job: Job) -> BatchSpec:
     return job.batches[int(batch_loads(job.problem.graph, job.batches).argmax())]
 
 
-def _measure_peak_memory(job: Job, nodes: int) -> MemoryEstimate:
+def _measure_peak_memory(job: Job, nodes: int, snapshots: int | None) -> MemoryEstimate:
     split = job.problem.split
     loads = batch_loads(job.problem.graph, job.batches)
     largest = _largest_batch(job)
     library_bytes = _library_bytes(job, largest, nodes)
     nodes = min(nodes, job.problem.graph.num_nodes)
-    trained, scored = zip(
-        *(_measure_downsampled(job, largest, max(number, 1)) for number in (nodes // 4, nodes)), strict=True
-    )
-    largest_pass = _extrapolate(_cells(job, largest.times), *trained)
+    length = len(largest.times)
+    if snapshots is None or length <= snapshots:
+        largest_pass, scored_pass = _predict_passes(job, largest, nodes, length)
+    else:
+        halves, wholes = (_predict_passes(job, largest, nodes, number) for number in (snapshots // 2, snapshots))
+        largest_pass, scored_pass = (
+            _extrapolate_in_time(length, snapshots, half, whole) for half, whole in zip(halves, wholes, strict=True)
+        )
     cached = [BatchSpec(part, part) for part in (split.train, split.validation)]
     share = batch_loads(job.problem.graph, cached).sum() / loads.max()
     segments = len(list(split_times(largest.times, job.settings.recompute)))
@@ -154,8 +165,33 @@ def _measure_peak_memory(job: Job, nodes: int) -> MemoryEstimate:
         windows=round(largest_pass.retained * share),
         segment=-(-largest_pass.retained // segments),
         working=largest_pass.peak - largest_pass.retained,
-        scoring=_extrapolate(_max_scored_cells(job), *scored).peak,
+        scoring=scored_pass.peak,
     )
+
+
+def _predict_passes(job: Job, batch: BatchSpec, nodes: int, length: int) -> tuple[_PassMemory, _PassMemory]:
+    """Predict a pass over the first ``length`` snapshots of a batch, with their share of its cells, and a pass that
+    scores the largest segment of test snapshots, with the same share of its cells."""
+    times = batch.times[:length]
+    piece = batch if length == len(batch.times) else BatchSpec(times, times, continues_state=batch.continues_state)
+    trained, scored = zip(
+        *(_measure_downsampled(job, piece, max(number, 1)) for number in (nodes // 4, nodes)), strict=True
+    )
+    cells = (_cells(job, batch.times), _max_scored_cells(job))
+    share = length / len(batch.times)
+    return _extrapolate(round(share * cells[0]), *trained), _extrapolate(round(share * cells[1]), *scored)
+
+
+def _extrapolate_in_time(length: int, measured: int, half: _PassMemory, whole: _PassMemory) -> _PassMemory:
+    """Extrapolate passes over ``measured // 2`` and ``measured`` snapshots to ``length``: bytes per snapshot grow on
+    as they did, and never shrink."""
+
+    def total(small: int, large: int) -> int:
+        first, second = small / (measured // 2), large / measured
+        growth = max(second - first, 0.0) / (measured - measured // 2)
+        return round((second + growth * (length - measured)) * length)
+
+    return _PassMemory(whole.cells, total(half.peak, whole.peak), total(half.retained, whole.retained))
 
 
 def _library_bytes(job: Job, batch: BatchSpec, nodes: int) -> int:

@@ -121,9 +121,31 @@ def test_a_rough_estimate_is_within_a_factor_of_two(model: str, monkeypatch: pyt
     assert exact / 2 < rough < 2 * exact
 
 
+LONG = Social(nodes=40, snapshots=140, edges=160, away=0.2, communities=4, seed=1).write()
+
+
+@pytest.mark.parametrize("model", ["dysat", "evolvegcn-o", "mpnn-lstm", "sage", "tgcn"])
+def test_a_rough_estimate_of_a_long_batch_is_within_a_factor_of_two(model: str) -> None:
+    job = job_of(model, "regression", LONG, window=None)
+    assert len(job.batches[0].times) > memory.ROUGH_SNAPSHOTS
+    exact, rough = predict_peak_memory(job, nodes=40), estimate_peak_memory(job, 1e12)
+    for part in ("windows", "working", "scoring", "resident"):
+        assert getattr(exact, part) / 2 < getattr(rough, part) < 2 * getattr(exact, part), part
+
+
+def test_memory_that_grows_with_the_square_of_the_snapshots_is_extrapolated_as_such() -> None:
+    def passed(length: int) -> memory._PassMemory:
+        return memory._PassMemory(length, 3 * length + 2 * length**2, 5 * length)
+
+    found = memory._extrapolate_in_time(100, 8, passed(4), passed(8))
+    assert (found.peak, found.retained) == (passed(100).peak, passed(100).retained)
+
+
 def test_what_may_not_fit_is_estimated_on_larger_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
     rough, exact = (MemoryEstimate(0, size, 0, 0, 0) for size in (100, 150))
-    monkeypatch.setattr(memory, "predict_peak_memory", lambda job, nodes=None: exact if nodes is None else rough)
+    monkeypatch.setattr(
+        memory, "predict_peak_memory", lambda job, nodes=None, snapshots=None: exact if nodes is None else rough
+    )
     job = job_of("mpnn-lstm", "regression")
     assert estimate_peak_memory(job, 201) == rough
     assert estimate_peak_memory(job, 200) == exact

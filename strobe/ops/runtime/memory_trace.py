@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from strobe.ops.runtime.buffers import POOL
@@ -79,9 +78,16 @@ class AllocationTracker(TorchDispatchMode):
 
 
 def _strided_tensors(*nests: Any) -> Iterator[Tensor]:
-    """Tensors with a storage of their own, which sparse tensors have not."""
-    leaves = (leaf for leaf in pytree.tree_leaves(nests) if isinstance(leaf, Tensor))
-    return (leaf for leaf in leaves if leaf.layout == torch.strided)
+    """Tensors with a storage of their own, which sparse tensors have not. Arguments and results of operations are
+    tensors, or lists, tuples and dictionaries of them."""
+    for nest in nests:
+        if isinstance(nest, Tensor):
+            if nest.layout == torch.strided:
+                yield nest
+        elif isinstance(nest, list | tuple):
+            yield from _strided_tensors(*nest)
+        elif isinstance(nest, dict):
+            yield from _strided_tensors(*nest.values())
 
 
 def _storage_key(tensor: Tensor) -> int:
