@@ -8,11 +8,13 @@ epoch touches); memory is the peak above the smallest graph's, per cell more.
 from __future__ import annotations
 
 import statistics
+from functools import partial
 from time import perf_counter
 from typing import Any
 
 from benchmarks import linear_runs
-from benchmarks.record import Record, child, memory, options, table, tell
+from benchmarks.parts import parts_parser, run_parts
+from benchmarks.record import Record, child, memory, table, tell
 
 _MODULE = "benchmarks.linear"
 MODELS = ("tgcn", "evolvegcn-o")
@@ -48,13 +50,9 @@ def epochs(model_name: str, nodes: int, count: int) -> None:
     tell(seconds=seconds[1:], cells=graph.num_cells, arcs=graph.num_arcs, held_bytes=memory("VmRSS"))
 
 
-def main() -> None:
-    """Runs all sizes and prints the table."""
-    chosen = options(__doc__ or "")
-    if chosen.child:
-        return epochs(chosen.child[0], int(chosen.child[1]), int(chosen.child[2]))
-    sizes = (10_000, 40_000) if chosen.quick else (10_000, 50_000, 200_000, 1_000_000, 2_000_000)
-    record = Record("linear", chosen.quick)
+def measure_epochs(record: Record) -> None:
+    """Epochs of all models and sizes."""
+    sizes = (10_000, 40_000) if record.quick else (10_000, 50_000, 200_000, 1_000_000, 2_000_000)
     rows: list[dict[str, Any]] = []
     for model in MODELS:
         smallest = child(_MODULE, model, _SMALLEST, 3)
@@ -79,11 +77,19 @@ def main() -> None:
         for row in rows
     ]
     table(["model", "nodes", "ns per cell and arc", "bytes per cell"], shown)
-    figures, record.samples["runs"] = linear_runs.measure(quick=chosen.quick)
-    record.figures |= figures
-    for figure, value in record.figures.items():
-        print(f"{figure}: {value:.3g}")
-    record.write(chosen.json)
+
+
+def main() -> None:
+    """Run all parts, or one, and print the figures."""
+    ladders = linear_runs.LADDERS
+    chosen = parts_parser(__doc__, ("epochs", *ladders)).parse_args()
+    if chosen.child:
+        return epochs(chosen.child[0], int(chosen.child[1]), int(chosen.child[2]))
+    record = Record("linear", chosen.quick)
+    names = linear_runs.QUICK if chosen.quick else ladders
+    parts = {"epochs": partial(measure_epochs, record)}
+    parts |= {name: partial(linear_runs.measure, record, name) for name in names}
+    run_parts(record, parts, chosen, {})
     return None
 
 

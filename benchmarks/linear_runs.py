@@ -9,6 +9,7 @@ from __future__ import annotations
 import statistics
 import tempfile
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from time import process_time
@@ -16,54 +17,85 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.record import child, tell
+from benchmarks.record import Record, child, tell
 
 MODULE = "benchmarks.linear_runs"
 EPOCHS = 3
 COLUMNS = 32
-TINY = (200, 8)
+TINY = (4_000, 8)
+"""Large enough to load what smaller graphs do without, numba among it: 0.25 s."""
 
 Size = tuple[int, int]  # nodes, snapshots
 
 NODES: tuple[Size, ...] = tuple((nodes, 8) for nodes in (10_000, 50_000, 200_000, 400_000, 800_000, 1_600_000))
 SNAPSHOTS: tuple[Size, ...] = tuple((500, snapshots) for snapshots in (10, 100, 1_000, 10_000))
-LADDERS: tuple[tuple[str, str, tuple[Size, ...]], ...] = (
-    ("regression", "relay", NODES),
-    ("classification", "relay", NODES),
-    ("link-prediction", "relay", NODES[:4]),
-    ("link-ranking", "relay", NODES[:2]),
-    ("regression", "relay", SNAPSHOTS),
-    ("classification", "relay", SNAPSHOTS),
-    ("link-prediction", "relay", SNAPSHOTS),
-    *(("regression", preset, NODES[:3]) for preset in ("dgc", "dynahb", "dygnex", "distdy", "flare")),
-)
-"""Task, preset and the sizes that are compared."""
+Ladder = tuple[str, str, tuple[Size, ...]]  # task, preset, and the sizes that are compared
 
-QUICK = (("regression", "relay", NODES[:2]), ("link-prediction", "relay", SNAPSHOTS[:2]))
+LADDERS: dict[str, Ladder] = {
+    "regression-nodes": ("regression", "relay", NODES),
+    "classification-nodes": ("classification", "relay", NODES),
+    "link-prediction-nodes": ("link-prediction", "relay", NODES[:4]),
+    "link-ranking-nodes": ("link-ranking", "relay", NODES[:2]),
+    "regression-snapshots": ("regression", "relay", SNAPSHOTS),
+    "classification-snapshots": ("classification", "relay", SNAPSHOTS),
+    "link-prediction-snapshots": ("link-prediction", "relay", SNAPSHOTS),
+    **{preset: ("regression", preset, NODES[:3]) for preset in ("dgc", "dynahb", "dygnex", "distdy", "flare")},
+}
 
-
-def measure(*, quick: bool) -> tuple[dict[str, float], list[dict[str, Any]]]:
-    """Run all ladders; the largest spread of the cost on one of them, the largest growth per doubling, and all rows."""
-    rows: list[dict[str, Any]] = []
-    spreads, growths = [], []
-    for task, preset, sizes in QUICK if quick else LADDERS:
-        costs = {}
-        for nodes, snapshots in sizes:
-            row = child(MODULE, nodes, snapshots, task, preset)
-            rows.append({"task": task, "preset": preset, "nodes": nodes, "snapshots": snapshots, **row})
-            costs[nodes, snapshots] = row["run_s"] / row["product_s"]
-            print(f"{task} {preset} {nodes:,} x {snapshots:,}: {costs[nodes, snapshots]:.1f} products", flush=True)
-        spreads.append(max(costs.values()) / min(costs.values()))
-        growths += _doublings(costs)
-    figures = {"cost_per_cell_spread": max(spreads)}
-    return figures | ({"cost_growth_per_doubling": max(growths)} if growths else {}), rows
+QUICK: dict[str, Ladder] = {
+    "regression-nodes": ("regression", "relay", NODES[:2]),
+    "link-prediction-snapshots": ("link-prediction", "relay", SNAPSHOTS[:2]),
+}
 
 
-def _doublings(costs: dict[Size, float]) -> list[float]:
+def measure(record: Record, name: str) -> None:
+    """Run one ladder; rows of others stay in the record, and figures are those of all."""
+    task, preset, sizes = (QUICK if record.quick else LADDERS)[name]
+    rows = [row for row in record.samples.get("runs", []) if row["ladder"] != name]
+    for nodes, snapshots in sizes:
+        row = child(MODULE, nodes, snapshots, task, preset)
+        rows.append({"ladder": name, "task": task, "preset": preset, "nodes": nodes, "snapshots": snapshots, **row})
+        print(f"{name} {nodes:,} x {snapshots:,}: {_cost(row):.1f} products, {_touch_ns(row):.0f} ns", flush=True)
+    record.samples["runs"] = rows
+    record.figures |= figures(rows)
+    record.missing.pop(name, None)
+
+
+def figures(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """The largest spread of the cost on a ladder, in products and per cell and arc, and its largest growth per
+    doubling of the nodes."""
+    ladders = [[row for row in rows if row["ladder"] == name] for name in {row["ladder"]: None for row in rows}]
+    found = {
+        "cost_per_cell_spread": max(_spread(map(_cost, ladder)) for ladder in ladders),
+        "cost_per_touch_spread": max(_spread(map(_touch_ns, ladder)) for ladder in ladders),
+    }
+    growths = [each for ladder in ladders for each in _doublings(ladder)]
+    return found | ({"cost_growth_per_doubling": max(growths)} if growths else {})
+
+
+def _cost(row: dict[str, Any]) -> float:
+    """CPU seconds of a run over those of a product of its size."""
+    return float(row["run_s"] / row["product_s"])
+
+
+def _touch_ns(row: dict[str, Any]) -> float:
+    """CPU nanoseconds of a run per cell and arc: an arc of the product itself takes longer once its factor has left the
+    cache."""
+    return float(1e9 * row["run_s"] / (row["cells"] + row["arcs"]))
+
+
+def _spread(costs: Iterable[float]) -> float:
+    known = list(costs)
+    return max(known) / min(known)
+
+
+def _doublings(ladder: Sequence[dict[str, Any]]) -> list[float]:
     """Growth of the cost per doubling of the nodes, from 200,000 on."""
-    large = [(nodes, cost) for (nodes, _), cost in costs.items() if nodes >= 200_000]
-    pairs = pairwise(large)
-    return [(after / before) ** (1 / np.log2(more / few)) for (few, before), (more, after) in pairs]
+    large = [row for row in ladder if row["nodes"] >= 200_000]
+    return [
+        (_cost(after) / _cost(before)) ** (1 / np.log2(after["nodes"] / before["nodes"]))
+        for before, after in pairwise(large)
+    ]
 
 
 def run(nodes: int, snapshots: int, task: str, preset: str) -> None:
