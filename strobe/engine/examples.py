@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from strobe.comm.rows import Route
-from strobe.engine.machine import free_bytes
 from strobe.ops.graph.listed_pairs import DistinctNodes, ListedPairs
 from strobe.ops.runtime.parallel import map_in_order
 from strobe.ops.sparse.csr import IntArray
@@ -34,17 +32,11 @@ if TYPE_CHECKING:
     from strobe.engine.partitioned_graph import Mask
     from strobe.engine.windows import Segment
 
-MIN_BYTES = 1 << 30
-"""Bytes that are cached however little memory there is; examples beyond are rebuilt for each use."""
-
 MakeExamples = Callable[[int], Examples | None]
 """Makes the examples of a snapshot."""
 
 _BLOCKS = 64
 """Runs of snapshots that threads sample, at most twice as many."""
-
-_FRACTION = 8
-"""The part of the machine's free memory that may be taken for examples: one over this."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,42 +77,6 @@ class ScoredCells:
     def nbytes(self) -> int:
         """The memory that the examples take."""
         return sum(local.nbytes for _, local in self.snapshots)
-
-
-Cached = TypeVar("Cached", LocalExamples, ScoredCells)
-
-
-@dataclass
-class ByteBudget:
-    """Bytes that are left for examples, of one set of windows or of several together."""
-
-    left: int = MIN_BYTES
-
-    @classmethod
-    def of_device(cls, device: torch.device, *, fits: bool = False) -> ByteBudget:
-        """A part of a device's free memory; unlimited where everything is known to fit."""
-        return cls(sys.maxsize if fits else max(MIN_BYTES, free_bytes(device) // _FRACTION))
-
-
-class ExampleCache:
-    """Examples by owner and key, as long as the budget lasts."""
-
-    def __init__(self, room: ByteBudget | None = None) -> None:
-        self._budget = ByteBudget() if room is None else room
-        self._cached: dict[Hashable, tuple[Any, Any]] = {}
-
-    def get(self, owner: object, key: Hashable, make: Callable[[], Cached | None]) -> Cached | None:
-        """The cached examples, built if they are absent. The owner is held, so that its id stays unique."""
-        place = (id(owner), key)
-        if place in self._cached:
-            known: Cached | None = self._cached[place][1]
-            return known
-        examples = make()
-        size = 0 if examples is None else examples.nbytes
-        if size <= self._budget.left:
-            self._budget.left -= size
-            self._cached[place] = (owner, examples)
-        return examples
 
 
 def all_examples(examples: Examples | None) -> LocalExamples | None:

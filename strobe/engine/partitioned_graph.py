@@ -11,7 +11,7 @@ import torch
 
 from strobe.comm import NO_RANK, Comm, SingleRankComm
 from strobe.engine.cached_results import CachedResults, is_known_plan
-from strobe.engine.examples import ByteBudget
+from strobe.engine.example_cache import ByteBudget
 from strobe.graph import DynamicGraph
 from strobe.placement import ModelCosts, Partition
 from strobe.plan import Plan

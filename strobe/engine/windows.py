@@ -10,7 +10,7 @@ import numpy as np
 
 from strobe.batching import BatchSpec
 from strobe.batching.base import split_times
-from strobe.engine.examples import ByteBudget, ExampleCache
+from strobe.engine.example_cache import ByteBudget, ExampleCache
 from strobe.engine.partitioned_graph import Mask, PartitionedGraph, khop_masks
 from strobe.view import Carry, WindowData
 

@@ -26,13 +26,12 @@ from strobe.engine.trace import ViewCall, trace_view_calls
 from strobe.errors import OptionError
 from strobe.exchange import Exchange
 from strobe.exchange.dry_run import FakeComm
-from strobe.io.cache import Cache
 from strobe.ops.sparse.csr import IntArray, distinct
 from strobe.placement import Partition, Placement
 from strobe.placement.model_costs import CellSetSizes, count_load
 from strobe.plan import Plan
 from strobe.planner.comm.volume import PassVolume, comm_volume_of_all_ranks
-from strobe.planner.services import PlannerServices
+from strobe.planner.services import with_planner
 from strobe.tasks import Task
 
 STRUCTURE_KINDS = ("halo",)
@@ -319,18 +318,7 @@ def estimate_partition(
     if settings.get("recompute") is not None:
         raise OptionError("bytes are estimated for training without recomputation: leave recompute out")
     plan = Plan(placement=placement) if exchange is None else Plan(placement=placement, exchange=exchange)
-    request = TrainRequest(
-        graph,
-        model,
-        task,
-        model_options,
-        None,
-        settings,
-        data_dir,
-        plan,
-        services=PlannerServices(),
-        cache=Cache.of_user(),
-    )
+    request = with_planner(TrainRequest(graph, model, task, model_options, None, settings, data_dir, plan))
     job = resolve(request, None, progress, FakeComm(0, ranks))
     partitioned = PartitionedJob(job, progress)
     costs = partitioned.rank_costs()

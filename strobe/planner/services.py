@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from strobe.engine.inputs.resolve import TrainRequest
 from strobe.engine.job import Job
 from strobe.engine.services import PeakBytes, Services
+from strobe.io.cache import Cache
 from strobe.ops.sparse.csr import FloatArray
 from strobe.placement.model_costs import LoadModel
 from strobe.plan import Plan
@@ -51,3 +55,8 @@ class PlannerServices(Services):
     def estimate_peak_memory(self, job: Job, room: float) -> PeakBytes:
         estimate = estimate_peak_memory(job, room)
         return PeakBytes(estimate.resident, estimate.offloaded)
+
+
+def with_planner(request: TrainRequest) -> TrainRequest:
+    """A request with the planner's estimates and the user's cache, for what is estimated and not trained."""
+    return replace(request, services=PlannerServices(), cache=Cache.of_user())

@@ -29,13 +29,12 @@ from strobe.engine.sources.batch_order import batch_loads
 from strobe.errors import OptionError
 from strobe.exchange.dry_run import FakeComm
 from strobe.exchange.traffic import Pipeline
-from strobe.io.cache import Cache
 from strobe.ops.sparse.csr import FloatArray, IntArray
 from strobe.plan import Plan
 from strobe.planner.comm.network import Network
 from strobe.planner.comm.volume import PassVolume
 from strobe.planner.partition import PartitionedJob
-from strobe.planner.services import PlannerServices
+from strobe.planner.services import with_planner
 from strobe.planner.time.calibration import Calibration, calibrate, calibrate_concurrently
 from strobe.planner.time.passes import MEASURE_S, apply_linear_cost
 from strobe.schedule import Costs
@@ -287,18 +286,7 @@ def simulate(
     calibrations, results = dict[str, Calibration](), dict[str, list[SimulatedEpoch]]()
     reasons = dict[str, str]()
     for name, plan in plans.items():
-        request = TrainRequest(
-            graph,
-            model,
-            task,
-            model_options,
-            None,
-            settings,
-            data_dir,
-            plan,
-            services=PlannerServices(),
-            cache=Cache.of_user(),
-        )
+        request = with_planner(TrainRequest(graph, model, task, model_options, None, settings, data_dir, plan))
         job = resolve(request, None, progress)
         fitting, reason = _fitting_ranks(job, ranks)
         reasons |= {name: reason} if reason else {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -22,9 +22,11 @@ from strobe.ops.graph.listed_pairs import (
 )
 from strobe.ops.graph.related_pairs import find_related_pairs
 from strobe.ops.sparse.csr import FloatArray, IntArray
+from strobe.tasks.base import Examples, edge_ends
 from strobe.tasks.grid import CandidateGrid
-from strobe.tasks.pair_batch import PairBatch
+from strobe.tasks.pair_batch import BatchDescription, PairBatch
 from strobe.tasks.pairs import Keys, unique_arcs
+from strobe.tasks.target_edges import Candidates
 
 BATCH_ARCS = 1 << 20
 """Arcs of several snapshots that are sorted at once, at least."""
@@ -177,6 +179,31 @@ class EdgeHistory:
             related_offset=torch.from_numpy(features @ of_pair[:-1] + of_pair[-1]),
         )
 
+    def describe_batch(
+        self,
+        pairs: ListedPairs,
+        ends: tuple[DistinctNodes, DistinctNodes],
+        offset_weights: FloatArray | None,
+        *,
+        with_features: bool,
+    ) -> BatchDescription:
+        """Describe the pairs of several snapshots; arguments as of ``describe_grid``."""
+        found = self.describe(pairs, ends)
+        offset = None if offset_weights is None else torch.from_numpy(found.log_odds(offset_weights))
+        if not with_features:
+            return BatchDescription(offset=offset)
+        of_nodes = torch.from_numpy(found.of_sources), torch.from_numpy(found.of_destinations)
+        return BatchDescription(*of_nodes, torch.from_numpy(found.related), torch.from_numpy(found.of_pairs), offset)
+
+    def describe_examples(
+        self, t: int, pairs: Examples, offset_weights: FloatArray | None, *, with_features: bool
+    ) -> Examples:
+        """Add features, and the log-odds by them, to listed pairs; arguments as of ``describe_grid``."""
+        found = self.describe(ListedPairs.of_snapshot(t, *edge_ends(pairs)))
+        if offset_weights is not None:
+            pairs = replace(pairs, offset=torch.from_numpy(found.log_odds(offset_weights)))
+        return replace(pairs, features=torch.from_numpy(found.side_by_side())) if with_features else pairs
+
     def scores(self, t: int, src: IntArray, dst: IntArray) -> dict[str, FloatArray]:
         """Scores of pairs by trivial predictors, which read edges up to snapshot t."""
         return self.describe(ListedPairs.of_snapshot(t, src, dst)).scores()
@@ -248,3 +275,15 @@ def present_nodes(snapshot: Snapshot) -> IntArray:
 
 NODES_OF = {"seen": present_nodes, "destinations": destination_nodes, "sources": source_nodes}
 """What a node's first time can be of, by the name that ``LinkPrediction`` has for it."""
+
+
+def find_candidates(first_times: Mapping[str, FirstTimes], num_nodes: int, up_to: Mapping[str, int]) -> Candidates:
+    """The nodes that are in all kinds ``first_times`` of ``NODES_OF`` by the snapshots ``up_to``; those in ``sources``
+    are left out instead."""
+    chosen = np.ones(num_nodes, bool)
+    for kind, times in first_times.items():
+        chosen &= times.is_in(up_to[kind], num_nodes) != (kind == "sources")
+    if chosen.all():
+        return Candidates(num_nodes)
+    nodes = np.flatnonzero(chosen)
+    return Candidates(len(nodes), nodes)

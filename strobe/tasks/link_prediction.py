@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -20,7 +20,7 @@ from strobe.ops.graph.listed_pairs import DistinctNodes, ListedPairs
 from strobe.ops.runtime.parallel import map_in_order
 from strobe.ops.sparse.csr import FloatArray, IntArray
 from strobe.tasks.base import Examples, Metrics, Problem, Task, edge_ends
-from strobe.tasks.edge_history import NODES_OF, DescribedPairs, EdgeHistory, FirstTimes
+from strobe.tasks.edge_history import NODES_OF, DescribedPairs, EdgeHistory, FirstTimes, find_candidates
 from strobe.tasks.grid import CandidateGrid
 from strobe.tasks.heads import PairDecoder
 from strobe.tasks.inputs import inputs_state, with_inputs
@@ -188,6 +188,10 @@ class LinkProblem(Problem):
         self._previous_history.update(self.graph)
         return self._previous_history
 
+    @property
+    def _reads_history(self) -> bool:
+        return self.task.pair_features or self.task.from_history
+
     def with_online_split(self, t: int) -> Self:
         _ = self.history  # read once: every copy scores baselines
         return super().with_online_split(t)
@@ -252,9 +256,8 @@ class LinkProblem(Problem):
     def unlabeled_examples(self, t: int) -> Examples | None:
         """Every edge of the snapshot, to predict whether it recurs."""
         now = edge_keys(self.graph[t])
-        if not len(now):
-            return None
-        return self.describe_pairs(t, list_pairs(*split_keys(now), np.full(len(now), -1, np.float32)))
+        pairs = list_pairs(*split_keys(now), np.full(len(now), -1, np.float32))
+        return self.describe_pairs(t, pairs) if len(now) else None
 
     def loss(self, predictions: Tensor, examples: Examples) -> Tensor:
         scores = add_offset(predictions, examples)
@@ -321,22 +324,14 @@ class LinkProblem(Problem):
 
     def describe_pairs(self, t: int, pairs: Examples) -> Examples:
         """Add features, and the log-odds by them."""
-        if not (self.task.pair_features or self.task.from_history):
+        if not self._reads_history:
             return pairs
-        found = self.history.describe(ListedPairs.of_snapshot(t, *edge_ends(pairs)))
-        if self.offset_weights is not None:
-            pairs = replace(pairs, offset=torch.from_numpy(found.log_odds(self.offset_weights)))
-        return replace(pairs, features=torch.from_numpy(found.side_by_side())) if self.task.pair_features else pairs
+        return self.history.describe_examples(t, pairs, self.offset_weights, with_features=self.task.pair_features)
 
     def describe_batch(self, pairs: ListedPairs, ends: tuple[DistinctNodes, DistinctNodes]) -> BatchDescription:
-        if not (self.task.pair_features or self.task.from_history):
+        if not self._reads_history:
             return BatchDescription()
-        found = self.history.describe(pairs, ends)
-        offset = None if self.offset_weights is None else torch.from_numpy(found.log_odds(self.offset_weights))
-        if not self.task.pair_features:
-            return BatchDescription(offset=offset)
-        of_nodes = torch.from_numpy(found.of_sources), torch.from_numpy(found.of_destinations)
-        return BatchDescription(*of_nodes, torch.from_numpy(found.related), torch.from_numpy(found.of_pairs), offset)
+        return self.history.describe_batch(pairs, ends, self.offset_weights, with_features=self.task.pair_features)
 
     def _fit(self) -> FloatArray:
         """Fit the offset to pairs of the first epoch, equally many of each snapshot."""
@@ -359,20 +354,9 @@ class LinkProblem(Problem):
 
     def candidates(self, t: int) -> Candidates:
         """The nodes that may be destinations of the edges that follow snapshot t."""
-        num_nodes, first_times = self.graph.num_nodes, self._first_times
-        if not first_times:
-            return Candidates(num_nodes)
-        chosen = np.ones(num_nodes, bool)
-        if "seen" in first_times:
-            chosen &= first_times["seen"].is_in(t + self.task.ahead, num_nodes)
-        if "destinations" in first_times:
-            chosen &= first_times["destinations"].is_in(self._last_training_target, num_nodes)
-        if "sources" in first_times:
-            chosen &= ~first_times["sources"].is_in(t, num_nodes)
-        if chosen.all():
-            return Candidates(num_nodes)
-        nodes = np.flatnonzero(chosen)
-        return Candidates(len(nodes), nodes)
+        fixed = self._last_training_target if "destinations" in self._first_times else t
+        up_to = {"seen": t + self.task.ahead, "destinations": fixed, "sources": t}
+        return find_candidates(self._first_times, self.graph.num_nodes, up_to)
 
     def target_arcs(self, t: int) -> Keys:
         """Ascending keys of the edges that follow snapshot t, both directions of undirected ones."""
@@ -406,7 +390,7 @@ class LinkProblem(Problem):
             related_features=torch.empty(0, 0),
             log_weight=log_weight,
         )
-        if not (self.task.pair_features or self.task.from_history):
+        if not self._reads_history:
             return grid
         return self.history.describe_grid(t, grid, self.offset_weights, with_features=self.task.pair_features)
 

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from strobe.comm import Comm
+from strobe.engine.example_cache import ByteBudget, ExampleCache
 from strobe.engine.examples import (
-    ByteBudget,
-    ExampleCache,
     LocalExamples,
     evaluation_examples,
     join_examples,

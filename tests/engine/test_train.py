@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import strobe
 from strobe.engine import DivergedError, Progress, Settings, evaluate
 from strobe.engine.checkpoint.store import BEST, LAST, read_checkpoint
-from strobe.engine.examples import ByteBudget
+from strobe.engine.example_cache import ByteBudget
 from strobe.engine.machine import kill_on_second_interrupt
 from strobe.errors import OptionError, UnknownNameError
 from strobe.graph import DynamicGraph, from_edges

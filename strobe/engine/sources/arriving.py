@@ -17,7 +17,8 @@ import torch
 from torch import nn
 
 from strobe.batching.base import StreamingSource
-from strobe.engine.examples import ExampleCache, LocalExamples, training_examples
+from strobe.engine.example_cache import ExampleCache
+from strobe.engine.examples import LocalExamples, training_examples
 from strobe.engine.job import Job
 from strobe.engine.sources.carried_states import find_node_states, move_node_rows, run_window, tensors
 from strobe.engine.sources.prepared import StreamedValidation

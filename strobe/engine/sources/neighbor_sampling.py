@@ -16,7 +16,8 @@ from strobe.batching.sampled import Sampled
 from strobe.comm import Comm
 from strobe.comm.base import Work
 from strobe.comm.rows import Route
-from strobe.engine.examples import ExampleCache, LocalExamples, all_examples
+from strobe.engine.example_cache import ExampleCache
+from strobe.engine.examples import LocalExamples, all_examples
 from strobe.engine.job import Job
 from strobe.engine.sources.prepared import StreamedValidation
 from strobe.engine.trace import traced_call_order

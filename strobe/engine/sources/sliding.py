@@ -13,7 +13,8 @@ from torch.utils import _pytree as pytree
 
 from strobe.batching.base import EpochPolicy, StepSource
 from strobe.batching.trapezoid import Decay, DecaySearchOptions, sample_retention_order
-from strobe.engine.examples import ExampleCache, LocalExamples, all_examples, partition_examples
+from strobe.engine.example_cache import ExampleCache
+from strobe.engine.examples import LocalExamples, all_examples, partition_examples
 from strobe.engine.job import Job
 from strobe.engine.machine import free_bytes
 from strobe.engine.sources.decay import DecaySearch, window_cost
