@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from strobe.ops.dense.bf16 import BF16
 from strobe.ops.dense.factored_scores import FactoredScores, PairValues
-from strobe.ops.dense.pair_products import Products, pair_products
-from strobe.ops.dense.pair_scores import PairInputs, PairLayers, score_pairs, score_pairs_plain
+from strobe.ops.dense.pair_scores import PairInputs, PairLayers, Products, pair_products, score_pairs, score_pairs_plain
 from strobe.ops.dense.readout import readout
 from strobe.ops.dense.row_softmax import Scores, row_logsumexp
 from strobe.ops.sparse.spmm import gather_rows

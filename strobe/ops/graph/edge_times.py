@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from strobe.ops import native
-from strobe.ops.graph.arc_times import NodeTimes, PairTimes
-from strobe.ops.graph.time_lists import count_runs_until, count_until, last_until, num_until
+from strobe.ops.graph.arc_times import NodeTimes, PairTimes, count_runs_until, count_until, last_until, num_until
 from strobe.ops.runtime.njit import cached_njit
 from strobe.ops.runtime.parallel import run_ranges
 from strobe.ops.sparse.csr import IntArray

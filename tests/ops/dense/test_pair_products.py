@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from strobe.ops import native
-from strobe.ops.dense import pair_products as module
-from strobe.ops.dense.pair_products import Products, pair_products, pair_products_plain
+from strobe.ops.dense import pair_scores as module
+from strobe.ops.dense.pair_scores import Products, pair_products, pair_products_plain
 
 Size = tuple[int, int, int, int]
 SIZES: list[Size] = [(1, 1, 0, 3), (1, 1, 5, 1), (4, 6, 1, 8), (7, 3, 40, 5), (30, 20, 3000, 64)]
@@ -41,8 +41,8 @@ def test_scores_and_gradients_equal_those_of_torch(size: Size, compiled: bool, m
 
 
 def test_gradients_do_not_depend_on_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_PART_PAIRS", 64)
-    monkeypatch.setattr(module, "_PART_ROWS", 4)
+    monkeypatch.setattr(module, "_PRODUCT_PAIRS", 64)
+    monkeypatch.setattr(module, "_PRODUCT_ROWS", 4)
     tables, ends, gradient = make(SIZES[-1], torch.float32)
     threads, found = torch.get_num_threads(), []
     try:
