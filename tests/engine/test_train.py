@@ -83,7 +83,7 @@ def test_examples_that_stay_the_same_are_made_once(window: int | None) -> None:
 
 
 def test_examples_beyond_the_budget_are_not_cached(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("strobe.engine.examples.ByteBudget.of_device", lambda device, fits=False: ByteBudget(0))
+    monkeypatch.setattr("strobe.engine.example_cache.ByteBudget.of_device", lambda device, fits=False: ByteBudget(0))
     task = WatchedTask()
     run = strobe.train(small_graph(), "tgcn", task, epochs=3, progress=TellTheTest(task))
     assert min(task.problem.asked[t] for t in run.problem.split.train) >= 3
