@@ -76,6 +76,7 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "quality_links": lambda: quality_tables.links(_record("quality")),
     "peers": lambda: tables.peers(_record("peers")),
     "epoch": lambda: tables.epoch(_record("epoch")),
+    "startup": lambda: tables.startup(_record("startup")),
     "linear": lambda: tables.linear(_record("linear")),
     "ranks": lambda: tables.ranks(_record("scaling")),
     "relay_rows": lambda: tables.relay_rows(_record("scaling")),

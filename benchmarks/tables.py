@@ -80,6 +80,33 @@ def epoch(record: dict[str, Any]) -> list[str]:
     ]
 
 
+_STARTUP = {
+    "cpu_setup_epochs": "50,000 nodes, 20 snapshots of 150,000 edges, CPU: all before the first epoch, in epochs",
+    "tiny_cpu_vs_torch": "`strobe train england_covid --epochs 2`: CPU seconds, of those of `import torch`",
+    "tiny_mib_above_torch": "the same: MiB above `import torch`",
+    "metr_disk_mb": "a graph of the shape of METR-LA: MB on disk",
+    "metr_step_vs_before": "a step on it, of that at a34e82b",
+    "evaluate_share_small": "evaluation on chickenpox, of training",
+    "link_snapshot_ms": "link prediction, 10,000 tiny snapshots: CPU ms a snapshot and epoch",
+    "link_epoch_speedup": "link prediction, 20,000 nodes, 8 × 60,000 edges: epochs, times as fast as at a34e82b",
+    "link_around_epochs": "the same: all but the passes of three epochs, in epochs",
+    "link_around_epochs_1m": "the same on 1M nodes",
+    "gpu_run_s": "H200, 17.6M cells, four epochs of T-GCN in a fresh process, kernels compiled before: s",
+    "gpu_run_cached_s": "the same once more, with the cache: s",
+    "gpu_run_worst_s": "the same, the slowest of seven other models: s",
+    "gpu_first_epoch_worst": "the same: first epoch in later ones, the worst",
+}
+
+
+def startup(record: dict[str, Any]) -> list[str]:
+    """The figures of benchmarks/startup.py, and why others are missing."""
+    lines = ["| what | value |", "|---|---|"]
+    for name, what in _STARTUP.items():
+        value = f"{record['figures'][name]:.3g}" if name in record["figures"] else record["missing"].get(name, "")
+        lines.append(f"| {what} | {value} |")
+    return lines
+
+
 def linear(record: dict[str, Any]) -> list[str]:
     """The tables of benchmarks/linear.py: epochs, then whole runs."""
     rows = [
