@@ -18,8 +18,8 @@ import strobe
 from strobe.batching import BatchSpec
 from strobe.batching.base import build_sliding_windows, split_times
 from strobe.comm import Comm, SingleRankComm
-from strobe.engine.cached_results import CachedResults, task_key
 from strobe.engine.example_cache import ByteBudget
+from strobe.engine.inputs.cached_results import CachedResults, task_key
 from strobe.engine.inputs.graph_source import GraphSource, fingerprint
 from strobe.engine.inputs.model_choice import ModelChoice, task_json
 from strobe.engine.machine import free_bytes, seed_all

@@ -10,8 +10,8 @@ import numpy.typing as npt
 import torch
 
 from strobe.comm import NO_RANK, Comm, SingleRankComm
-from strobe.engine.cached_results import CachedResults, is_known_plan
 from strobe.engine.example_cache import ByteBudget
+from strobe.engine.inputs.cached_results import CachedResults, is_known_plan
 from strobe.graph import DynamicGraph
 from strobe.placement import ModelCosts, Partition
 from strobe.plan import Plan

@@ -13,8 +13,8 @@ from torch.utils import _pytree as pytree
 from strobe.batching import BatchSpec
 from strobe.batching.base import split_times
 from strobe.comm import SingleRankComm
-from strobe.engine.cached_results import task_key
 from strobe.engine.forward import detach_tree, num_examples, predict_windows, window_examples, window_loss
+from strobe.engine.inputs.cached_results import task_key
 from strobe.engine.job import Job
 from strobe.engine.machine import free_bytes
 from strobe.engine.sources.batch_order import batch_loads, batch_sizes

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from strobe.comm import Comm, SingleRankComm
-from strobe.engine.cached_results import CachedResults, task_key
 from strobe.engine.checkpoint.store import loading
+from strobe.engine.inputs.cached_results import CachedResults, task_key
 from strobe.engine.inputs.graph_source import GraphLike, GraphSource, SavedGraph, fingerprint, open_graph_source, reopen
 from strobe.engine.inputs.model_choice import ModelChoice, ModelLike, choose_model, choose_task, task_json
 from strobe.engine.job import Job

@@ -13,7 +13,7 @@ import torch
 from strobe.api import SERVICES
 from strobe.comm import SingleRankComm
 from strobe.engine import Progress, Run
-from strobe.engine.cached_results import CachedResults, task_key
+from strobe.engine.inputs.cached_results import CachedResults, task_key
 from strobe.engine.inputs.graph_source import open_graph_source
 from strobe.engine.inputs.resolve import TrainRequest, resolve
 from strobe.engine.job import Job
@@ -154,7 +154,7 @@ def test_another_part_or_split_finds_no_baselines(cache: Cache) -> None:
 def test_another_number_of_threads_or_code_finds_nothing(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
     job_of(cache)
     assert hits(job_of(cache, threads=2)) == []
-    monkeypatch.setattr("strobe.engine.cached_results.environment", lambda: {"code": "edited"})
+    monkeypatch.setattr("strobe.engine.inputs.cached_results.environment", lambda: {"code": "edited"})
     assert hits(job_of(cache)) == []
 
 
