@@ -22,7 +22,7 @@ from time import perf_counter, process_time
 from typing import Any
 
 from benchmarks.record import Record, memory_bytes, options, table
-from benchmarks.startup_static import BEFORE, before, environment
+from benchmarks.startup_static import BEFORE, before, environment, run_in_turn
 
 _ROOT = Path(__file__).resolve().parent.parent
 EPOCHS = 3
@@ -89,30 +89,7 @@ def run(task: str, graph: dict[str, int], *, calibrate: bool = True) -> Result:
 def epochs_in_turn(folders: dict[str, Path], epochs: int) -> dict[str, list[float]]:
     """Seconds of the training epochs of each commit, an epoch of one after an epoch of the other; without the first."""
     request = json.dumps({"task": "link-prediction", "graph": SMALL, "epochs": epochs + 1, "waits": True})
-    children = {
-        name: subprocess.Popen(
-            _command(request),
-            cwd=folder,
-            env=environment(folder),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for name, folder in folders.items()
-    }
-    seconds: dict[str, list[float]] = {name: [] for name in folders}
-    for epoch in range(epochs + 1):
-        for name, process in children.items():
-            assert process.stdin is not None
-            assert process.stdout is not None
-            if epoch:
-                process.stdin.write("\n")
-                process.stdin.flush()
-            seconds[name].append(json.loads(process.stdout.readline()))
-    for process in children.values():  # what follows the last epoch is not compared
-        process.kill()
-        process.wait()
-    return {name: each[1:] for name, each in seconds.items()}
+    return run_in_turn(folders, _command(request), epochs)
 
 
 def _command(request: str) -> list[str]:

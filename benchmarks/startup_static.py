@@ -99,6 +99,12 @@ def train_in_turn(folders: dict[str, Path], epochs: int, snapshots: int) -> dict
     """Median CPU seconds of a step, by commit and epoch, which costs the same on fewer snapshots; the first epoch is
     left out."""
     command = [sys.executable, str(Path(__file__).resolve()), "--child", str(epochs + 1), str(snapshots)]
+    return run_in_turn(folders, command, epochs)
+
+
+def run_in_turn(folders: dict[str, Path], command: list[str], epochs: int) -> dict[str, list[float]]:
+    """What a child in each folder prints after each epoch, an epoch of one after an epoch of the other; without the
+    first. Children wait for a line between epochs, and are killed after the last."""
     children = {
         name: subprocess.Popen(
             command, cwd=folder, env=environment(folder), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -115,7 +121,8 @@ def train_in_turn(folders: dict[str, Path], epochs: int, snapshots: int) -> dict
                 process.stdin.flush()
             seconds[name].append(json.loads(process.stdout.readline()))
     for process in children.values():
-        process.communicate("\n")
+        process.kill()
+        process.wait()
     return {name: each[1:] for name, each in seconds.items()}
 
 
