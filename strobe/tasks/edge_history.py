@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -82,15 +83,23 @@ class DescribedPairs(NamedTuple):
         found[self.related] += self.of_pairs @ of_pair[:-1] + of_pair[-1]
         return found
 
-    def scores(self) -> dict[str, FloatArray]:
-        """Scores of pairs by trivial predictors, [n] each."""
+    def scorers(self) -> dict[str, Callable[[], FloatArray]]:
+        """Functions that give the scores of pairs by trivial predictors, [n] each: 8 bytes a pair while they are in
+        use."""
         none = np.zeros((len(self.of_destinations), self.of_pairs.shape[1]), np.float32)
         without = _trivial_scores(none, self.of_destinations)
         known = _trivial_scores(self.of_pairs, self.of_destinations[self.column[self.related]])
-        found = {name: values[self.column] for name, values in without.items()}
-        for name, values in known.items():
-            found[name][self.related] = values
-        return found
+
+        def score(name: str) -> FloatArray:
+            found: FloatArray = without[name][self.column]
+            found[self.related] = known[name]
+            return found
+
+        return {name: partial(score, name) for name in without}
+
+    def scores(self) -> dict[str, FloatArray]:
+        """Scores of pairs by trivial predictors, [n] each."""
+        return {name: score() for name, score in self.scorers().items()}
 
 
 class EdgeHistory:
@@ -203,6 +212,23 @@ class EdgeHistory:
         if offset_weights is not None:
             pairs = replace(pairs, offset=torch.from_numpy(found.log_odds(offset_weights)))
         return replace(pairs, features=torch.from_numpy(found.side_by_side())) if with_features else pairs
+
+    def scorers(
+        self, t: int, examples: Examples, offset_weights: FloatArray | None
+    ) -> dict[str, Callable[[], FloatArray]]:
+        """Functions that give the scores of pairs by trivial predictors, and by the offset as ``history``; features
+        of pairs that the evaluation has described are not computed again."""
+        batch = examples.pairs
+        if batch is None or batch.destinations.features is None:
+            pairs = self.describe(ListedPairs.of_snapshot(t, *edge_ends(examples)))
+            found = pairs.scorers()
+            if offset_weights is not None:
+                found["history"] = partial(pairs.log_odds, offset_weights)
+            return found
+        found = DescribedPairs.of_batch(batch).scorers()
+        if examples.offset is not None:
+            found["history"] = examples.offset.cpu().numpy
+        return found
 
     def scores(self, t: int, src: IntArray, dst: IntArray) -> dict[str, FloatArray]:
         """Scores of pairs by trivial predictors, which read edges up to snapshot t."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +20,7 @@ from strobe.ops.graph.listed_pairs import DistinctNodes, ListedPairs
 from strobe.ops.runtime.parallel import map_in_order
 from strobe.ops.sparse.csr import FloatArray, IntArray
 from strobe.tasks.base import Examples, Metrics, Problem, Task, edge_ends
-from strobe.tasks.edge_history import NODES_OF, DescribedPairs, EdgeHistory, FirstTimes, find_candidates
+from strobe.tasks.edge_history import NODES_OF, EdgeHistory, FirstTimes, find_candidates
 from strobe.tasks.grid import CandidateGrid
 from strobe.tasks.heads import PairDecoder
 from strobe.tasks.inputs import inputs_state, with_inputs
@@ -46,6 +46,9 @@ from strobe.tasks.target_edges import Candidates, TargetEdges, TargetEdgesCache
 
 MAX_FIT_PAIRS = 1_000_000
 """Pairs that offsets are fitted to, at most."""
+
+MAX_PAIRS_AT_ONCE = 1 << 25
+"""Pairs up to which several baselines are scored at once; of more, one after the other."""
 
 MAX_FIT_NEGATIVES = 20
 """Negatives per positive that offsets are fitted to, at most."""
@@ -284,27 +287,24 @@ class LinkProblem(Problem):
         return self.baselines_of(part, {})
 
     def baselines_of(self, part: str, scored: Mapping[int, Examples]) -> dict[str, Metrics]:
-        scores: dict[str, list[FloatArray]] = {}
+        scores: dict[str, list[Callable[[], FloatArray]]] = {}
         found: list[Examples] = []
         for t in self.split.with_examples(part):
             examples = scored.get(t)
             if examples is None or examples.pairs is None or examples.pairs.destinations.features is None:
                 examples = self.sample_pairs(t)
-                if examples is None:
-                    continue
-                pairs = self.history.describe(ListedPairs.of_snapshot(t, *edge_ends(examples)))
-                of_pairs = pairs.scores()
-                if self.offset_weights is not None:
-                    of_pairs["history"] = pairs.log_odds(self.offset_weights)
-            else:
-                of_pairs = DescribedPairs.of_batch(examples.pairs).scores()
-                if examples.offset is not None:
-                    of_pairs["history"] = examples.offset.cpu().numpy()
+            if examples is None:
+                continue
             found.append(examples)
-            for name, values in of_pairs.items():
-                scores.setdefault(name, []).append(values)
+            for name, score in self.history.scorers(t, examples, self.offset_weights).items():
+                scores.setdefault(name, []).append(score)
         listed = list(scores.values())
-        metrics = map_in_order(lambda k: pair_metrics(np.concatenate(listed[k]), found), len(listed))
+
+        def measure(k: int) -> Metrics:
+            return pair_metrics(np.concatenate([score() for score in listed[k]]), found)
+
+        at_once = sum(map(len, found)) <= MAX_PAIRS_AT_ONCE
+        metrics = map_in_order(measure, len(listed)) if at_once else map(measure, range(len(listed)))
         return dict(zip(scores, metrics, strict=True))
 
     def table(self, predictions: Tensor, examples: Examples, t: int) -> dict[str, Any]:
