@@ -24,13 +24,12 @@ KINDS = {
     "memory": "estimated memory of models",
     "workload": "predictors of seconds on this machine",
 }
+_KIND_HELP = "Only entries of a kind: " + ", ".join(f"{kind} ({what})" for kind, what in KINDS.items()) + "."
 _MAX_NAMES = 3
 
 
 def cache(
-    kind: Annotated[
-        str | None, typer.Argument(metavar="[KIND]", help=f"Only entries of a kind: {', '.join(KINDS)}.")
-    ] = None,
+    kind: Annotated[str | None, typer.Argument(metavar="KIND", help=_KIND_HELP)] = None,
     clear: Annotated[bool, option("Remove the entries.", "--clear")] = False,
     as_json: AsJsonOption = False,
 ) -> None:

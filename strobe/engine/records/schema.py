@@ -125,17 +125,10 @@ _CALIBRATION = _with(
     edge_error=_optional(_number),
     bins=_items(_with(share=_number, predicted=_number, actual=_number)),
 )
-
-
-def _startup(value: Any) -> bool:
-    known = _with(seconds=_number, stages=_all(_number))(value)
-    return known and _items(_text)(value.get("cached", []))  # which early records do not have
-
-
 _RESULT_MAY: dict[str, Check] = {
     "window": _optional(_object),
     "calibration": _optional(_CALIBRATION),
-    "startup": _optional(_startup),
+    "startup": _optional(_with(seconds=_number, stages=_all(_number), cached=_items(_text))),
 }
 
 

@@ -9,7 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strobe.comm import NO_RANK
-from strobe.exchange.relay.legs import MIN_CELLS, Legs, StateMoves, _order_groups, find_legs, group_cuts, rank_levels
+from strobe.exchange.relay.legs import (
+    MIN_CELLS,
+    Legs,
+    StateMoves,
+    _order_groups,
+    find_legs,
+    group_cuts,
+    min_group_cells,
+    num_groups,
+    rank_levels,
+)
 from tests.support.exchange_cases import Table, tables, windows
 
 quick = settings(deadline=None, max_examples=60)
@@ -93,6 +103,11 @@ def test_groups_have_at_least_min_cells_per_rank() -> None:
     for min_cells, expected in ((11, 1), (10, 1), (5, 2), (4, 2), (3, 3)):
         legs = find_legs(0, table.nodes, table.owners, no_homes(table), 16, 2, min_cells)
         assert len(legs.group_position) == expected, min_cells
+
+
+def test_groups_of_a_gpu_have_more_cells_than_those_of_a_cpu() -> None:
+    sizes = {device: num_groups(1 << 20, 16, 2, min_group_cells(device)) for device in ("cpu", "cuda")}
+    assert sizes == {"cpu": 16, "cuda": 2}
 
 
 def reachable(crossed: list[list[bool]], a: int, seen: frozenset[int] = frozenset()) -> frozenset[int]:
