@@ -93,13 +93,13 @@ class Cache:
         """Load an entry, and note that it was used; None if it is absent, damaged or of another key."""
         if self.is_off:
             return None
-        path = self._path(kind, key)
         try:
+            path = self._path(kind, key)
             data, values = read_tensor_file(path)
             if values["key"] != json.loads(_canonical(kind, key)):
                 return None
             arrays = {name: array.copy() for name, array in safetensors.load(data).items()}
-        except Exception:  # whatever is wrong with a file of a cache, the result is computed again
+        except Exception:  # whatever is wrong with a key or a file of a cache, the result is computed again
             return None
         with suppress(OSError):  # of another user, or on a disk that is read-only
             os.utime(path)
@@ -124,7 +124,10 @@ class Cache:
         pays = seconds >= max(self.min_seconds, READ_SECONDS_PER_BYTE * size)
         if self.is_off or size > self.limit_bytes or not pays:
             return None
-        path, values = self._path(kind, key), {"key": json.loads(_canonical(kind, key)), "subject": subject}
+        try:
+            path, values = self._path(kind, key), {"key": json.loads(_canonical(kind, key)), "subject": subject}
+        except ValueError:  # NaN equals nothing, so that no entry would be found
+            return None
         dense = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
         try:
             with _writing:  # an unfinished file has the name of its process

@@ -78,6 +78,13 @@ def test_an_entry_with_any_byte_changed_or_cut_is_absent_and_replaced(data: st.D
     assert_equal(cache.load("partition", KEY))
 
 
+def test_a_key_with_nan_is_not_cached_and_no_error(cache: Cache) -> None:
+    key = KEY | {"mean": float("nan")}
+    assert save(cache, key) is None
+    assert cache.load("partition", key) is None
+    assert cache.entries() == []
+
+
 def test_an_entry_in_the_place_of_another_is_absent(cache: Cache) -> None:
     save(cache)
     (first,) = cache.entries()
